@@ -1,0 +1,83 @@
+# Everything starts here, from nothing but python3 (3.11 or newer), git and make.
+# Stamp files in .venv remember what is installed: a second run touches no network.
+
+PY ?= python3
+BIN := .venv/bin
+UV_VERSION := 0.13.7
+WORKERS ?= 2
+ARGS ?=
+
+# The Python that made .venv is the one that runs; uv must not fetch another.
+export UV_PYTHON_DOWNLOADS := never
+# An outer, activated environment must not become the place where things are installed.
+export VIRTUAL_ENV := $(CURDIR)/.venv
+unexport CONDA_PREFIX
+
+UV_INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python
+COMPILE = $(BIN)/uv pip compile -q pyproject.toml --generate-hashes --universal --python-version 3.11 \
+	--custom-compile-command "make lock"
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install run test test-all bench check format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: .venv/.dev ## Set up .venv with everything for development
+
+run: .venv/.run ## Migrate the local store and run the first example
+	@$(BIN)/daybell migrate
+	@$(BIN)/python examples/first_steps.py
+
+test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
+	@$(PYTEST) $(ARGS)
+
+test-all: .venv/.dev ## Run all tests, on both PostgreSQL versions
+	@DAYBELL_TEST_ALL=1 $(PYTEST) -m "" $(ARGS)
+
+bench: .venv/.dev ## Run the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+check: .venv/.dev ## Lint, formatting and types
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check . || { echo "not formatted; run: make format"; exit 1; }
+	@$(BIN)/basedpyright --warnings
+
+format: .venv/.dev ## Format the code and mend what lint can mend
+	@$(BIN)/ruff check -q --fix-only .
+	@$(BIN)/ruff format -q .
+
+lock: $(BIN)/uv ## Resolve the dependencies again (ARGS=--upgrade for newer ones)
+	@echo "locking requirements/run.txt and requirements/dev.txt"
+	@$(COMPILE) $(ARGS) -o requirements/run.txt > /dev/null
+	@$(COMPILE) $(ARGS) -c requirements/run.txt --group dev -o requirements/dev.txt > /dev/null
+
+clean: ## Remove .venv, caches and build results
+	@rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A half-made .venv is removed, so that the next try starts clean. Debian splits ensurepip off into
+# python3-venv; where that is missing, virtualenv does as well.
+$(BIN)/uv:
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Daybell needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PY=python3.12")'
+	@echo "creating .venv"
+	@rm -rf .venv
+	@$(PY) -m venv .venv > /dev/null 2>&1 \
+		|| { rm -rf .venv; $(PY) -m virtualenv -q .venv > /dev/null 2>&1; } \
+		|| { rm -rf .venv; virtualenv -q -p $(PY) .venv > /dev/null 2>&1; } \
+		|| { rm -rf .venv; echo "$(PY) cannot create a virtual environment; install its venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) || { rm -rf .venv; exit 1; }
+
+.venv/.run: $(BIN)/uv pyproject.toml requirements/run.txt
+	@echo "installing what Daybell needs to run"
+	@$(UV_INSTALL) --require-hashes -r requirements/run.txt
+	@$(UV_INSTALL) --no-deps -e .
+	@touch $@
+
+.venv/.dev: $(BIN)/uv pyproject.toml requirements/dev.txt
+	@echo "installing what Daybell needs for development"
+	@$(UV_INSTALL) --require-hashes -r requirements/dev.txt
+	@$(UV_INSTALL) --no-deps -e .
+	@touch .venv/.run $@
