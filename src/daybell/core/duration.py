@@ -1,0 +1,118 @@
+"""Lengths of time: numbers of seconds, "1h30m", ISO 8601 "PT5M" and timedelta, one way in."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from daybell.core.limits import DURATION_CHARS_MAX, DURATION_SECONDS_MAX
+from daybell.errors import InvalidDuration, shown
+
+Duration = float | int | str | timedelta  # what a caller may write
+
+_UNITS: Final = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_SMALL_UNITS: Final = (("ms", Fraction(1, 1_000)), ("us", Fraction(1, 1_000_000)))
+_TAKES: Final = 'a duration is a number of seconds, or text like "90s", "5m", "1h30m", "2d", "PT5M"'
+
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+_SECONDS = re.compile(_NUMBER)
+# Each unit at most once and in falling order: "5m 1h" is more often a mistake than a wish.
+_UNIT_TEXT = re.compile(
+    "".join(rf"(?:{_NUMBER} ?{unit}(?!s) ?)?" for unit, _ in _UNITS)
+    + "".join(rf"(?:{_NUMBER} ?{unit} ?)?" for unit, _ in _SMALL_UNITS)
+)
+_UNIT_SECONDS: Final = tuple(Fraction(seconds) for _, seconds in (*_UNITS, *_SMALL_UNITS))
+_ISO_NUMBER: Final = r"([0-9]+(?:[.,][0-9]+)?)"
+_ISO_TEXT = re.compile(
+    rf"P(?:{_ISO_NUMBER}W)?(?:{_ISO_NUMBER}D)?"
+    rf"(?:T(?=[0-9])(?:{_ISO_NUMBER}H)?(?:{_ISO_NUMBER}M)?(?:{_ISO_NUMBER}S)?)?"
+)
+_ISO_YEAR_OR_MONTH = re.compile(r"P[^T]*[YM]")
+
+
+def parse_duration(value: Duration, *, what: str = "duration") -> float:
+    """Return `value` in seconds, kept to the microsecond; `what` names it in the message.
+
+    Zero is a duration. Negative, infinite and longer than ten years is not, and neither is a
+    year or a month, which have no fixed length.
+    """
+    given: object = value
+    if isinstance(given, str):
+        seconds = _parse_text(given, what)
+    elif isinstance(given, timedelta):
+        seconds = given.total_seconds()
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = given
+    else:
+        raise _refusal(given, f"is {_article(given)}", what)
+    if seconds != seconds:
+        raise _refusal(given, "is not a number", what)
+    if seconds < 0:
+        raise _refusal(given, "is negative", what)
+    if seconds > DURATION_SECONDS_MAX:
+        raise _refusal(given, "is longer than ten years", what)
+    return round(float(seconds), 6)
+
+
+def format_duration(seconds: float) -> str:
+    """Return the usual way to write it, "1h30m", which parses back to the same value.
+
+    Weeks appear only alone and milliseconds only below a second, as a person would write it.
+    """
+    micros = round(parse_duration(seconds) * 1_000_000)
+    if micros and micros % (604_800 * 1_000_000) == 0:
+        return f"{micros // (604_800 * 1_000_000)}w"
+    if 0 < micros < 1_000_000:
+        return f"{micros // 1_000}ms" if micros % 1_000 == 0 else f"{micros}us"
+    parts: list[str] = []
+    for unit, unit_seconds in _UNITS[1:-1]:
+        count, micros = divmod(micros, unit_seconds * 1_000_000)
+        if count:
+            parts.append(f"{count}{unit}")
+    if micros or not parts:
+        whole, rest = divmod(micros, 1_000_000)
+        fraction = f".{rest:06d}".rstrip("0") if rest else ""
+        parts.append(f"{whole}{fraction}s")
+    return "".join(parts)
+
+
+def _parse_text(text: str, what: str) -> float:
+    if len(text) > DURATION_CHARS_MAX:
+        raise _refusal(text, f"has {len(text):,} characters", what)
+    stripped = text.strip()
+    if not stripped:
+        raise _refusal(text, "is empty", what)
+    seconds = _seconds_of(stripped)
+    if seconds is not None:
+        return seconds
+    if stripped[0] == "-":
+        raise _refusal(text, "is negative", what)
+    if _ISO_YEAR_OR_MONTH.match(stripped):
+        raise _refusal(text, "has years or months, which have no fixed length; use days", what)
+    raise _refusal(text, "is not one", what)
+
+
+@lru_cache(maxsize=1024)  # the same few texts come with every enqueue
+def _seconds_of(text: str) -> float | None:
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    iso = _ISO_TEXT.fullmatch(text)
+    match = iso or _UNIT_TEXT.fullmatch(text)
+    if match is None or not any(match.groups()):
+        return None
+    # Exact until the last step, so that "0.1s" and "100ms" are the same number.
+    counts = match.groups()
+    units = zip(counts, _UNIT_SECONDS, strict=False)  # ISO has no units below the second
+    return float(sum(Fraction(count.replace(",", ".")) * unit for count, unit in units if count))
+
+
+def _article(value: object) -> str:
+    name = type(value).__name__
+    return "None" if value is None else f"a {name}"
+
+
+def _refusal(value: object, fact: str, what: str) -> InvalidDuration:
+    return InvalidDuration(f"{what} {shown(value)} {fact}; {_TAKES}", field=what)

@@ -1,0 +1,111 @@
+"""What is kept of an exception: enough for a person to act on and for a retry rule to match.
+
+An exception is the least trustworthy object in a worker, so nothing here lets one do harm: not
+by raising when it is shown, not by its size, not by characters that a store cannot hold.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+import msgspec
+
+from daybell.core.limits import (
+    ERROR_MESSAGE_BYTES_MAX,
+    ERROR_NAMES_MAX,
+    ERROR_TRACEBACK_BYTES_MAX,
+    NAME_CHARS_MAX,
+)
+from daybell.errors import PayloadError
+
+_FRAMES_MAX: Final = 100  # of one exception; a runaway recursion repeats itself anyway
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt failed. Its texts are cut and cleaned however it is made.
+
+    `names` are the dotted names of the exception's class and its ancestors, nearest first. A
+    failure that was no exception (a timeout, an exit code) has its type as its only name.
+    """
+
+    type: str
+    message: str = ""
+    traceback: str = ""
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Cut and clean the texts."""
+        names = [_clean(name, NAME_CHARS_MAX) for name in self.names[:ERROR_NAMES_MAX]]
+        setattr_ = msgspec.structs.force_setattr
+        setattr_(self, "type", _clean(self.type, NAME_CHARS_MAX))
+        setattr_(self, "message", _clean(self.message, ERROR_MESSAGE_BYTES_MAX))
+        setattr_(self, "traceback", _clean(self.traceback, ERROR_TRACEBACK_BYTES_MAX))
+        setattr_(self, "names", tuple(names) or (self.type,))
+
+    @classmethod
+    def from_exception(cls, error: BaseException) -> Failure:
+        """Describe `error`, whatever it does when it is asked. Source lines are read from disk."""
+        names = tuple(dotted_name(ancestor) for ancestor in type(error).__mro__[:-1])
+        return cls(
+            type=names[0].removeprefix("builtins."),
+            message=_message(error),
+            traceback=_traceback(error),
+            names=names,
+        )
+
+    def to_json(self) -> str:
+        """Return JSON text that any store can hold."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        """Read what to_json wrote; fields that a later version added are ignored."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise PayloadError(f"a stored failure cannot be read: {error}") from error
+
+
+def dotted_name(of: type) -> str:
+    """Return the name that retry rules use for a class: `builtins.ValueError`, `httpx.ReadError`.
+
+    It is where the class says that it was defined, which may not be where it is imported from.
+    """
+    module, name = getattr(of, "__module__", None), getattr(of, "__qualname__", None)
+    return f"{module}.{name}" if isinstance(module, str) else str(name)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as broken:  # a __str__ that raises SystemExit must not stop the worker
+        return f"<its __str__ raised {type(broken).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error, limit=-_FRAMES_MAX))
+    except BaseException as broken:  # as above
+        return f"<formatting the traceback raised {type(broken).__name__}>"
+
+
+def _clean(text: str, bytes_max: int) -> str:
+    """Return `text` in at most `bytes_max` bytes of UTF-8, escaped where it is not storable.
+
+    Too long a text loses its middle: it begins with what happened and ends with where.
+    """
+    if len(text) <= bytes_max:
+        kept = _storable(text)
+        if len(kept) <= bytes_max:
+            return kept.decode()
+    # A character is one byte at least, so bytes_max of them at either end are enough to cut from.
+    mark = f"\n… cut: {len(text):,} characters in all …\n".encode()
+    half = max(0, (bytes_max - len(mark)) // 2)
+    head, tail = _storable(text[:bytes_max])[:half], _storable(text[-bytes_max:])[-half:]
+    return (head + mark + tail).decode(errors="ignore")
+
+
+def _storable(text: str) -> bytes:
+    # PostgreSQL has no NUL in text, and UTF-8 has no lone surrogates.
+    return text.replace("\0", "\\x00").encode(errors="backslashreplace")

@@ -1,0 +1,66 @@
+"""Jobs: named, versioned definitions of what to run and under which policies.
+
+A decorated Python function is a job of kind `task`. Changing a definition makes a new version;
+executions remember the version that they were created under.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.instant import Instant, Seconds
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+
+DEFAULT_QUEUE = "default"
+DEFAULT_TENANT = "default"
+
+
+class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is. Two equal definitions are the same version."""
+
+    name: str
+    kind: str = "task"  # which runner: task, command, http, sql, notify, workflow
+    queue: str = DEFAULT_QUEUE
+    priority: Priority = Priority.NORMAL
+    retry: Retry = msgspec.field(default_factory=Retry)
+    timeout: Seconds | None = None
+    expires: Seconds | None = None  # not started this long after its time: skipped
+    max_crashes: int = 3  # lost workers before it is taken to be what kills them
+    on_lost: Literal["retry", "dead"] = "retry"
+    store_result: bool = True
+    description: str = ""
+    user_id: str | None = None
+    settings: str = "{}"  # JSON of the kind's own settings
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition to be stored. The id counts only if the name is new."""
+
+    id: UUID
+    definition: JobDefinition
+    author: str = ""
+    # None: whatever is there. 0: the name must be new. n: version n must be the current one.
+    expect: int | None = None
+    # A definition that was superseded is not made current again by old code in a rolling
+    # deploy, unless this asks for it.
+    promote: bool = False
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored job at one of its versions."""
+
+    id: UUID
+    tenant: str
+    version: int
+    definition: JobDefinition
+    created_at: Instant  # of this version
+    author: str = ""
+    is_current: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.definition.name

@@ -1,0 +1,265 @@
+"""The life of an execution: which moves exist, and what each event leads to.
+
+`TRANSITIONS` is the whole state machine. Below it, one function per event decides the move a
+worker or the reaper asks the store for; the store then makes the move if (execution, attempt,
+lease) still holds, and nothing else. Nobody here knows the time: a wait is a delay, and the
+store, whose clock is the only one that counts, adds it to its own now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Claimed, Outcome, State
+from daybell.core.instant import Instant, Seconds
+from daybell.core.retry import Retry
+from daybell.errors import IllegalTransition
+
+
+class Event(StrEnum):
+    """What can happen to an execution."""
+
+    DUE = "due"
+    RELEASED = "released"  # what it waited for is there
+    RULED_OUT = "ruled_out"  # what it waited for will not come
+    CLAIMED = "claimed"
+    EXPIRED = "expired"
+    SUCCEEDED = "succeeded"
+    RETRYING = "retrying"
+    EXHAUSTED = "exhausted"
+    LOST = "lost"
+    HANDED_BACK = "handed_back"
+    SNOOZED = "snoozed"
+    WAITED = "waited"
+    CANCELLED = "cancelled"
+    REVIVED = "revived"
+
+
+_S = State
+_E = Event
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
+    (_S.SCHEDULED, _E.DUE): _S.QUEUED,
+    (_S.RETRYING, _E.DUE): _S.QUEUED,
+    (_S.WAITING, _E.RELEASED): _S.QUEUED,
+    (_S.WAITING, _E.RULED_OUT): _S.SKIPPED,
+    (_S.QUEUED, _E.CLAIMED): _S.RUNNING,
+    (_S.QUEUED, _E.EXPIRED): _S.SKIPPED,
+    (_S.RUNNING, _E.EXPIRED): _S.SKIPPED,  # claimed ahead, and found too old before it was started
+    (_S.RUNNING, _E.SUCCEEDED): _S.SUCCEEDED,
+    (_S.RUNNING, _E.RETRYING): _S.RETRYING,
+    (_S.RUNNING, _E.EXHAUSTED): _S.DEAD,
+    (_S.RUNNING, _E.LOST): _S.QUEUED,
+    (_S.RUNNING, _E.HANDED_BACK): _S.QUEUED,
+    (_S.RUNNING, _E.SNOOZED): _S.SCHEDULED,
+    (_S.RUNNING, _E.WAITED): _S.WAITING,
+    (_S.RUNNING, _E.CANCELLED): _S.CANCELLED,
+    (_S.WAITING, _E.CANCELLED): _S.CANCELLED,
+    (_S.SCHEDULED, _E.CANCELLED): _S.CANCELLED,
+    (_S.QUEUED, _E.CANCELLED): _S.CANCELLED,
+    (_S.RETRYING, _E.CANCELLED): _S.CANCELLED,
+    (_S.DEAD, _E.REVIVED): _S.QUEUED,
+}
+
+
+def target(source: State, event: Event) -> State:
+    """Where an event leads. Raises IllegalTransition where the table has no such move."""
+    try:
+        return TRANSITIONS[source, event]
+    except KeyError:
+        raise IllegalTransition(f"an execution that is {source} cannot be {event}") from None
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A decided move of a running execution, for `Store.apply`. The first three fields are its
+    guard.
+    """
+
+    id: UUID
+    attempt: int
+    lease: UUID
+    target: State
+    outcome: Outcome
+    failures: int
+    crashes: int
+    gate: str | None = None
+    delay: Seconds = 0.0  # for a way back: how long until it may be claimed again
+    at: Instant | None = None  # the same as a moment; wins over delay
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    ran: Seconds | None = None  # how long the task ran; None: it was never started
+    checkpoint: str | None = None  # for the next attempt; None leaves what is there
+
+
+class Ruling(StrEnum):
+    """What `Store.apply` says of a transition that was not simply made."""
+
+    STALE = "stale"  # somebody else moved it first; nothing was written
+    CANCELLED = "cancelled"  # it ended, but as cancelled, because that had been asked for
+    BUSY = "busy"  # locked by another transaction and the caller did not want to wait
+    REFUSED = "refused"  # the store cannot keep this row; its neighbours were not hurt
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """The answer for one transition that was not simply made."""
+
+    id: UUID
+    attempt: int
+    ruling: Ruling
+    detail: str = ""
+
+
+def after_success(claimed: Claimed, *, result: str | None, ran: Seconds) -> Transition:
+    """The task returned."""
+    return Transition(
+        id=claimed.id,
+        attempt=claimed.attempt,
+        lease=claimed.lease,
+        gate=claimed.gate,
+        target=State.SUCCEEDED,
+        outcome=Outcome.SUCCEEDED,
+        failures=claimed.failures,
+        crashes=claimed.crashes,
+        result=result,
+        ran=ran,
+    )
+
+
+def after_failure(
+    claimed: Claimed,
+    policy: Retry,
+    *,
+    error: str,
+    kinds: Sequence[str],
+    ran: Seconds,
+    jitter: float,
+    timed_out: bool = False,
+    permanent: bool = False,
+    checkpoint: str | None = None,
+) -> Transition:
+    """The task raised, or ran out of time. `kinds` are the exception's dotted class names, most
+    special first.
+
+    A lost worker is another matter: see `after_loss`.
+    """
+    failures = claimed.failures + 1
+    outcome = Outcome.TIMED_OUT if timed_out else Outcome.FAILED
+    if permanent or not (timed_out or policy.allows(kinds)):
+        reason, delay = "permanent", None
+    else:
+        reason, delay = "retries_used_up", policy.delay(failures, jitter=jitter)
+    if delay is None:
+        move = _end(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
+    else:
+        move = _way_back(claimed, State.RETRYING, outcome, delay=delay, error=error, ran=ran)
+    return msgspec.structs.replace(move, failures=failures, checkpoint=checkpoint)
+
+
+def after_retry_later(
+    claimed: Claimed,
+    *,
+    delay: Seconds = 0.0,
+    at: Instant | None = None,
+    ran: Seconds,
+    checkpoint: str | None = None,
+) -> Transition:
+    """The task asked to be run again later. That is no failure and is not counted as one."""
+    move = _way_back(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran)
+    return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
+
+
+def after_release(claimed: Claimed, *, delay: Seconds = 0.0, ran: Seconds | None = None) -> Transition:
+    """The worker gives it back, started or not: a drain, or a task this worker does not know.
+    Nothing is charged.
+    """
+    return _way_back(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
+
+
+def after_loss(claimed: Claimed, *, max_crashes: int, retry: bool = True) -> Transition:
+    """The worker's lease ended while it held this execution.
+
+    Such an end is counted apart from failures: after `max_crashes` of them the execution is
+    taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
+    promises at most one start.
+    """
+    crashes = claimed.crashes + 1
+    if retry and crashes < max_crashes:
+        move = _way_back(claimed, State.QUEUED, Outcome.LOST, error=claimed_error(claimed))
+    else:
+        move = _end(claimed, State.DEAD, Outcome.LOST, error=claimed_error(claimed), reason="worker_lost")
+    return msgspec.structs.replace(move, crashes=crashes)
+
+
+def after_cancel(claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None) -> Transition:
+    """The task stopped because it was asked to."""
+    return _end(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
+
+
+def after_expiry(claimed: Claimed) -> Transition:
+    """It was claimed too late to be worth starting."""
+    return _end(claimed, State.SKIPPED, Outcome.RELEASED, reason="expired")
+
+
+def is_expired(claimed: Claimed, *, now: Instant) -> bool:
+    """Whether it is too late to start it."""
+    return claimed.expires_at is not None and claimed.expires_at <= now
+
+
+def claimed_error(claimed: Claimed) -> str:
+    """The error that a lost worker leaves behind, in the form of `core.failure.Failure`."""
+    message = f"the worker that ran attempt {claimed.attempt} stopped renewing its lease"
+    return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()
+
+
+def _end(
+    claimed: Claimed,
+    state: State,
+    outcome: Outcome,
+    *,
+    error: str | None = None,
+    reason: str | None = None,
+    ran: Seconds | None = None,
+) -> Transition:
+    return Transition(
+        id=claimed.id,
+        attempt=claimed.attempt,
+        lease=claimed.lease,
+        gate=claimed.gate,
+        target=state,
+        outcome=outcome,
+        failures=claimed.failures,
+        crashes=claimed.crashes,
+        error=error,
+        reason=reason,
+        ran=ran,
+    )
+
+
+def _way_back(
+    claimed: Claimed,
+    state: State,
+    outcome: Outcome,
+    *,
+    delay: Seconds = 0.0,
+    error: str | None = None,
+    ran: Seconds | None = None,
+) -> Transition:
+    return Transition(
+        id=claimed.id,
+        attempt=claimed.attempt,
+        lease=claimed.lease,
+        gate=claimed.gate,
+        target=state,
+        outcome=outcome,
+        failures=claimed.failures,
+        crashes=claimed.crashes,
+        delay=delay,
+        error=error,
+        ran=ran,
+    )

@@ -1,0 +1,127 @@
+"""Every limit in one page, and what a name may look like.
+
+A limit is here so that a mistake is answered with a sentence, not with a full disk.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from daybell.errors import InvalidName, shown
+
+# Payloads. A row is read and written several times in its life: big data belongs in a file or an
+# object store, with its address in the arguments.
+ARGS_BYTES_MAX: Final = 1024 * 1024
+RESULT_BYTES_MAX: Final = 1024 * 1024
+PAYLOAD_DEPTH_MAX: Final = 64  # far below the interpreter's recursion limit, far above honest data
+INTEGER_DIGITS_MAX: Final = 4300  # Python's own guard against quadratic parsing
+PROGRESS_MESSAGE_CHARS_MAX: Final = 500
+
+# Errors are kept for people, who read the first and the last screen of them.
+ERROR_MESSAGE_BYTES_MAX: Final = 8 * 1024
+ERROR_TRACEBACK_BYTES_MAX: Final = 32 * 1024
+ERROR_NAMES_MAX: Final = 32  # classes of one exception's ancestry that retry rules may name
+
+# Names and keys. They are columns of indexes, labels of metrics and parts of URLs.
+NAME_CHARS_MAX: Final = 200
+QUEUE_NAME_CHARS_MAX: Final = 100
+UNIQUE_KEY_BYTES_MAX: Final = 500  # well under a PostgreSQL index entry's 2,704
+LABELS_MAX: Final = 32
+LABEL_CHARS_MAX: Final = 100
+DESCRIPTION_CHARS_MAX: Final = 2000
+
+# Batches. One transaction each: large enough to be cheap, small enough to hold locks briefly.
+ENQUEUE_BATCH_MAX: Final = 10_000
+CLAIM_BATCH_MAX: Final = 1_000
+APPLY_BATCH_MAX: Final = 1_000
+FIRE_BATCH_MAX: Final = 1_000
+REAP_BATCH_MAX: Final = 1_000
+PAGE_ITEMS_MAX: Final = 1_000
+PAGE_ITEMS_DEFAULT: Final = 50
+
+# Policies.
+RETRIES_MAX: Final = 1_000
+RETRY_NAMES_MAX: Final = 100  # exceptions listed in one policy
+BACKOFF_FACTOR_MAX: Final = 1_000
+CRASHES_MAX_DEFAULT: Final = 3  # lost workers before an execution is taken for poison
+DURATION_SECONDS_MAX: Final = 3_653 * 86_400  # ten years with their leap days: longer is a typo
+DURATION_CHARS_MAX: Final = 64
+
+# Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
+WORKFLOW_NODES_MAX: Final = 10_000
+DEPENDENCIES_MAX: Final = 1_000
+
+_ASCII_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@+ -]*[A-Za-z0-9_.:@+-])?")
+_PUNCTUATION: Final = frozenset("_.:@+- ")
+_NAME_RULE: Final = (
+    "a name has letters, digits, spaces and any of _ . : @ + -, "
+    "begins with a letter, a digit or _, and does not end with a space"
+)
+
+
+def check_name(value: object, *, what: str) -> str:
+    """Return `value` if it can name a job, queue, tenant or worker; `what` says which of them.
+
+    Letters and digits of any script are fine, with the marks that belong to them. What is left
+    out would be lost or dangerous elsewhere: "/" splits a URL, "," and "=" split a flag, control
+    and direction characters forge log lines, a leading "-" is read as a flag. Names are compared
+    as they are, so one that has a composed form (NFC) must use it: two that look the same are
+    the same.
+    """
+    chars_max = QUEUE_NAME_CHARS_MAX if what == "queue" else NAME_CHARS_MAX
+    if not isinstance(value, str):
+        raise InvalidName(f"{what} name must be text, not {type(value).__name__}", field=what)
+    if not value:
+        raise InvalidName(f"{what} name is empty; {_NAME_RULE}", field=what)
+    if len(value) > chars_max:
+        raise InvalidName(
+            f"{what} name {shown(value)} has {len(value):,} characters; the limit is {chars_max}",
+            field=what,
+        )
+    if _ASCII_NAME.fullmatch(value) is None:
+        _check_characters(value, what=what)
+    return value
+
+
+def check_key(value: object, *, what: str = "unique key") -> str:
+    """Return `value` if it can be a unique key: any text that every store can hold and index."""
+    if not isinstance(value, str):
+        raise InvalidName(f"{what} must be text, not {type(value).__name__}", field=what)
+    if not value:
+        raise InvalidName(f"{what} is empty; leave it out to have none", field=what)
+    if "\0" in value:
+        raise InvalidName(f"{what} {shown(value)} contains a NUL character", field=what)
+    try:
+        key_bytes = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(
+            f"{what} {shown(value)} contains half a surrogate pair, which is not a character",
+            field=what,
+        ) from None
+    if key_bytes > UNIQUE_KEY_BYTES_MAX:
+        raise InvalidName(
+            f"{what} {shown(value)} has {key_bytes:,} bytes; the limit is {UNIQUE_KEY_BYTES_MAX}. "
+            "Use a digest of it",
+            field=what,
+        )
+    return value
+
+
+def _check_characters(value: str, *, what: str) -> None:
+    for character in value:
+        # L, M and N: letters, their marks, and numbers.
+        if character not in _PUNCTUATION and unicodedata.category(character)[0] not in "LMN":
+            raise InvalidName(
+                f"{what} name {shown(value)} contains {shown(character)}; {_NAME_RULE}", field=what
+            )
+    if not (value[0] == "_" or unicodedata.category(value[0])[0] in "LN") or value[-1] == " ":
+        edge = "ends with a space" if value[-1] == " " else f"begins with {shown(value[0])}"
+        raise InvalidName(f"{what} name {shown(value)} {edge}; {_NAME_RULE}", field=what)
+    if not unicodedata.is_normalized("NFC", value):
+        composed = unicodedata.normalize("NFC", value)
+        raise InvalidName(
+            f"{what} name {shown(value)} is not in composed form (NFC); write {shown(composed)}",
+            field=what,
+        )

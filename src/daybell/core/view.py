@@ -1,0 +1,89 @@
+"""What people ask a store to show: filters, pages, and the state of queues and of the store
+itself.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import State
+from daybell.core.instant import Instant, Seconds
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list, newest first. The cursor names the last item seen, so writes in
+    between shift nothing.
+    """
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None  # None: this was the last page
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions to show; what is left out does not restrict."""
+
+    states: frozenset[State] | None = None
+    job: str | None = None
+    queue: str | None = None
+    worker: UUID | None = None
+    schedule: UUID | None = None
+    parent: UUID | None = None
+    since: Instant | None = None  # created at or after
+    until: Instant | None = None  # created before
+    dead_letters: bool = False  # only dead ones that no person has decided on yet
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as a person sees it."""
+
+    name: str
+    is_paused: bool
+    queued: int  # due, not claimed
+    scheduled: int  # in the future: delayed or retrying
+    running: int
+    waiting: int
+    oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is over is kept. Dead letters are kept until a person decides."""
+
+    finished: Seconds = 7 * 86400.0  # executions and their attempts
+    ticks: Seconds = 30 * 86400.0
+    workers: Seconds = 86400.0  # dead ones
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round of retention took away. Whole partitions are dropped without being counted
+    row by row.
+    """
+
+    executions: int = 0
+    attempts: int = 0
+    ticks: int = 0
+    workers: int = 0
+    partitions: int = 0
+    is_complete: bool = True  # False: there is more; call again
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that `daybell doctor` looked at."""
+
+    name: str
+    is_ok: bool
+    found: str
+    advice: str = ""  # what to do when it is not ok
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself."""
+
+    product: str  # such as "PostgreSQL 18.4"
+    now: Instant
+    schema: int
+    checks: tuple[Check, ...]

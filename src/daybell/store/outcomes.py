@@ -1,0 +1,33 @@
+"""Small answers of store operations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Claimed
+
+
+class Cancellation(StrEnum):
+    CANCELLED = "cancelled"  # it had not started, and is over now
+    REQUESTED = "requested"  # it runs; it will end as cancelled
+    FINISHED = "finished"  # too late
+    UNKNOWN = "unknown"
+
+
+class Revival(StrEnum):
+    REVIVED = "revived"
+    NOT_DEAD = "not_dead"
+    KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
+    UNKNOWN = "unknown"
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution in the hands of a dead worker, with what its job says about that."""
+
+    worker: UUID
+    claimed: Claimed
+    max_crashes: int
+    retry: bool  # the job's `on_lost` is not "dead"
