@@ -1,0 +1,305 @@
+"""House rules that no reviewer should have to remember: layers, sizes, banned calls, docstrings.
+
+Each rule is a function from a module to its problems, and is shown a bad module below: a rule that
+cannot fail guards nothing.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "daybell"
+
+FILE_LINES = 400
+FUNCTION_LINES = 60
+
+# Who may import whom. `errors` and `settings` are open to all, and everybody may import itself.
+OPEN = {"errors", "settings"}
+LAYERS: dict[str, set[str]] = {
+    "core": set(),
+    "store": {"core"},
+    "engine": {"core", "store"},
+    "runners": {"core"},
+    "client": {"core", "store"},
+    "sdk": {"client", "engine", "runners", "core"},
+    "api": {"client", "core"},
+    "errors": set(),
+    "settings": {"core"},  # durations are written as "15s" there, too
+}
+LAYERS |= {edge: set(LAYERS) | {"cli"} for edge in ("cli", "__init__", "__main__")}
+
+BANNED = {
+    "asyncio.sleep": "clock.sleep(), so that a test can move time",
+    "datetime.date.today": "`now` as an argument",
+    "datetime.datetime.now": "`now` as an argument, or clock.now() in the engine",
+    "datetime.datetime.today": "`now` as an argument, or clock.now() in the engine",
+    "datetime.datetime.utcnow": "`now` as an argument, or clock.now() in the engine",
+    "eval": "a parser; text is never code",
+    "exec": "a parser; text is never code",
+    "os.urandom": "an id from store/ids.py",
+    "pickle": "JSON through core/payload.py; a pickle runs whatever was put into it",
+    "random": "`jitter` as an argument",
+    "time.monotonic": "clock.monotonic()",
+    "time.sleep": "clock.sleep(), which never blocks the loop",
+    "time.time": "`now` as an argument, or clock.now() in the engine",
+    "time.time_ns": "`now` as an argument, or clock.now() in the engine",
+    "uuid.uuid4": "an id from store/ids.py",
+}
+# The ports: where the world is let in, what exactly, and why there.
+ALLOWED: dict[str, tuple[set[str], str]] = {
+    "store/sqlite/*": ({"time.time"}, "the store's clock; SQLite has no server to ask"),
+    "store/ids.py": ({"time.time_ns", "os.urandom"}, "UUIDv7 is a time and random bits"),
+}
+
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
+
+# A checkout's own path is added below. Lock files say which version, never where it came from.
+MACHINE_TRACES = [
+    r"(?<![\w.])/(?:root|home/\w+|Users/\w+)/",
+    r"(?:index-url|find-links|registry)\s*[=:]\s*\S*://",
+    r'"resolved": "\w+://',
+]
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file; `path` is relative to the package, as in the tables above."""
+
+    path: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def layer(self) -> str:
+        return self.path.partition("/")[0].removesuffix(".py")
+
+    @property
+    def package(self) -> list[str]:
+        """The parts of the package that relative imports start from."""
+        return ["daybell", *Path(self.path).parent.parts]
+
+
+Rule = Callable[[Module], Iterable[str]]
+
+
+def layers(module: Module) -> Iterator[str]:
+    if module.layer not in LAYERS:
+        yield f"{module.layer} is no known layer; give it a place in LAYERS"
+        return
+    for line, layer in imported_layers(module):
+        if layer not in LAYERS[module.layer] | OPEN | {module.layer}:
+            yield f"line {line}: {module.layer} must not import {layer}"
+
+
+def imported_layers(module: Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for target in import_targets(node, module.package):
+                # The version is a constant and belongs to everybody.
+                if target[0] == "daybell" and target[1:] != ["__version__"]:
+                    yield node.lineno, target[1] if len(target) > 1 else "__init__"
+
+
+def import_targets(node: ast.Import | ast.ImportFrom, package: list[str]) -> list[list[str]]:
+    """Return the full dotted names that a statement imports, relative ones resolved."""
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".") for alias in node.names]
+    start = package[: len(package) - node.level + 1] if node.level else []
+    source = [*start, *(node.module.split(".") if node.module else [])]
+    return [[*source, alias.name] for alias in node.names]
+
+
+def sizes(module: Module) -> Iterator[str]:
+    count = len(module.text.splitlines())
+    if count >= FILE_LINES:
+        yield f"{count} lines; a file stays under {FILE_LINES}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if count >= FUNCTION_LINES:
+                yield f"{node.name} has {count} lines; a function stays under {FUNCTION_LINES}"
+
+
+def docstrings(module: Module) -> Iterator[str]:
+    if not ast.get_docstring(module.tree):
+        yield "the module has no docstring"
+
+
+def banned_calls(module: Module) -> Iterator[str]:
+    ports = [names for place, (names, _) in ALLOWED.items() if fnmatch(module.path, place)]
+    allowed = set[str]().union(*ports)
+    for line, used in sorted(set(names_used(module.tree))):
+        for name, instead in BANNED.items():
+            if (used == name or used.startswith(f"{name}.")) and used not in allowed:
+                yield f"line {line}: {used} is banned; use {instead}"
+
+
+def names_used(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield every dotted name in full, whatever it was imported as."""
+    origin: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                origin[alias.asname or first] = alias.name if alias.asname else first
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                origin[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, dot, rest = ast.unparse(node).partition(".")
+            # A name of our own, such as a parameter called `random`, is not the module.
+            if first in origin or first in ("eval", "exec"):
+                yield node.lineno, origin.get(first, first) + dot + rest
+
+
+def loose_ends(module: Module) -> Iterator[str]:
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if mark := re.search(r"\b(TODO|FIXME|XXX)\b", line):
+            yield f"line {number}: {mark[0]}; do it, or open an issue"
+
+
+def telling_names(module: Module) -> Iterator[str]:
+    for part in Path(module.path).with_suffix("").parts:
+        if part in NAMES_THAT_SAY_NOTHING:
+            yield f"{part!r} says nothing; name it after what it does"
+
+
+RULES: list[Rule] = [layers, sizes, docstrings, banned_calls, loose_ends, telling_names]
+
+
+def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[str]:
+    """Yield what ties a file to the machine it was written on."""
+    patterns = list(MACHINE_TRACES)
+    # A shallow path such as /src would be found in half of all prose.
+    if len(checkout.parts) > 2:
+        patterns.append(rf"(?<![\w.]){re.escape(str(checkout))}\b")
+    if file.startswith("requirements/"):
+        patterns.append(r"\w+://")
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern in patterns:
+            if found := re.search(pattern, line):
+                yield f"{file}:{number}: {found[0]}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_source_follows(rule):
+    modules = [
+        Module(file.relative_to(PACKAGE).as_posix(), file.read_text())
+        for file in sorted(PACKAGE.rglob("*.py"))
+    ]
+
+    problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
+
+    assert modules
+    assert not problems, "\n".join(problems)
+
+
+def test_tracked_files_carry_no_trace_of_a_machine():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    files = [name for name in listed if name and (ROOT / name).is_file()]
+
+    problems: list[str] = []
+    for name in files:
+        if name != "tests/test_tidy.py":  # holds the bad examples
+            text = (ROOT / name).read_text(errors="replace")
+            problems += machine_traces(name, text)
+
+    assert "pyproject.toml" in files
+    assert not problems, "\n".join(problems)
+
+
+LONG_FUNCTION = "def f():\n" + "    pass\n" * FUNCTION_LINES
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text", "problem"),
+    [
+        (layers, "core/job.py", "from daybell.store import memory", "core must not import store"),
+        (layers, "core/job.py", "from daybell import store", "core must not import store"),
+        (layers, "core/job.py", "from ..store.memory import Memory", "core must not import store"),
+        (layers, "core/job.py", "import daybell", "core must not import __init__"),
+        (layers, "engine/loop.py", "def f():\n    import daybell.sdk.app", "must not import sdk"),
+        (layers, "runners/http.py", "from daybell import store", "runners must not import store"),
+        (layers, "api/jobs.py", "from daybell.store import memory", "api must not import store"),
+        (layers, "client.py", "from .engine import node", "client must not import engine"),
+        (layers, "novelty.py", "", "no known layer"),
+        (sizes, "core/job.py", "\n" * FILE_LINES, "a file stays under"),
+        (sizes, "core/job.py", LONG_FUNCTION, "a function stays under"),
+        (docstrings, "core/job.py", "x = 1", "no docstring"),
+        (loose_ends, "core/job.py", "x = 1  # FIXME", "FIXME"),
+        (telling_names, "core/utils.py", "", "says nothing"),
+        (telling_names, "common/job.py", "", "says nothing"),
+        (banned_calls, "core/a.py", "import time\ntime.time()", "use `now`"),
+        (banned_calls, "core/a.py", "import time as t\nt.sleep(1)", "time.sleep is banned"),
+        (banned_calls, "core/a.py", "from time import monotonic\nf = monotonic", "time.monotonic"),
+        (banned_calls, "core/a.py", "from datetime import datetime as d\nd.now()", "datetime.now"),
+        (banned_calls, "core/a.py", "import datetime\ndatetime.datetime.utcnow()", "utcnow"),
+        (banned_calls, "core/a.py", "import asyncio\nawait asyncio.sleep(1)", "clock.sleep()"),
+        (banned_calls, "core/a.py", "from random import choice\nchoice([1])", "random.choice"),
+        (banned_calls, "core/a.py", "from uuid import uuid4\nuuid4()", "uuid.uuid4"),
+        (banned_calls, "core/a.py", "import os\nos.urandom(8)", "os.urandom"),
+        (banned_calls, "core/a.py", "eval('1')", "eval is banned"),
+        (banned_calls, "core/a.py", "exec('1')", "exec is banned"),
+        (banned_calls, "core/a.py", "import pickle\npickle.loads(b'')", "pickle.loads"),
+        (banned_calls, "store/sqlite/a.py", "import time\ntime.sleep(1)", "time.sleep is banned"),
+    ],
+)
+def test_a_rule_notices(rule, path, text, problem):
+    assert any(problem in found for found in rule(Module(path, text)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (layers, "core/job.py", "from daybell.core.retry import Retry\nfrom daybell import errors"),
+        (
+            layers,
+            "store/memory.py",
+            "from ..core import job\nfrom . import protocol\nimport os",
+        ),
+        (layers, "api/schema.py", "from daybell import __version__"),
+        (layers, "cli/__init__.py", "from daybell import engine, sdk"),
+        (sizes, "core/job.py", "\n" * (FILE_LINES - 1)),
+        (banned_calls, "core/a.py", "def f(random, now):\n    return random.next(now.time())"),
+        (banned_calls, "core/a.py", "import re\nre.compile('x').exec"),
+        (banned_calls, "store/sqlite/clock.py", "import time\ntime.time()"),
+        (banned_calls, "store/ids.py", "import os, time\nos.urandom(time.time_ns())"),
+    ],
+)
+def test_a_rule_lets_good_code_pass(rule, path, text):
+    assert list(rule(Module(path, text))) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("README.md", "see /home/somebody/daybell"),
+        ("README.md", "cd /build/daybell/src"),
+        ("web/.npmrc", "registry=https://registry.example"),
+        ("web/package-lock.json", '"resolved": "https://registry.example/react.tgz"'),
+        ("requirements/run.txt", "rich @ https://files.example/rich.whl"),
+    ],
+)
+def test_a_trace_of_a_machine_is_noticed(file, text):
+    assert list(machine_traces(file, text, checkout=Path("/build/daybell")))
+
+
+def test_addresses_in_prose_are_no_trace_of_a_machine():
+    text = "https://www.postgresql.org/docs/ and /usr/lib/postgresql and http://127.0.0.1:8080/src/"
+
+    assert list(machine_traces("README.md", text, checkout=Path("/src"))) == []
