@@ -1,0 +1,224 @@
+"""What the documentation shows is run, and what it points to exists.
+
+A Python block runs on its own in an empty folder. `<!-- not run: reason -->` on the line above a
+block excludes it. An example ends with `# Expected output:` and the lines it prints; there `…`
+stands for any text, and on a line of its own for any lines.
+"""
+
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.main import get_command
+
+import daybell
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
+
+FENCE = re.compile(
+    r"^ *(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<code>.*?)^ *(?P=fence) *$", re.M | re.S
+)
+NOT_RUN = re.compile(r"<!-- not run: \S.* --> *\n\Z")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)[^)]*\)")
+EXPECTED = "# Expected output:"
+RUN_SECONDS = 60
+
+
+class Block(NamedTuple):
+    """A Python block that is to be run, and where it stands."""
+
+    file: str
+    line: int
+    code: str
+
+
+def blocks_in(file: str, text: str) -> Iterator[Block]:
+    for match in FENCE.finditer(text):
+        if match["language"] == "python" and not NOT_RUN.search(text[: match.start()]):
+            line = text.count("\n", 0, match.start("code")) + 1
+            yield Block(file, line, textwrap.dedent(match["code"]))
+
+
+def pages() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def blocks() -> list[Block]:
+    shown = [
+        page for page in pages() if page.parent != ROOT or page.stem in ("README", "ARCHITECTURE")
+    ]
+    return [block for page in shown for block in blocks_in(name_of(page), page.read_text())]
+
+
+def run(script: Path, folder: Path) -> str:
+    """Run a script as a reader would: in an empty folder and with nothing configured."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DAYBELL_")}
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=folder,
+        env=clean,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def expected_output(source: str) -> str:
+    """Return what an example says at its bottom that it prints."""
+    _, mark, rest = source.rpartition(f"\n{EXPECTED}\n")
+    assert mark, f"the example does not end with {EXPECTED!r}"
+    return "".join(f"{line.removeprefix('#').removeprefix(' ')}\n" for line in rest.splitlines())
+
+
+def is_as_expected(output: str, expected: str) -> bool:
+    pattern = ""
+    for line in expected.splitlines():
+        if line.strip() == "…":
+            pattern += r"(?:.*\n)*"
+        else:
+            pattern += ".*".join(re.escape(part) for part in line.split("…")) + r"\n"
+    return re.fullmatch(pattern, output) is not None
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    prose = FENCE.sub("", text)
+    targets = [link.partition("#")[0] for link in LINK.findall(prose) if "://" not in link]
+    return [
+        target
+        for target in targets
+        if target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    ]
+
+
+def commands(group: Any, name: str) -> Iterator[str]:
+    """Yield every command a user can type, in full."""
+    for word, command in group.commands.items():
+        if command.hidden:
+            continue
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{name} {word}")
+        else:
+            yield f"{name} {word}"
+
+
+def test_the_readme_shows_code():
+    assert README.exists()
+    assert list(blocks_in("README.md", README.read_text()))
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.file}:{block.line}")
+def test_a_code_block_runs(block, tmp_path):
+    # Blank lines in front, so that a traceback names the line of the page.
+    script = tmp_path / "block.py"
+    script.write_text("\n" * (block.line - 1) + block.code)
+
+    run(script, tmp_path)
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda file: file.name)
+def test_an_example_prints_what_it_promises(example, tmp_path):
+    expected = expected_output(example.read_text())
+
+    output = run(example, tmp_path)
+
+    assert is_as_expected(output, expected), f"expected:\n{expected}\nprinted:\n{output}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_links_between_pages_lead_somewhere(page):
+    assert broken_links(page, page.read_text()) == []
+
+
+def test_every_command_is_in_the_reference():
+    if importlib.util.find_spec("daybell.cli") is None:
+        pytest.skip("there is no command line yet")
+    cli = importlib.import_module("daybell.cli")
+
+    names = list(commands(get_command(cli.app), "daybell"))
+    reference = CLI_REFERENCE.read_text()
+
+    assert names
+    assert [name for name in names if name not in reference] == []
+
+
+def test_the_changelog_knows_this_version():
+    headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+    assert headings[0] == "Unreleased"
+    assert ".dev" in daybell.__version__ or daybell.__version__ in headings
+
+
+def test_only_python_blocks_without_a_reason_not_to_are_run():
+    page = (
+        "```python\na = 1\n```\n"
+        "```sh\nls\n```\n"
+        "<!-- not run: needs a server -->\n```python\nb = 1\n```\n"
+        "<!-- not run: -->\n```python\nc = 1\n```\n"
+        "<!-- not run: too far away -->\n\n```python\nd = 1\n```\n"
+        "- in a list\n\n  ```python\n  if d:\n      e = 1\n  ```\n"
+    )
+
+    assert [(block.line, block.code) for block in blocks_in("page.md", page)] == [
+        (2, "a = 1\n"),
+        (13, "c = 1\n"),
+        (18, "d = 1\n"),
+        (23, "if d:\n    e = 1\n"),
+    ]
+
+
+def test_a_failing_block_is_noticed(tmp_path):
+    script = tmp_path / "block.py"
+    script.write_text("print('before')\nraise SystemExit(3)\n")
+
+    with pytest.raises(AssertionError, match="before"):
+        run(script, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\nb\n", "a\n", False),
+        ("took 12 ms (fast)\n", "took … ms (fast)\n", True),
+        ("took 12\n ms (fast)\n", "took … ms (fast)\n", False),
+        ("a\nb\nc\nd\n", "a\n…\nd\n", True),
+        ("a\nd\n", "a\n…\nd\n", True),
+        ("a.c\n", "abc\n", False),
+        ("", "", True),
+    ],
+)
+def test_an_ellipsis_stands_for_any_text(output, expected, same):
+    assert is_as_expected(output, expected) is same
+
+
+def test_an_example_must_say_what_it_prints():
+    assert expected_output("print(1)\n\n# Expected output:\n# 1\n#\n#   2\n") == "1\n\n  2\n"
+    with pytest.raises(AssertionError, match="Expected output"):
+        expected_output("print(1)\n")
+
+
+def test_a_broken_link_is_noticed(tmp_path):
+    (tmp_path / "there.md").touch()
+    text = (
+        "[a](there.md#part) [b](gone.md) [c](https://example.org/x) [d](#here)\n"
+        "```text\n[e](not-a-link.md)\n```\n"
+    )
+
+    assert broken_links(tmp_path / "page.md", text) == ["gone.md"]
