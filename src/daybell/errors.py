@@ -1,0 +1,178 @@
+"""Every error Daybell raises, split by who can fix it.
+
+    DaybellError
+      ├─ UsageError       the caller's input is wrong
+      │    ├─ InvalidArguments   they do not fit the task's signature
+      │    ├─ InvalidDuration
+      │    ├─ InvalidName        of a job, queue, tenant or worker, or a unique key
+      │    ├─ InvalidPriority
+      │    ├─ InvalidRetry
+      │    ├─ InvalidSchedule
+      │    ├─ InvalidWorkflow
+      │    ├─ PayloadError       a value that JSON cannot hold, or text that is not JSON
+      │    │    └─ PayloadTooLarge
+      │    └─ UnknownJob         nobody here knows how to run it
+      ├─ Conflict         the world moved
+      │    ├─ DuplicateKey
+      │    ├─ IllegalTransition
+      │    ├─ LeaseLost
+      │    └─ VersionConflict
+      ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, TenantNotFound
+      ├─ SchemaError      the store's schema is too old, too new or damaged: an operator must act
+      └─ Unavailable      the store cannot be reached; safe to retry
+
+Control flow raised *by* tasks, outside the tree on purpose, so that `except DaybellError` around
+a call to Daybell never swallows a decision of the task: RetryLater, PermanentError.
+
+A message names the thing, the fact and the way out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+SHOWN_CHARS_MAX: Final = 60
+
+
+class DaybellError(Exception):
+    """The root: catch it to catch everything that Daybell itself raises."""
+
+
+class UsageError(DaybellError):
+    """What the caller asked for makes no sense, and asking again will not help.
+
+    `field` names the input that is wrong, where that is known, so that an API can point at it.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidArguments(UsageError):
+    """The arguments do not fit the task's signature or its annotations."""
+
+
+class InvalidDuration(UsageError):
+    """Not a length of time that can be waited for."""
+
+
+class InvalidName(UsageError):
+    """Not a name, or not a key, that Daybell accepts."""
+
+
+class InvalidPriority(UsageError):
+    """Not one of the four priorities."""
+
+
+class InvalidRetry(UsageError):
+    """Not a retry policy."""
+
+
+class InvalidSchedule(UsageError):
+    """Not a schedule, or one that never fires."""
+
+
+class InvalidWorkflow(UsageError):
+    """Not a workflow: a cycle, a node that does not exist, nothing to run."""
+
+
+class PayloadError(UsageError):
+    """A value that cannot be stored as JSON, or text that is not JSON."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A value that is JSON, but more of it than a row should carry."""
+
+
+class UnknownJob(UsageError):
+    """A job or task that this program has no definition of."""
+
+
+class Conflict(DaybellError):
+    """The request was right when it was made, but the world has moved since."""
+
+
+class DuplicateKey(Conflict):
+    """The name or key is taken."""
+
+
+class IllegalTransition(Conflict):
+    """An execution cannot go there from the state that it is in."""
+
+
+class LeaseLost(Conflict):
+    """The worker was silent for too long and its work has been given to others."""
+
+
+class VersionConflict(Conflict):
+    """Someone else changed it first: read it again, then decide again."""
+
+
+class NotFound(DaybellError):
+    """It does not exist, or not for this tenant."""
+
+
+class JobNotFound(NotFound):
+    """No such job."""
+
+
+class ExecutionNotFound(NotFound):
+    """No such execution."""
+
+
+class ScheduleNotFound(NotFound):
+    """No such schedule."""
+
+
+class TenantNotFound(NotFound):
+    """No such tenant."""
+
+
+class SchemaError(DaybellError):
+    """The store's schema is too old, too new or damaged; the message says which and what to do.
+
+    Not an Unavailable: trying again changes nothing until an operator has acted.
+    """
+
+
+class Unavailable(DaybellError):
+    """The store cannot be reached; nothing is known to be wrong with the request. Safe to retry."""
+
+
+class PermanentError(Exception):
+    """Raised by a task: this can never work, so do not try again whatever the retry policy says."""
+
+
+class RetryLater(Exception):
+    """Raised by a task: not now. Run again after `delay` or at `at`, without counting a failure.
+
+    `delay` is a duration; `at` is a datetime with a time zone, or seconds since 1970. Exactly one
+    of them is given. `core.retry.when` reads them; a value that it refuses makes the attempt fail.
+    """
+
+    def __init__(
+        self,
+        reason: str = "",
+        *,
+        delay: float | str | timedelta | None = None,
+        at: float | datetime | None = None,
+    ) -> None:
+        if (delay is None) == (at is None):
+            raise InvalidArguments("RetryLater takes either delay= or at=, exactly one of them")
+        self.reason = reason
+        self.delay = delay
+        self.at = at
+        when = f"at {at}" if delay is None else f"in {delay}"
+        super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
+
+
+def shown(value: object) -> str:
+    """How a message shows a value that someone sent: escaped, short, and never raising."""
+    try:
+        text = repr(value[:SHOWN_CHARS_MAX] if isinstance(value, str) else value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+    cut = isinstance(value, str) and len(value) > SHOWN_CHARS_MAX
+    return f"{text[:SHOWN_CHARS_MAX]}…" if cut or len(text) > SHOWN_CHARS_MAX + 2 else text
