@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 from daybell.core.limits import DURATION_CHARS_MAX, DURATION_SECONDS_MAX
 from daybell.errors import InvalidDuration, shown
@@ -39,7 +40,7 @@ def parse_duration(value: Duration, *, what: str = "duration") -> float:
     Zero is a duration. Negative, infinite and longer than ten years is not, and neither is a
     year or a month, which have no fixed length.
     """
-    given: object = value
+    given = cast("object", value)  # callers without a type checker exist
     if isinstance(given, str):
         seconds = _parse_text(given, what)
     elif isinstance(given, timedelta):
@@ -47,13 +48,14 @@ def parse_duration(value: Duration, *, what: str = "duration") -> float:
     elif isinstance(given, int | float) and not isinstance(given, bool):
         seconds = given
     else:
-        raise _refusal(given, f"is {_article(given)}", what)
+        raise _refusal(given, f"is of type {type(given).__name__}", what)
     if seconds != seconds:
         raise _refusal(given, "is not a number", what)
     if seconds < 0:
         raise _refusal(given, "is negative", what)
     if seconds > DURATION_SECONDS_MAX:
-        raise _refusal(given, "is longer than ten years", what)
+        fact = "is infinite" if seconds == math.inf else "is longer than ten years"
+        raise _refusal(given, fact, what)
     return round(float(seconds), 6)
 
 
@@ -92,7 +94,7 @@ def _parse_text(text: str, what: str) -> float:
         raise _refusal(text, "is negative", what)
     if _ISO_YEAR_OR_MONTH.match(stripped):
         raise _refusal(text, "has years or months, which have no fixed length; use days", what)
-    raise _refusal(text, "is not one", what)
+    raise _refusal(text, "cannot be read", what)
 
 
 @lru_cache(maxsize=1024)  # the same few texts come with every enqueue
@@ -107,11 +109,6 @@ def _seconds_of(text: str) -> float | None:
     counts = match.groups()
     units = zip(counts, _UNIT_SECONDS, strict=False)  # ISO has no units below the second
     return float(sum(Fraction(count.replace(",", ".")) * unit for count, unit in units if count))
-
-
-def _article(value: object) -> str:
-    name = type(value).__name__
-    return "None" if value is None else f"a {name}"
 
 
 def _refusal(value: object, fact: str, what: str) -> InvalidDuration:

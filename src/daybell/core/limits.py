@@ -48,6 +48,7 @@ BACKOFF_FACTOR_MAX: Final = 1_000
 CRASHES_MAX_DEFAULT: Final = 3  # lost workers before an execution is taken for poison
 DURATION_SECONDS_MAX: Final = 3_653 * 86_400  # ten years with their leap days: longer is a typo
 DURATION_CHARS_MAX: Final = 64
+INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999, where datetime ends
 
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
