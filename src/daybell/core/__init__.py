@@ -1,9 +1,9 @@
 """What Daybell decides, as pure functions and values: no I/O, no clock, no dice, no asyncio.
 
+- `job`, `execution`, `worker`, `schedule`: the nouns; `view`: what listings show of them
+- `lifecycle`: which moves an execution can make, and what each event leads to
+- `retry`: how often, and how long to wait; `failure`: what is kept of an exception
+- `payload`: arguments and results as JSON text; `arguments`: between a call and that text
+- `duration`, `instant`, `priority`: small languages of their own
 - `limits`: every limit in one page, and what a name may look like
-- `duration`: "1h30m" to seconds and back
-- `priority`: four of them
-- `retry`: how often, and how long to wait
-- `payload`: arguments and results as JSON text
-- `failure`: what is kept of an exception
 """
