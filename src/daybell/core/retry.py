@@ -1,0 +1,352 @@
+"""How often a failed execution is tried again, after how long, and after which errors."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypeGuard, cast, get_args
+
+import msgspec
+
+from daybell.core import payload
+from daybell.core.duration import Duration, parse_duration
+from daybell.core.failure import dotted_name
+from daybell.core.instant import Instant, Seconds, from_datetime
+from daybell.core.limits import (
+    BACKOFF_FACTOR_MAX,
+    DURATION_SECONDS_MAX,
+    INSTANT_MAX,
+    NAME_CHARS_MAX,
+    RETRIES_MAX,
+    RETRY_NAMES_MAX,
+)
+from daybell.errors import InvalidArguments, InvalidRetry, PermanentError, RetryLater, shown
+
+RETRIES: Final = 3
+BASE_SECONDS: Final = 1.0
+FACTOR: Final = 2.0
+CAP_SECONDS: Final = 3600.0
+JITTER: Final = 0.1
+
+Backoff = Literal["exponential", "fixed", "delays", "function"]
+WaitFunction = Callable[[int], Duration | None]
+ErrorRule = type[BaseException] | str  # a class, or its dotted name
+
+_SHARED_KEYS: Final = ("retries", "jitter", "retry_on", "never_on")
+_KEYS: Final = frozenset((*_SHARED_KEYS, "backoff", "base", "delay", "factor", "cap", "delays"))
+_PERMANENT: Final = dotted_name(PermanentError)
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """A retry policy; by default 3 retries after 1 s, 2 s and 4 s.
+
+    Make one with `Retry.exponential`, `fixed`, `delays` or `function`. `jitter` is the part of
+    each wait that is left to chance, so that what failed together does not come back together:
+    0.1 waits between 90 % and 100 % of the nominal time, never more than it.
+
+    `retry_on` limits retries to these errors, `never_on` excludes some and wins. Classes match
+    with their subclasses. Names match too, because a stored policy knows nothing else: a dotted
+    name exactly (`builtins.OSError`), a name without a dot in any module.
+    """
+
+    retries: int = RETRIES  # after the first try
+    backoff: Backoff = "exponential"
+    base: float = BASE_SECONDS
+    factor: float = FACTOR
+    cap: float = CAP_SECONDS
+    jitter: float = JITTER
+    waits: tuple[float, ...] = ()  # of "delays"; the last one repeats
+    wait_function: WaitFunction | None = None  # of "function"; None where it was read from a store
+    retry_on: tuple[str, ...] = ()
+    never_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what no helper would make: the numbers may come from a file or a request."""
+        _check_integer(self.retries, "retries", most=RETRIES_MAX)
+        _check_number(self.factor, "factor", least=1, most=BACKOFF_FACTOR_MAX)
+        _check_number(self.jitter, "jitter", least=0, most=1)
+        _check_number(self.base, "base", least=0, most=DURATION_SECONDS_MAX)
+        _check_number(self.cap, "cap", least=0, most=DURATION_SECONDS_MAX)
+        if self.base > self.cap:
+            raise InvalidRetry(
+                f"the first wait, base={self.base:g} s, is longer than cap={self.cap:g} s; "
+                "raise cap or lower base",
+                field="cap",
+            )
+        if self.backoff == "delays" and not self.waits:
+            raise InvalidRetry('delays is empty; give at least one, like "10s"', field="delays")
+
+    @classmethod
+    def exponential(
+        cls,
+        base: Duration = BASE_SECONDS,
+        *,
+        factor: float = FACTOR,
+        cap: Duration | None = None,
+        retries: int = RETRIES,
+        jitter: float = JITTER,
+        retry_on: Iterable[ErrorRule] = (),
+        never_on: Iterable[ErrorRule] = (),
+    ) -> Retry:
+        """Wait `base`, then `factor` times longer each time, never longer than `cap` (1 h)."""
+        first = parse_duration(base, what="base")
+        return cls(
+            retries=retries,
+            base=first,
+            factor=factor,
+            cap=max(CAP_SECONDS, first) if cap is None else parse_duration(cap, what="cap"),
+            jitter=jitter,
+            retry_on=_names(retry_on, "retry_on"),
+            never_on=_names(never_on, "never_on"),
+        )
+
+    @classmethod
+    def fixed(
+        cls,
+        delay: Duration,
+        *,
+        retries: int = RETRIES,
+        jitter: float = JITTER,
+        retry_on: Iterable[ErrorRule] = (),
+        never_on: Iterable[ErrorRule] = (),
+    ) -> Retry:
+        """Wait the same time before each retry."""
+        wait = parse_duration(delay, what="delay")
+        return cls(
+            retries=retries,
+            backoff="fixed",
+            base=wait,
+            factor=1.0,
+            cap=wait,
+            jitter=jitter,
+            retry_on=_names(retry_on, "retry_on"),
+            never_on=_names(never_on, "never_on"),
+        )
+
+    @classmethod
+    def delays(
+        cls,
+        *waits: Duration,
+        retries: int | None = None,
+        jitter: float = JITTER,
+        retry_on: Iterable[ErrorRule] = (),
+        never_on: Iterable[ErrorRule] = (),
+    ) -> Retry:
+        """Wait these times, one retry each; with more `retries` the last one repeats."""
+        seconds = tuple(parse_duration(wait, what="delays") for wait in waits)
+        longest = max(seconds, default=0.0)
+        return cls(
+            retries=len(seconds) if retries is None else retries,
+            backoff="delays",
+            base=min(BASE_SECONDS, longest),
+            cap=longest,
+            waits=seconds,
+            jitter=jitter,
+            retry_on=_names(retry_on, "retry_on"),
+            never_on=_names(never_on, "never_on"),
+        )
+
+    @classmethod
+    def function(
+        cls,
+        function: WaitFunction,
+        *,
+        retries: int = RETRIES,
+        jitter: float = 0.0,
+        retry_on: Iterable[ErrorRule] = (),
+        never_on: Iterable[ErrorRule] = (),
+    ) -> Retry:
+        """Ask `function(failures)` for each wait; None gives up.
+
+        If it raises or answers nonsense the default wait is used: a mistake there must not lose
+        the execution. A store keeps only `retries` and that there was a function, so whoever
+        reads the policy back without the code waits by default too.
+        """
+        if not callable(function):
+            raise InvalidRetry(f"{shown(function)} is not a function", field="backoff")
+        return cls(
+            retries=retries,
+            backoff="function",
+            jitter=jitter,
+            wait_function=function,
+            retry_on=_names(retry_on, "retry_on"),
+            never_on=_names(never_on, "never_on"),
+        )
+
+    def delay(self, failures: int, *, jitter: float) -> float | None:
+        """Return how long to wait after the `failures`-th failure; None: the tries are used up.
+
+        `jitter` is a roll of the dice in [0, 1). The wait is never longer than `cap`.
+        """
+        assert failures >= 1, failures
+        assert 0 <= jitter <= 1, jitter
+        if failures > self.retries:
+            return None
+        nominal = self._nominal(failures)
+        return None if nominal is None else nominal * (1 - self.jitter * jitter)
+
+    def allows(self, error_type_names: Sequence[str]) -> bool:
+        """Say whether an error with this ancestry, as in `Failure.names`, may be retried at all."""
+        if _PERMANENT in error_type_names or _matches(self.never_on, error_type_names):
+            return False
+        return not self.retry_on or _matches(self.retry_on, error_type_names)
+
+    @classmethod
+    def parse(cls, value: object) -> Retry:
+        """Read what a user may write: nothing, a number of retries, a policy, or an object.
+
+        Objects look like {"retries": 5, "backoff": "exponential", "base": "1s", "factor": 2,
+        "cap": "1h"}, {"backoff": "fixed", "delay": "30s"} or {"delays": ["1s", "10s"]}, each with
+        "jitter", "retry_on" and "never_on" if wanted.
+        """
+        if value is None:
+            return cls()
+        if isinstance(value, Retry):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return cls(retries=value)
+        if isinstance(value, Mapping):
+            return _from_mapping(cast("Mapping[str, Any]", value))
+        raise InvalidRetry(
+            f"{shown(value)} is not a retry policy; use a number of retries, a Retry, or an object "
+            'like {"retries": 5, "base": "1s", "cap": "1h"}',
+            field="retries",
+        )
+
+    def to_json(self) -> str:
+        """Return JSON text with every number in it, so that new defaults do not change old jobs."""
+        fields: dict[str, Any] = {"retries": self.retries, "backoff": self.backoff}
+        if self.backoff == "delays":
+            fields["delays"] = self.waits
+        elif self.backoff == "fixed":
+            fields["delay"] = self.base
+        elif self.backoff == "exponential":
+            fields |= {"base": self.base, "factor": self.factor, "cap": self.cap}
+        fields["jitter"] = self.jitter
+        rules = {"retry_on": self.retry_on, "never_on": self.never_on}
+        return payload.encode(fields | {k: v for k, v in rules.items() if v}, what="retry")
+
+    @classmethod
+    def from_json(cls, text: str) -> Retry:
+        """Read what to_json wrote."""
+        return cls.parse(payload.decode(text, what="retry"))
+
+    def _nominal(self, failures: int) -> float | None:
+        if self.backoff == "delays":
+            return self.waits[min(failures, len(self.waits)) - 1]
+        if self.wait_function is not None:
+            try:
+                wait = self.wait_function(failures)
+                return None if wait is None else parse_duration(wait)
+            except Exception:
+                pass  # the user's mistake, not a reason to lose the execution: see `function`
+        try:
+            return min(self.cap, self.base * self.factor ** (failures - 1))
+        except OverflowError:
+            return self.cap if self.base else 0.0
+
+
+def when(asked: RetryLater) -> tuple[Seconds, Instant | None]:
+    """Return the delay and the moment that a task asked for, one of them 0 or None.
+
+    Raises a UsageError for what is neither; the attempt then failed.
+    """
+    if asked.delay is not None:
+        return parse_duration(asked.delay, what="delay"), None
+    at: object = asked.at
+    if isinstance(at, datetime):
+        return 0.0, from_datetime(at)
+    if not _is_number(at) or not 0 <= at <= INSTANT_MAX:
+        raise InvalidArguments(
+            f"at={shown(at)} is not a time; pass an aware datetime or seconds since 1970",
+            field="at",
+        )
+    return 0.0, float(at)
+
+
+def _from_mapping(fields: Mapping[str, Any]) -> Retry:
+    for key in fields:
+        if key not in _KEYS:
+            closest = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], sorted(_KEYS), n=1)
+            hint = f"; did you mean {closest[0]!r}?" if closest else f"; it has {sorted(_KEYS)}"
+            raise InvalidRetry(f"a retry policy has no {shown(key)}{hint}", field="retries")
+    shared = {k: fields[k] for k in _SHARED_KEYS if k in fields}
+    backoff = fields.get("backoff", "delays" if "delays" in fields else "exponential")
+    if backoff == "delays" and isinstance(fields.get("delays"), list | tuple):
+        return _make(Retry.delays, fields, "delays", *fields["delays"], **shared)
+    if backoff == "fixed" and "delay" in fields:
+        return _make(Retry.fixed, fields, "delay", fields["delay"], **shared)
+    if backoff == "exponential":
+        shape = {k: fields[k] for k in ("base", "factor", "cap") if k in fields}
+        return _make(Retry.exponential, fields, "base factor cap", **shape, **shared)
+    if backoff == "function":
+        plain = _make(Retry.exponential, fields, "", **shared)
+        return msgspec.structs.replace(plain, backoff="function")
+    needs = {"delays": 'a list "delays"', "fixed": 'a duration "delay"'}
+    if backoff in ("delays", "fixed"):
+        raise InvalidRetry(f"backoff {backoff!r} needs {needs[backoff]}", field=backoff)
+    raise InvalidRetry(
+        f"backoff {shown(backoff)} is not known; use one of {list(get_args(Backoff)[:3])}",
+        field="backoff",
+    )
+
+
+def _make(
+    form: Callable[..., Retry], fields: Mapping[str, Any], own: str, /, *args: Any, **kwargs: Any
+) -> Retry:
+    """Call `form`, but refuse fields of another form: ignored, they would seem to work."""
+    foreign = _KEYS - {*_SHARED_KEYS, "backoff", *own.split()}
+    for key in fields:
+        if key in foreign:
+            name = form.__name__
+            raise InvalidRetry(
+                f"{key!r} has no meaning with {name} backoff; leave it out", field=key
+            )
+    return form(*args, **kwargs)
+
+
+def _names(rules: object, what: str) -> tuple[str, ...]:
+    if isinstance(rules, str | type) or not isinstance(rules, Iterable):
+        rules = (rules,)
+    listed = list(cast("Iterable[object]", rules))
+    if len(listed) > RETRY_NAMES_MAX:
+        raise InvalidRetry(f"{what} has {len(listed)} errors; the limit is {RETRY_NAMES_MAX}")
+    names: list[str] = []
+    for rule in listed:
+        name: object = rule
+        if isinstance(rule, type) and issubclass(rule, BaseException):
+            name = dotted_name(rule)
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+            raise InvalidRetry(
+                f"{what}: {shown(listed[len(names)])} is neither an exception class nor its name",
+                field=what,
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def _matches(rules: Sequence[str], names: Sequence[str]) -> bool:
+    return any(
+        rule == name or ("." not in rule and name.rpartition(".")[2] == rule)
+        for rule in rules
+        for name in names
+    )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_integer(value: object, what: str, *, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise InvalidRetry(
+            f"{what}={shown(value)} must be a whole number from 0 to {most}", field=what
+        )
+
+
+def _check_number(value: object, what: str, *, least: int, most: int) -> None:
+    if not _is_number(value) or not least <= value <= most:
+        raise InvalidRetry(
+            f"{what}={shown(value)} must be a number from {least} to {most}", field=what
+        )
