@@ -36,6 +36,18 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     settings: str = "{}"  # JSON of the kind's own settings
 
+    def to_json(self) -> str:
+        """The definition as a store keeps it. Equal definitions give equal text."""
+        fields = msgspec.structs.asdict(self) | {"retry": msgspec.Raw(self.retry.to_json().encode())}
+        return msgspec.json.encode(fields).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> JobDefinition:
+        """Read a kept definition. Fields that a newer version wrote are passed over."""
+        fields = msgspec.json.decode(text)
+        retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
+        return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
+
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A definition to be stored. The id counts only if the name is new."""
