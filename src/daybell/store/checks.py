@@ -1,0 +1,143 @@
+"""What every store refuses, in the same words.
+
+A row is checked before it is sent: a database names neither the row nor the fault, and a batch
+that fails half-way has to be taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import NewExecution, State
+from daybell.core.lifecycle import Transition
+from daybell.core.limits import (
+    ARGS_BYTES_MAX,
+    DURATION_SECONDS_MAX,
+    ENQUEUE_BATCH_MAX,
+    INSTANT_MAX,
+    PAGE_ITEMS_MAX,
+    RESULT_BYTES_MAX,
+    RETRIES_MAX,
+    check_key,
+    check_name,
+)
+from daybell.core.worker import Report
+from daybell.errors import PayloadTooLarge, UsageError, shown
+
+ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
+
+
+def check_limit(limit: int, *, most: int = PAGE_ITEMS_MAX) -> int:
+    """Return how many may be asked for at once."""
+    if not 1 <= limit <= most:
+        raise UsageError(f"limit={limit} must be from 1 to {most:,}", field="limit")
+    return limit
+
+
+def check_cursor(cursor: str | None) -> UUID | None:
+    """Return the id that a page of executions ended with."""
+    if cursor is None:
+        return None
+    try:
+        return UUID(cursor)
+    except ValueError:
+        raise UsageError(
+            f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
+        ) from None
+
+
+def check_batch(executions: Sequence[NewExecution]) -> None:
+    """Refuse a batch that is too long, or has a row that cannot be kept, naming its position."""
+    if len(executions) > ENQUEUE_BATCH_MAX:
+        raise UsageError(
+            f"{len(executions):,} executions at once; the limit is {ENQUEUE_BATCH_MAX:,}."
+            " Send several batches, or use load",
+            field="executions",
+        )
+    for position, execution in enumerate(executions):
+        check_execution(execution, position)
+
+
+def check_loadable(execution: NewExecution, position: int) -> None:
+    """Refuse a row of a load that needs more than the fast lane has."""
+    if execution.unique_key is not None or execution.gate is not None:
+        raise _at(position, "load takes no unique keys and no gates; use enqueue")
+    check_execution(execution, position)
+
+
+def check_execution(execution: NewExecution, position: int) -> None:
+    """Refuse an execution that cannot be kept, naming its position in the batch."""
+    args = execution.args
+    if not args.isascii() and (fault := text_fault(args)):
+        raise _at(position, f"its args {fault}")
+    if len(args) > ARGS_BYTES_MAX or (not args.isascii() and len(args.encode()) > ARGS_BYTES_MAX):
+        raise PayloadTooLarge(
+            f"executions[{position}]: its args have more than {ARGS_BYTES_MAX:,} bytes",
+            field="args",
+        )
+    if execution.queue is not None:
+        _named(position, lambda: check_name(execution.queue, what="queue"))
+    if execution.is_plain:
+        return
+    if execution.unique_key is not None:
+        _named(position, lambda: check_key(execution.unique_key))
+    _check_number(position, "delay", execution.delay, DURATION_SECONDS_MAX)
+    _check_number(position, "at", execution.at, INSTANT_MAX)
+    _check_number(position, "expires_in", execution.expires_in, DURATION_SECONDS_MAX)
+    _check_number(position, "timeout", execution.timeout, DURATION_SECONDS_MAX)
+    _check_number(position, "retries", execution.retries, RETRIES_MAX)
+    _check_number(position, "scheduled_for", execution.scheduled_for, INSTANT_MAX)
+
+
+def transition_fault(transition: Transition) -> str | None:
+    """Say why a move cannot be kept; None if it can."""
+    if transition.target is State.RUNNING:
+        return "no move leads from running to running"
+    for number in (transition.attempt, transition.failures, transition.crashes):
+        if not 0 <= number <= ATTEMPT_MAX:
+            return f"{number} is not a count"
+    if not 0 <= transition.delay <= DURATION_SECONDS_MAX:
+        return f"delay={transition.delay} is not a length of time"
+    if transition.at is not None and not 0 <= transition.at <= INSTANT_MAX:
+        return f"at={transition.at} is not a time"
+    if transition.result is not None and len(transition.result) > RESULT_BYTES_MAX:
+        return f"its result has more than {RESULT_BYTES_MAX:,} bytes"
+    for text in (transition.result, transition.error, transition.reason, transition.checkpoint):
+        if text is not None and (fault := text_fault(text)):
+            return fault
+    return None
+
+
+def check_report(report: Report, position: int) -> None:
+    """Refuse a report that cannot be kept, naming its position."""
+    for text in (report.note, report.checkpoint):
+        if text is not None and (fault := text_fault(text)):
+            raise UsageError(f"reports[{position}]: {fault}", field="reports")
+
+
+def text_fault(text: str) -> str | None:
+    """Say why a text cannot be kept; None if it can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "contains half a surrogate pair, which is not a character"
+    return "contains a NUL character" if "\0" in text else None
+
+
+def _named(position: int, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except UsageError as error:
+        raise UsageError(f"executions[{position}]: {error}", field=error.field) from None
+
+
+def _check_number(position: int, what: str, value: float | None, most: float) -> None:
+    # NaN compares as false with everything, and so is refused too.
+    if value is not None and not 0 <= value <= most:
+        raise _at(position, f"{what}={value} must be from 0 to {most:,}", field=what)
+
+
+def _at(position: int, fault: str, *, field: str = "executions") -> UsageError:
+    return UsageError(f"executions[{position}]: {fault}", field=field)

@@ -1,0 +1,121 @@
+"""Tenants, jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from daybell.core.instant import Instant
+from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.limits import check_name
+from daybell.core.retry import Retry
+from daybell.core.view import Page
+from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.store.checks import check_limit
+from daybell.store.memory.tables import JobRow, Part, Tables
+
+
+class MemoryDefinitions(Part):
+    """See `protocol.Definitions`."""
+
+    async def add_tenants(self, names: Sequence[str]) -> None:
+        with self._begin() as tables:
+            for name in names:
+                tables.tenants[check_name(name, what="tenant")] = None
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        with self._begin() as tables:
+            return tuple(sorted(tables.tenants))
+
+    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+        with self._begin(tenant) as tables:
+            return [define(tables, tenant, job, self._clock()) for job in jobs]
+
+    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
+        with self._begin(tenant) as tables:
+            row = find_job(tables, tenant, name, or_deleted=version is not None)
+            if version is None:
+                return row.current
+            for job in row.versions:
+                if job.version == version:
+                    return job
+            raise JobNotFound(f"job {shown(name)} has no version {version}")
+
+    async def list_jobs(
+        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        with self._begin(tenant) as tables:
+            found = [
+                row.current
+                for (owner, name), row in sorted(tables.jobs.items())
+                if owner == tenant
+                and name.startswith(prefix)
+                and not row.is_deleted
+                and (cursor is None or name > cursor)
+            ]
+        more = len(found) > limit
+        return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+
+    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+        with self._begin(tenant) as tables:
+            return list(reversed(find_job(tables, tenant, name, or_deleted=True).versions))
+
+    async def delete_job(self, tenant: str, name: str) -> None:
+        with self._begin(tenant) as tables:
+            row = find_job(tables, tenant, name)
+            tables.jobs[tenant, name] = replace(row, is_deleted=True)
+            for key, schedule in list(tables.schedules.items()):
+                if (schedule.tenant, schedule.job) == (tenant, name):
+                    del tables.schedules[key]
+
+    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
+        check_name(queue, what="queue")
+        with self._begin(tenant) as tables:
+            if paused:
+                tables.paused[tenant, queue] = None
+            else:
+                tables.paused.pop((tenant, queue), None)
+
+
+def find_job(tables: Tables, tenant: str, name: str, *, or_deleted: bool = False) -> JobRow:
+    """A job that can be used; a deleted one only if asked for."""
+    row = tables.jobs.get((tenant, name))
+    if row is None or (row.is_deleted and not or_deleted):
+        raise JobNotFound(f"no job named {shown(name)}")
+    return row
+
+
+def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
+    """Store one definition, if it is new, and answer the version that is current then."""
+    definition = as_stored(new.definition)
+    row = tables.jobs.get((tenant, definition.name), JobRow(versions=()))
+    current = row.versions[-1].version if row.versions else 0
+    if new.expect is not None and new.expect != current:
+        raise VersionConflict(
+            f"job {shown(definition.name)} is at version {current}, not {new.expect};"
+            " read it again, then decide again"
+        )
+    known = [job.definition for job in row.versions]
+    is_current = bool(known) and known[-1] == definition
+    if not is_current and (new.promote or definition not in known):
+        job = Job(
+            id=row.versions[0].id if row.versions else new.id,
+            tenant=tenant,
+            version=current + 1,
+            definition=definition,
+            created_at=now,
+            author=new.author,
+        )
+        older = tuple(replace(version, is_current=False) for version in row.versions)
+        row = replace(row, versions=(*older, job))
+    tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
+    return row.current
+
+
+def as_stored(definition: JobDefinition) -> JobDefinition:
+    """The definition as it is when it is read back: a policy's own function is not kept."""
+    check_name(definition.name, what="job")
+    check_name(definition.queue, what="queue")
+    return replace(definition, retry=Retry.from_json(definition.retry.to_json()))

@@ -1,0 +1,138 @@
+"""The tables of the memory store: plain dicts of values that never change.
+
+A write replaces a value and never alters one, so a copy of the dicts is a snapshot of
+everything, and a transaction that fails puts the snapshot back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Attempt, Claimed, Execution, State
+from daybell.core.instant import Instant
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
+from daybell.core.lifecycle import Event, target
+from daybell.core.schedule import Schedule, TickRecord
+from daybell.core.worker import Leadership, Worker
+from daybell.errors import TenantNotFound, UsageError, shown
+
+Clock: TypeAlias = Callable[[], Instant]
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with all its versions, oldest first."""
+
+    versions: tuple[Job, ...]
+    is_deleted: bool = False
+
+    @property
+    def current(self) -> Job:
+        return self.versions[-1]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution with what people do not see of it."""
+
+    execution: Execution  # its state is the stored one; see `shown_state`
+    lease: UUID | None = None  # of the claim it is running under
+    has_slot: bool = False  # of its gate
+    attempts: tuple[Attempt, ...] = ()  # the ended ones, without the final one
+
+    @property
+    def key(self) -> tuple[str, UUID]:
+        return self.execution.tenant, self.execution.id
+
+
+class Tables(msgspec.Struct):
+    """Everything that the store knows. Keys begin with the tenant, so another one's are unknown."""
+
+    tenants: dict[str, None]
+    jobs: dict[tuple[str, str], JobRow] = {}
+    paused: dict[tuple[str, str], None] = {}
+    rows: dict[tuple[str, UUID], Row] = {}
+    workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
+    leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
+    schedules: dict[tuple[str, UUID], Schedule] = {}
+    ticks: dict[tuple[str, UUID, Instant], TickRecord] = {}
+    gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
+    leaders: dict[str, Leadership] = {}
+
+    def snapshot(self) -> Tables:
+        """A copy that later writes do not reach."""
+        return Tables(*(getattr(self, name).copy() for name in self.__struct_fields__))
+
+    def put(self, row: Row) -> None:
+        self.rows[row.key] = row
+
+    def definition(self, execution: Execution) -> JobDefinition:
+        """What the job said at the execution's version."""
+        return self.jobs[execution.tenant, execution.job].versions[execution.version - 1].definition
+
+
+class Part:
+    """What the parts of the memory store share: tables, a clock and transactions."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tables = Tables({DEFAULT_TENANT: None})
+        self._is_open = False
+
+    @contextmanager
+    def _begin(self, tenant: str | None = None) -> Generator[Tables]:
+        """One operation: the tables, which are as before if it raises."""
+        if not self._is_open:
+            raise UsageError("the store is not open; call open() first")
+        if tenant is not None and tenant not in self._tables.tenants:
+            raise TenantNotFound(f"no tenant named {shown(tenant)}")
+        before = self._tables.snapshot()
+        try:
+            yield self._tables
+        except BaseException:
+            self._tables = before
+            raise
+
+
+def shown_state(execution: Execution, now: Instant) -> State:
+    """The state as people see it: what waits only for its time is queued once that has come."""
+    if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at <= now:
+        return target(execution.state, Event.DUE)
+    return execution.state
+
+
+def shown_execution(row: Row, now: Instant) -> Execution:
+    """An execution as people see it."""
+    return msgspec.structs.replace(row.execution, state=shown_state(row.execution, now))
+
+
+def claimed(tables: Tables, row: Row) -> Claimed:
+    """A running execution as its worker sees it."""
+    execution = row.execution
+    assert row.lease is not None, "only a running execution has a lease"
+    return Claimed(
+        id=execution.id,
+        attempt=execution.attempt,
+        lease=row.lease,
+        tenant=execution.tenant,
+        job=execution.job,
+        version=execution.version,
+        kind=tables.definition(execution).kind,
+        queue=execution.queue,
+        priority=execution.priority,
+        args=execution.args,
+        failures=execution.failures,
+        crashes=execution.crashes,
+        created_at=execution.created_at,
+        run_at=execution.run_at,
+        expires_at=execution.expires_at,
+        scheduled_for=execution.scheduled_for,
+        retries=execution.retries,
+        timeout=execution.timeout,
+        checkpoint=execution.checkpoint,
+        gate=execution.gate,
+        cancel_requested=execution.cancel_requested_at is not None,
+    )

@@ -1,0 +1,108 @@
+"""What one node does for all."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.execution import TERMINAL
+from daybell.core.instant import Instant, Seconds
+from daybell.core.view import Check, Health, Removed, Retention
+from daybell.core.worker import Leadership, WorkerState
+from daybell.store.memory.executions import is_dead_letter
+from daybell.store.memory.tables import Part, Row, Tables
+from daybell.store.memory.workers import held
+
+
+class MemoryUpkeep(Part):
+    """See `protocol.Upkeep`."""
+
+    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+        with self._begin() as tables:
+            now = self._clock()
+            leader = tables.leaders.get(name)
+            if leader is None:
+                epoch = 1
+            elif leader.until < now:
+                epoch = leader.epoch + 1  # even for the same holder: it may have been away
+            elif leader.holder == holder:
+                epoch = leader.epoch
+            else:
+                return None
+            taken = Leadership(name=name, holder=holder, epoch=epoch, until=now + lease)
+            tables.leaders[name] = taken
+            return taken
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        with self._begin() as tables:
+            leader = tables.leaders.get(name)
+            if leader is not None and leader.holder == holder:
+                tables.leaders[name] = replace(leader, until=float("-inf"))
+
+    async def retain(self, policy: Retention) -> Removed:
+        with self._begin() as tables:
+            now = self._clock()
+            return Removed(
+                executions=remove_executions(tables, now - policy.finished),
+                attempts=remove_attempts(tables, now - policy.finished),
+                ticks=remove_ticks(tables, now - policy.ticks),
+                workers=remove_workers(tables, now - policy.workers),
+            )
+
+    async def health(self) -> Health:
+        with self._begin():
+            durability = Check(
+                name="durability",
+                is_ok=False,
+                found="memory: nothing survives the process",
+                advice="use SQLite or PostgreSQL for what must not be lost",
+            )
+            schema = Check(name="schema", is_ok=True, found="memory has none")
+            return Health(
+                product="memory", now=self._clock(), schema=0, checks=(schema, durability)
+            )
+
+
+def remove_executions(tables: Tables, before: Instant) -> int:
+    old = [row for row in tables.rows.values() if is_over(row, before)]
+    for row in old:
+        del tables.rows[row.key]
+    return len(old)
+
+
+def is_over(row: Row, before: Instant) -> bool:
+    execution = row.execution
+    if execution.state not in TERMINAL or is_dead_letter(row):
+        return False
+    return execution.finished_at is not None and execution.finished_at < before
+
+
+def remove_attempts(tables: Tables, before: Instant) -> int:
+    removed = 0
+    for row in list(tables.rows.values()):
+        kept = tuple(attempt for attempt in row.attempts if attempt.ended_at >= before)
+        removed += len(row.attempts) - len(kept)
+        tables.put(replace(row, attempts=kept))
+    return removed
+
+
+def remove_ticks(tables: Tables, before: Instant) -> int:
+    old = [key for key in tables.ticks if key[2] < before]
+    for key in old:
+        del tables.ticks[key]
+    return len(old)
+
+
+def remove_workers(tables: Tables, before: Instant) -> int:
+    old = [
+        key
+        for key, worker in tables.workers.items()
+        if worker.state is WorkerState.DEAD
+        and worker.renewed_at < before
+        and not held(tables, *key)
+    ]
+    for key in old:
+        del tables.workers[key]
+    tables.leases = {lease: key for lease, key in tables.leases.items() if key not in old}
+    return len(old)

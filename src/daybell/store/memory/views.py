@@ -1,0 +1,95 @@
+"""What people look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, State
+from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.errors import ExecutionNotFound
+from daybell.store.checks import check_cursor, check_limit
+from daybell.store.memory.moves import final_attempt
+from daybell.store.memory.tables import Part, Tables, shown_execution
+
+
+class MemoryViews(Part):
+    """See `protocol.Views`."""
+
+    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
+        with self._begin(tenant) as tables:
+            row = tables.rows.get((tenant, id))
+            if row is None:
+                raise ExecutionNotFound(f"no execution {id}")
+            execution = shown_execution(row, self._clock())
+            attempts = row.attempts
+            if execution.outcome is not None:
+                attempts = (*attempts, final_attempt(execution))
+            return ExecutionDetail(execution=execution, attempts=attempts)
+
+    async def list_executions(
+        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Execution]:
+        check_limit(limit)
+        after = check_cursor(cursor)
+        found = [e for e in self._matching(tenant, where) if after is None or e.id < after]
+        found.sort(key=lambda execution: execution.id, reverse=True)
+        more = len(found) > limit
+        return Page(
+            items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None
+        )
+
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+        return dict(Counter(execution.state for execution in self._matching(tenant, where)))
+
+    async def list_queues(self, tenant: str) -> list[Queue]:
+        unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL)
+        executions = self._matching(tenant, unfinished)
+        with self._begin(tenant) as tables:
+            names = {execution.queue for execution in executions}
+            names.update(queue for owner, queue in tables.paused if owner == tenant)
+            names.update(
+                row.current.definition.queue
+                for (owner, _), row in tables.jobs.items()
+                if owner == tenant and not row.is_deleted
+            )
+            return [
+                describe_queue(tables, tenant, name, [e for e in executions if e.queue == name])
+                for name in sorted(names)
+            ]
+
+    def _matching(self, tenant: str, where: ExecutionFilter) -> list[Execution]:
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            shown = [shown_execution(row, now) for row in tables.rows.values()]
+            return [e for e in shown if e.tenant == tenant and matches(e, where)]
+
+
+def matches(execution: Execution, where: ExecutionFilter) -> bool:
+    """Whether a filter lets an execution through."""
+    if where.dead_letters and (execution.state is not State.DEAD or execution.is_discarded):
+        return False
+    return (
+        (where.states is None or execution.state in where.states)
+        and where.job in (None, execution.job)
+        and where.queue in (None, execution.queue)
+        and where.worker in (None, execution.worker)
+        and where.schedule in (None, execution.schedule)
+        and where.parent in (None, execution.parent)
+        and (where.since is None or execution.created_at >= where.since)
+        and (where.until is None or execution.created_at < where.until)
+    )
+
+
+def describe_queue(tables: Tables, tenant: str, name: str, executions: list[Execution]) -> Queue:
+    count = Counter(execution.state for execution in executions)
+    queued = [execution for execution in executions if execution.state is State.QUEUED]
+    return Queue(
+        name=name,
+        is_paused=(tenant, name) in tables.paused,
+        queued=count[State.QUEUED],
+        scheduled=count[State.SCHEDULED] + count[State.RETRYING],
+        running=count[State.RUNNING],
+        waiting=count[State.WAITING],
+        oldest_run_at=min((execution.run_at for execution in queued), default=None),
+    )
