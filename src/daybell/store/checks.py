@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.execution import NewExecution, State
+from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
     ARGS_BYTES_MAX,
@@ -48,6 +49,20 @@ def check_cursor(cursor: str | None) -> UUID | None:
         ) from None
 
 
+def check_definition(definition: JobDefinition) -> str:
+    """Return the text that a definition is kept as; refuse names and texts that cannot be."""
+    check_name(definition.name, what="job")
+    check_name(definition.queue, what="queue")
+    try:
+        return definition.to_json()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the definition of job {shown(definition.name)} contains half a surrogate pair,"
+            " which is not a character",
+            field="jobs",
+        ) from None
+
+
 def check_batch(executions: Sequence[NewExecution]) -> None:
     """Refuse a batch that is too long, or has a row that cannot be kept, naming its position."""
     if len(executions) > ENQUEUE_BATCH_MAX:
@@ -70,7 +85,7 @@ def check_loadable(execution: NewExecution, position: int) -> None:
 def check_execution(execution: NewExecution, position: int) -> None:
     """Refuse an execution that cannot be kept, naming its position in the batch."""
     args = execution.args
-    if not args.isascii() and (fault := text_fault(args)):
+    if (not args.isascii() or "\0" in args) and (fault := text_fault(args)):
         raise _at(position, f"its args {fault}")
     if len(args) > ARGS_BYTES_MAX or (not args.isascii() and len(args.encode()) > ARGS_BYTES_MAX):
         raise PayloadTooLarge(

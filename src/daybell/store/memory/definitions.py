@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import check_name
-from daybell.core.retry import Retry
 from daybell.core.view import Page
 from daybell.errors import JobNotFound, VersionConflict, shown
-from daybell.store.checks import check_limit
+from daybell.store.checks import check_definition, check_limit
 from daybell.store.memory.tables import JobRow, Part, Tables
 
 
@@ -89,7 +88,8 @@ def find_job(tables: Tables, tenant: str, name: str, *, or_deleted: bool = False
 
 def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
     """Store one definition, if it is new, and answer the version that is current then."""
-    definition = as_stored(new.definition)
+    # As it is when it is read back: a retry policy's own function is not kept.
+    definition = JobDefinition.from_json(check_definition(new.definition))
     row = tables.jobs.get((tenant, definition.name), JobRow(versions=()))
     current = row.versions[-1].version if row.versions else 0
     if new.expect is not None and new.expect != current:
@@ -112,10 +112,3 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         row = replace(row, versions=(*older, job))
     tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
     return row.current
-
-
-def as_stored(definition: JobDefinition) -> JobDefinition:
-    """The definition as it is when it is read back: a policy's own function is not kept."""
-    check_name(definition.name, what="job")
-    check_name(definition.queue, what="queue")
-    return replace(definition, retry=Retry.from_json(definition.retry.to_json()))

@@ -1,0 +1,203 @@
+"""Things to test with, made in a line each: what a test does not name does not matter to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
+from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.lifecycle import Transition, Verdict, after_success
+from daybell.core.schedule import Firing, NewSchedule, Tick
+from daybell.core.worker import NewWorker, Report
+from daybell.store.ids import mint
+from daybell.store.protocol import Store
+
+TENANT = "default"
+LEASE = 60.0
+
+
+class Hands(NamedTuple):
+    """A worker with what it has claimed."""
+
+    worker: UUID
+    executions: list[Claimed]
+    lease: UUID
+
+    @property
+    def one(self) -> Claimed:
+        """The only execution that it has."""
+        (claimed,) = self.executions
+        return claimed
+
+
+def a_job(name: str = "resize", **options: Any) -> NewJob:
+    """A job; what is no field of NewJob goes into its definition."""
+    own = {key: options.pop(key) for key in ("id", "author", "expect", "promote") if key in options}
+    own.setdefault("id", mint())
+    return NewJob(definition=JobDefinition(name=name, **options), **own)
+
+
+def an_execution(job: str = "resize", **options: Any) -> NewExecution:
+    options.setdefault("id", mint())
+    return NewExecution(job=job, **options)
+
+
+def a_worker(**options: Any) -> NewWorker:
+    options.setdefault("id", mint())
+    options.setdefault("name", "ada")
+    return NewWorker(**options)
+
+
+def a_schedule(job: str = "resize", **options: Any) -> NewSchedule:
+    options.setdefault("id", mint())
+    options.setdefault("rule", '{"every": 60}')
+    options.setdefault("next_at", None)
+    return NewSchedule(job=job, **options)
+
+
+def a_firing(schedule: NewSchedule, *ticks: Tick, **options: Any) -> Firing:
+    """A firing of what the schedule has next, once, by default."""
+    assert schedule.next_at is not None, "a schedule without a cursor does not fire"
+    options.setdefault("tenant", TENANT)
+    options.setdefault("expect", schedule.next_at)
+    options.setdefault("next_at", schedule.next_at + 60)
+    ticks = ticks or (a_tick(schedule.next_at, job=schedule.job),)
+    return Firing(schedule=schedule.id, ticks=ticks, **options)
+
+
+def a_tick(at: float, *, job: str = "resize", **options: Any) -> Tick:
+    """A tick that fires an execution of the job."""
+    return Tick(at=at, execution=an_execution(job, scheduled_for=at, **options))
+
+
+def a_report(claimed: Claimed, **options: Any) -> Report:
+    options.setdefault("ran", 1.0)
+    return Report(id=claimed.id, attempt=claimed.attempt, lease=claimed.lease, **options)
+
+
+def a_move(claimed: Claimed, target: State, outcome: Outcome, **options: Any) -> Transition:
+    options.setdefault("failures", claimed.failures)
+    options.setdefault("crashes", claimed.crashes)
+    return Transition(
+        id=claimed.id,
+        attempt=claimed.attempt,
+        lease=claimed.lease,
+        gate=claimed.gate,
+        target=target,
+        outcome=outcome,
+        **options,
+    )
+
+
+def success(claimed: Claimed, *, result: str | None = '"done"', ran: float = 1.0) -> Transition:
+    return after_success(claimed, result=result, ran=ran)
+
+
+def retry(claimed: Claimed, *, delay: float = 10.0, **options: Any) -> Transition:
+    options.setdefault("error", '{"type": "ValueError"}')
+    options.setdefault("ran", 1.0)
+    options.setdefault("failures", claimed.failures + 1)
+    return a_move(claimed, State.RETRYING, Outcome.FAILED, delay=delay, **options)
+
+
+def death(claimed: Claimed, **options: Any) -> Transition:
+    options.setdefault("error", '{"type": "ValueError"}')
+    options.setdefault("reason", "retries_used_up")
+    options.setdefault("ran", 1.0)
+    options.setdefault("failures", claimed.failures + 1)
+    return a_move(claimed, State.DEAD, Outcome.FAILED, **options)
+
+
+async def defined(store: Store, *names: str, tenant: str = TENANT, **definition: Any) -> list[Job]:
+    """Define jobs of these names, or one; the rest says what they have in common."""
+    jobs = [a_job(name, **definition) for name in names or ("resize",)]
+    return await store.define_jobs(tenant, jobs)
+
+
+async def enqueued(
+    store: Store, count: int = 1, *, job: str = "resize", tenant: str = TENANT, **options: Any
+) -> list[UUID]:
+    """Enqueue so many alike; the job is defined if nobody has done so."""
+    if not any(known.name == job for known in (await store.list_jobs(tenant, prefix=job)).items):
+        await defined(store, job, tenant=tenant)
+    new = [an_execution(job, **options) for _ in range(count)]
+    return [answer.id for answer in await store.enqueue(tenant, new)]
+
+
+async def registered(store: Store, *, tenant: str = TENANT, lease: float = LEASE) -> UUID:
+    """A live worker's id."""
+    worker = a_worker()
+    await store.register(tenant, worker, lease=lease)
+    return worker.id
+
+
+async def claim(
+    store: Store,
+    limit: int = 100,
+    *,
+    worker: UUID | None = None,
+    lease: UUID | None = None,
+    tenant: str = TENANT,
+    queues: Sequence[str] = ("default",),
+    **options: Any,
+) -> Hands:
+    """Claim what there is, by a new worker and under a new lease unless they are given."""
+    worker = worker or await registered(store, tenant=tenant)
+    lease = lease or mint()
+    answer = await store.claim(
+        tenant, worker=worker, lease=lease, queues=queues, limit=limit, **options
+    )
+    return Hands(worker, answer.executions, lease)
+
+
+async def claimed(store: Store, count: int = 1, *, tenant: str = TENANT, **options: Any) -> Hands:
+    """Enqueue so many, and claim them."""
+    worker = options.pop("worker", None)
+    ids = await enqueued(store, count, tenant=tenant, **options)
+    queues = [options.get("queue", "default")]
+    hands = await claim(store, count, worker=worker, tenant=tenant, queues=queues)
+    assert {execution.id for execution in hands.executions} == set(ids), "others were in the way"
+    return hands
+
+
+async def apply(
+    store: Store, hands: Hands, *moves: Transition, tenant: str = TENANT
+) -> list[Verdict]:
+    return await store.apply(tenant, worker=hands.worker, transitions=moves)
+
+
+async def finished(store: Store, count: int = 1, **options: Any) -> list[UUID]:
+    """Executions that have succeeded."""
+    hands = await claimed(store, count, **options)
+    verdicts = await apply(
+        store,
+        hands,
+        *(success(one) for one in hands.executions),
+        tenant=options.get("tenant", TENANT),
+    )
+    assert verdicts == []
+    return [one.id for one in hands.executions]
+
+
+async def dead(store: Store, count: int = 1, **options: Any) -> list[UUID]:
+    """Executions that are dead letters."""
+    hands = await claimed(store, count, **options)
+    verdicts = await apply(
+        store,
+        hands,
+        *(death(one) for one in hands.executions),
+        tenant=options.get("tenant", TENANT),
+    )
+    assert verdicts == []
+    return [one.id for one in hands.executions]
+
+
+async def look(store: Store, id: UUID, *, tenant: str = TENANT) -> Execution:
+    """An execution as people see it."""
+    return (await store.get_execution(tenant, id)).execution
+
+
+async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> list[State]:
+    return [(await look(store, id, tenant=tenant)).state for id in ids]
