@@ -32,6 +32,7 @@ JITTER: Final = 0.1
 Backoff = Literal["exponential", "fixed", "delays", "function"]
 WaitFunction = Callable[[int], Duration | None]
 ErrorRule = type[BaseException] | str  # a class, or its dotted name
+ErrorRules = ErrorRule | Iterable[ErrorRule]
 
 _SHARED_KEYS: Final = ("retries", "jitter", "retry_on", "never_on")
 _KEYS: Final = frozenset((*_SHARED_KEYS, "backoff", "base", "delay", "factor", "cap", "delays"))
@@ -86,8 +87,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         cap: Duration | None = None,
         retries: int = RETRIES,
         jitter: float = JITTER,
-        retry_on: Iterable[ErrorRule] = (),
-        never_on: Iterable[ErrorRule] = (),
+        retry_on: ErrorRules = (),
+        never_on: ErrorRules = (),
     ) -> Retry:
         """Wait `base`, then `factor` times longer each time, never longer than `cap` (1 h)."""
         first = parse_duration(base, what="base")
@@ -108,8 +109,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         *,
         retries: int = RETRIES,
         jitter: float = JITTER,
-        retry_on: Iterable[ErrorRule] = (),
-        never_on: Iterable[ErrorRule] = (),
+        retry_on: ErrorRules = (),
+        never_on: ErrorRules = (),
     ) -> Retry:
         """Wait the same time before each retry."""
         wait = parse_duration(delay, what="delay")
@@ -130,8 +131,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         *waits: Duration,
         retries: int | None = None,
         jitter: float = JITTER,
-        retry_on: Iterable[ErrorRule] = (),
-        never_on: Iterable[ErrorRule] = (),
+        retry_on: ErrorRules = (),
+        never_on: ErrorRules = (),
     ) -> Retry:
         """Wait these times, one retry each; with more `retries` the last one repeats."""
         seconds = tuple(parse_duration(wait, what="delays") for wait in waits)
@@ -154,8 +155,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         *,
         retries: int = RETRIES,
         jitter: float = 0.0,
-        retry_on: Iterable[ErrorRule] = (),
-        never_on: Iterable[ErrorRule] = (),
+        retry_on: ErrorRules = (),
+        never_on: ErrorRules = (),
     ) -> Retry:
         """Ask `function(failures)` for each wait; None gives up.
 
