@@ -1,0 +1,81 @@
+"""The exception tree, and how messages show what was sent."""
+
+import inspect
+
+import pytest
+
+from daybell import errors
+from daybell.errors import DaybellError, InvalidArguments, PermanentError, RetryLater, shown
+
+FAMILIES = {"UsageError", "Conflict", "NotFound", "SchemaError", "Unavailable"}
+
+
+def exceptions() -> dict[str, type[BaseException]]:
+    members = inspect.getmembers(errors, inspect.isclass)
+    return {name: it for name, it in members if issubclass(it, BaseException)}
+
+
+def test_every_exception_is_drawn_in_the_tree():
+    drawing = errors.__doc__ or ""
+
+    missing = [name for name in exceptions() if name not in drawing]
+
+    assert missing == []
+
+
+def test_every_error_belongs_to_exactly_one_family():
+    for name, error in exceptions().items():
+        if name in {"DaybellError", "RetryLater", "PermanentError"}:
+            continue
+
+        families = [base.__name__ for base in error.__mro__ if base.__name__ in FAMILIES]
+
+        assert len(families) == 1, name
+
+
+def test_what_a_task_raises_to_steer_is_not_caught_with_daybells_own_errors():
+    assert not issubclass(RetryLater, DaybellError)
+    assert not issubclass(PermanentError, DaybellError)
+
+
+def test_a_damaged_schema_is_not_taken_for_an_outage_that_heals():
+    assert not issubclass(errors.SchemaError, errors.Unavailable)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"delay": 1, "at": 2}])
+def test_retry_later_takes_exactly_one_of_delay_and_at(wrong):
+    with pytest.raises(InvalidArguments, match="either delay= or at="):
+        RetryLater(**wrong)
+
+
+def test_retry_later_tells_when_and_why():
+    assert str(RetryLater("rate limited", delay="5m")) == "retry in 5m: rate limited"
+    assert str(RetryLater(at=0)) == "retry at 0"
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "'a'"),
+        ("a\0\u202e\ud800", r"'a\x00\u202e\ud800'"),
+        ("x" * 60, "'" + "x" * 60 + "'"),
+        (10**5000, "<int>"),
+        (Unshowable(), "<Unshowable>"),
+    ],
+    ids=shown,
+)
+def test_a_value_is_shown_escaped_and_without_raising(value, text):
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize("value", ["x" * 61, "x" * 10**6, ["x"] * 1000], ids=shown)
+def test_a_long_value_is_shown_cut(value):
+    text = shown(value)
+
+    assert len(text) <= 62
+    assert text.endswith("…")
