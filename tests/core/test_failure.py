@@ -1,0 +1,152 @@
+"""What is kept of an exception, whatever it does."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybell.core import limits
+from daybell.core.failure import Failure, dotted_name
+from daybell.errors import PayloadError, shown
+
+
+class Broken(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Quitter(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+    __repr__ = __str__
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def test_an_exception_is_kept_with_its_type_message_place_and_ancestry():
+    failure = Failure.from_exception(raised(ConnectionResetError("gone")))
+
+    assert failure.type == "ConnectionResetError"
+    assert failure.message == "gone"
+    assert "in raised" in failure.traceback
+    assert failure.traceback.endswith("ConnectionResetError: gone\n")
+    assert failure.names == (
+        "builtins.ConnectionResetError",
+        "builtins.ConnectionError",
+        "builtins.OSError",
+        "builtins.Exception",
+        "builtins.BaseException",
+    )
+
+
+def test_the_cause_is_kept_too():
+    error = ValueError("bad")
+    error.__cause__ = KeyError("root")
+
+    assert "KeyError: 'root'" in Failure.from_exception(error).traceback
+
+
+def test_a_class_is_named_by_where_it_was_defined():
+    assert dotted_name(Broken) == f"{__name__}.Broken"
+    assert Failure.from_exception(Broken()).type == f"{__name__}.Broken"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Broken(), "<its __str__ raised RuntimeError>"),
+        (Quitter(), "<its __str__ raised SystemExit>"),
+    ],
+)
+def test_an_exception_that_cannot_be_shown_is_kept_all_the_same(error, message):
+    failure = Failure.from_exception(raised(error))
+
+    assert failure.message == message
+    assert "in raised" in failure.traceback
+
+
+def test_characters_that_a_store_cannot_hold_are_escaped():
+    failure = Failure.from_exception(raised(ValueError("a\0b\ud800c")))
+
+    assert failure.message == r"a\x00b\ud800c"
+    assert "\0" not in failure.traceback
+    failure.traceback.encode()
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\0", "\ud800"], ids=shown)
+def test_a_giant_message_keeps_its_two_ends(character):
+    failure = Failure.from_exception(raised(ValueError(f"begin{character * 10**6}end")))
+
+    assert failure.message.startswith("begin")
+    assert failure.message.endswith("end")
+    assert "… cut: 1,000,008 characters in all …" in failure.message
+    assert len(failure.message.encode()) <= limits.ERROR_MESSAGE_BYTES_MAX
+    assert "in raised" in failure.traceback
+    assert len(failure.traceback.encode()) <= limits.ERROR_TRACEBACK_BYTES_MAX
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀"])
+def test_a_message_of_exactly_the_limit_is_kept_whole(character):
+    message = character * (limits.ERROR_MESSAGE_BYTES_MAX // len(character.encode()))
+
+    assert Failure(type="x", message=message).message == message
+
+
+def test_endless_recursion_leaves_a_short_traceback():
+    def endless(n: int) -> int:
+        return endless(n + 1) + 1
+
+    with pytest.raises(RecursionError) as caught:
+        endless(0)
+
+    failure = Failure.from_exception(caught.value)
+    assert failure.type == "RecursionError"
+    assert len(failure.traceback.encode()) <= limits.ERROR_TRACEBACK_BYTES_MAX
+
+
+def test_a_failure_that_was_no_exception_is_named_by_its_type():
+    assert Failure(type="exit_code", message="2").names == ("exit_code",)
+
+
+@given(
+    st.builds(
+        Failure,
+        type=st.text(min_size=1),
+        message=st.text(max_size=20_000),
+        traceback=st.text(),
+        names=st.lists(st.text()).map(tuple),
+    )
+)
+def test_a_stored_failure_comes_back_the_same(failure):
+    text = failure.to_json()
+
+    assert Failure.from_json(text) == failure
+    assert "\\u0000" not in text
+
+
+def test_fields_of_a_later_version_are_ignored():
+    assert Failure.from_json('{"type": "x", "colour": "red"}') == Failure(type="x")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 3}', "\ud800"], ids=shown)
+def test_what_is_no_failure_is_refused(text):
+    with pytest.raises(PayloadError, match="a stored failure cannot be read"):
+        Failure.from_json(text)
+
+
+def test_no_more_of_a_long_ancestry_is_kept_than_the_limit():
+    bases: tuple[type, ...] = (Exception,)
+    for number in range(100):
+        bases = (type(f"E{number}", bases, {}),)
+
+    failure = Failure.from_exception(bases[0]())
+
+    assert len(failure.names) == limits.ERROR_NAMES_MAX
+    assert failure.names[0].endswith(".E99")
