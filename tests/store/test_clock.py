@@ -1,0 +1,153 @@
+"""A client whose clock is wrong: nothing is ever decided by it."""
+
+import time
+from uuid import UUID
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.view import ExecutionFilter
+from daybell.store.ids import mint
+from tests.builders import (
+    TENANT,
+    an_execution,
+    apply,
+    claim,
+    claimed,
+    defined,
+    enqueued,
+    look,
+    registered,
+    retry,
+    success,
+)
+from tests.stores import POSTGRES, connect
+
+HOUR = 3600.0
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["an hour ahead", "an hour behind"])
+def skew(request, monkeypatch):
+    """The client's clock is wrong by this much."""
+    real, real_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: real() + request.param)
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(request.param * 1e9))
+    return request.param
+
+
+def id_minted_at(instant: float) -> UUID:
+    """An id of a machine whose clock shows this."""
+    return UUID(int=int(instant * 1000) << 80 | mint().int & ((1 << 80) - 1))
+
+
+async def test_times_on_record_are_the_stores(store, clock, skew):
+    hands = await claimed(store)
+    await clock.advance(5)
+    await apply(store, hands, success(hands.one, ran=2.0))
+
+    seen = await look(store, hands.one.id)
+
+    assert seen.created_at == seen.run_at == clock.now() - 5
+    assert (seen.started_at, seen.finished_at) == (clock.now() - 2, clock.now())
+    assert (await store.health()).now == clock.now()
+
+
+async def test_a_delay_ends_by_the_stores_time(store, clock, skew):
+    (id,) = await enqueued(store, delay=10.0)
+    assert (await look(store, id)).run_at == clock.now() + 10
+
+    await clock.advance(9)
+    assert (await claim(store)).executions == []
+    await clock.advance(1)
+    assert (await claim(store)).one.id == id
+
+
+async def test_a_retry_waits_by_the_stores_time(store, clock, skew):
+    hands = await claimed(store)
+
+    await apply(store, hands, retry(hands.one, delay=10.0))
+
+    assert (await look(store, hands.one.id)).run_at == clock.now() + 10
+    assert (await look(store, hands.one.id)).state is State.RETRYING
+
+
+async def test_leases_end_by_the_stores_time(store, clock, skew):
+    hands = await claimed(store)
+    await clock.advance(59)
+    assert await store.lost() == []
+
+    await clock.advance(2)
+
+    assert [lost.claimed.id for lost in await store.lost()] == [hands.one.id]
+
+
+async def test_leadership_ends_by_the_stores_time(store, clock, skew):
+    await store.lead("upkeep", holder=mint(), lease=30.0)
+    await clock.advance(29)
+    assert await store.lead("upkeep", holder=mint(), lease=30.0) is None
+
+    await clock.advance(2)
+
+    assert await store.lead("upkeep", holder=mint(), lease=30.0) is not None
+
+
+async def test_workers_are_ordered_by_the_stores_time(store, clock, skew):
+    first = await registered(store)
+    await clock.advance(1)
+    second = await registered(store)
+
+    assert [worker.id for worker in await store.list_workers(TENANT)] == [first, second]
+
+
+@pytest.mark.parametrize("first_skew", [HOUR, -HOUR], ids=["ahead", "behind"])
+async def test_who_waits_longer_goes_first_whatever_the_time_in_the_id(store, clock, first_skew):
+    await defined(store)
+    first = an_execution(id=id_minted_at(clock.now() + first_skew))
+    second = an_execution(id=id_minted_at(clock.now() - first_skew))
+    await store.enqueue(TENANT, [first])
+    await clock.advance(1)
+    await store.enqueue(TENANT, [second])
+
+    hands = await claim(store)
+
+    assert [one.id for one in hands.executions] == [first.id, second.id]
+
+
+async def test_an_id_from_the_far_future_is_claimed_finished_and_listed(store, clock):
+    await defined(store)
+    new = [an_execution(id=id_minted_at(at)) for at in (0.0, clock.now() * 2)]
+    await store.enqueue(TENANT, new)
+    hands = await claim(store)
+
+    assert await apply(store, hands, *(success(one) for one in hands.executions)) == []
+
+    page = await store.list_executions(TENANT, ExecutionFilter())
+    assert [one.id for one in page.items] == [new[1].id, new[0].id]
+    assert {one.state for one in page.items} == {State.SUCCEEDED}
+
+
+async def test_a_span_of_time_goes_by_when_it_was_stored_and_not_by_the_id(store, clock):
+    await defined(store)
+    new = an_execution(id=id_minted_at(clock.now() - 86_400))
+    await store.enqueue(TENANT, [new])
+
+    page = await store.list_executions(TENANT, ExecutionFilter(since=clock.now()))
+
+    assert [one.id for one in page.items] == [new.id]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", POSTGRES)
+async def test_postgres_goes_by_its_own_clock(kind, servers, monkeypatch):
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + HOUR)
+    async with servers.database(POSTGRES[kind], empty=True) as url:
+        store = connect(kind, url)
+        await store.migrate()
+        await store.open()
+
+        (id,) = await enqueued(store)
+
+        assert abs((await look(store, id)).created_at - real()) < HOUR / 2
+        assert (await claim(store)).one.id == id
+        await store.close()

@@ -1,0 +1,351 @@
+"""Schedules: cursors that one caller advances, and ticks that exist once."""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.schedule import Decision, Firing, Tick
+from daybell.core.view import ExecutionFilter
+from daybell.errors import JobNotFound, UsageError
+from daybell.store.ids import mint
+from tests.builders import (
+    TENANT,
+    a_firing,
+    a_schedule,
+    a_tick,
+    an_execution,
+    claim,
+    defined,
+    enqueued,
+    look,
+)
+
+EVERYTHING = ExecutionFilter()
+
+
+async def put(store, *schedules, tenant=TENANT):
+    await defined(store, *{schedule.job for schedule in schedules}, tenant=tenant)
+    await store.put_schedules(tenant, schedules)
+
+
+async def only(store):
+    (schedule,) = await store.list_schedules(TENANT)
+    return schedule
+
+
+async def count(store):
+    return sum((await store.count_executions(TENANT, EVERYTHING)).values())
+
+
+async def test_a_schedule_is_kept_as_it_is(store, clock):
+    new = a_schedule(rule='{"cron": "0 6 * * *", "tz": "Europe/Rome"}', next_at=clock.now() + 0.25)
+
+    await put(store, new)
+
+    seen = await only(store)
+    assert (seen.id, seen.tenant, seen.job, seen.rule) == (new.id, TENANT, "resize", new.rule)
+    assert (seen.next_at, seen.last_at, seen.fired) == (new.next_at, None, 0)
+    assert seen.is_paused is False
+
+
+async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
+    schedules = [a_schedule(job) for job in "abab"]
+
+    await put(store, *schedules[::-1])
+
+    ids = [schedule.id for schedule in schedules]
+    assert [s.id for s in await store.list_schedules(TENANT)] == ids
+    assert [s.id for s in await store.list_schedules(TENANT, job="a")] == ids[::2]
+    assert await store.list_schedules(TENANT, job="nothing") == []
+
+
+async def test_an_unknown_job_stops_the_whole_batch(store):
+    await defined(store)
+
+    with pytest.raises(JobNotFound, match="nothing"):
+        await store.put_schedules(TENANT, [a_schedule(), a_schedule("nothing")])
+
+    assert await store.list_schedules(TENANT) == []
+
+
+async def test_a_replaced_schedule_keeps_its_count_and_last_firing(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await store.fire([a_firing(schedule)])
+
+    new = a_schedule("mail", id=schedule.id, rule='"new"', next_at=clock.now() + 5, is_paused=True)
+    await put(store, new)
+
+    seen = await only(store)
+    assert (seen.job, seen.rule, seen.is_paused) == ("mail", '"new"', True)
+    assert (seen.next_at, seen.last_at, seen.fired) == (clock.now() + 5, clock.now(), 1)
+
+
+async def test_deleted_schedules_are_gone_and_counted(store):
+    first, second = a_schedule(), a_schedule()
+    await put(store, first, second)
+
+    assert await store.delete_schedules(TENANT, [first.id, mint()]) == 1
+
+    assert (await only(store)).id == second.id
+    assert await store.delete_schedules(TENANT, [first.id]) == 0
+    assert await store.delete_schedules(TENANT, []) == 0
+
+
+async def test_the_ticks_of_a_deleted_schedule_stay_on_record(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await store.fire([a_firing(schedule)])
+
+    await store.delete_schedules(TENANT, [schedule.id])
+
+    assert len(await store.list_ticks(TENANT, schedule.id)) == 1
+
+
+async def test_due_schedules_are_those_whose_time_has_come_earliest_first(store, clock):
+    now = clock.now()
+    late, early = a_schedule(next_at=now), a_schedule(next_at=now - 60)
+    future, paused = a_schedule(next_at=now + 1), a_schedule(next_at=now, is_paused=True)
+    await put(store, late, early, future, paused, a_schedule(next_at=None))
+
+    due = await store.due_schedules()
+
+    assert [schedule.id for schedule in due] == [early.id, late.id]
+    assert [schedule.id for schedule in await store.due_schedules(limit=1)] == [early.id]
+    await clock.advance(1)
+    assert len(await store.due_schedules()) == 3
+
+
+async def test_due_schedules_are_found_for_all_tenants(store, clock):
+    await store.add_tenants(["acme"])
+    here, there = a_schedule(next_at=clock.now()), a_schedule(next_at=clock.now())
+    await put(store, here)
+    await put(store, there, tenant="acme")
+
+    due = await store.due_schedules()
+
+    assert {(s.tenant, s.id) for s in due} == {(TENANT, here.id), ("acme", there.id)}
+
+
+async def test_the_next_tick_is_the_earliest_of_all(store, clock):
+    now = clock.now()
+    assert await store.next_tick() is None
+    await put(store, a_schedule(next_at=None), a_schedule(next_at=now + 5, is_paused=True))
+    assert await store.next_tick() is None
+
+    await put(store, a_schedule(next_at=now + 30), a_schedule(next_at=now + 20))
+
+    assert await store.next_tick() == now + 20
+
+
+async def test_a_firing_advances_records_and_creates_as_one(store, clock):
+    at = clock.now() - 3
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    new = an_execution(scheduled_for=at, schedule=schedule.id, args='{"n": 1}')
+    tick = Tick(at=at, execution=new)
+
+    assert await store.fire([a_firing(schedule, tick, next_at=at + 60)]) == [True]
+
+    seen = await only(store)
+    assert (seen.next_at, seen.last_at, seen.fired) == (at + 60, at, 1)
+    (record,) = await store.list_ticks(TENANT, schedule.id)
+    assert (record.schedule, record.at, record.decision) == (schedule.id, at, Decision.FIRED)
+    assert (record.reason, record.until, record.execution) == (None, None, new.id)
+    execution = await look(store, new.id)
+    assert (execution.state, execution.args) == (State.QUEUED, '{"n": 1}')
+    assert (execution.schedule, execution.scheduled_for) == (schedule.id, at)
+    assert (await claim(store)).one.scheduled_for == at
+
+
+async def test_only_one_of_two_firings_from_the_same_cursor_is_made(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+
+    first = await store.fire([a_firing(schedule)])
+    second = await store.fire([a_firing(schedule)])
+
+    assert (first, second) == ([True], [False])
+    assert await count(store) == 1
+    assert (await only(store)).fired == 1
+
+
+async def test_of_two_firings_from_the_same_cursor_in_a_batch_the_first_is_made(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+
+    assert await store.fire([a_firing(schedule), a_firing(schedule)]) == [True, False]
+
+    assert await count(store) == 1
+
+
+async def test_a_paused_or_deleted_schedule_does_not_fire(store, clock):
+    paused = a_schedule(next_at=clock.now(), is_paused=True)
+    gone = a_schedule(next_at=clock.now())
+    alive = a_schedule(next_at=clock.now())
+    await put(store, paused, gone, alive)
+    await store.delete_schedules(TENANT, [gone.id])
+
+    answers = await store.fire([a_firing(paused), a_firing(gone), a_firing(alive)])
+
+    assert answers == [False, False, True]
+    assert await count(store) == 1
+    assert await store.list_ticks(TENANT, paused.id) == []
+    assert await store.list_ticks(TENANT, gone.id) == []
+
+
+async def test_a_schedule_of_a_deleted_job_does_not_fire(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await store.delete_job(TENANT, "resize")
+
+    assert await store.fire([a_firing(schedule)]) == [False]
+
+    assert await store.due_schedules() == []
+
+
+async def test_another_tenants_schedule_does_not_fire(store, clock):
+    await store.add_tenants(["acme"])
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await defined(store, tenant="acme")
+
+    answers = await store.fire(
+        [a_firing(schedule, tenant="acme"), a_firing(schedule, tenant="nobody")]
+    )
+
+    assert answers == [False, False]
+    assert (await only(store)).next_at == schedule.next_at
+
+
+async def test_firing_nothing_is_answered_with_nothing(store):
+    assert await store.fire([]) == []
+
+
+async def test_a_schedule_can_come_to_its_end(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+
+    await store.fire([a_firing(schedule, next_at=None)])
+
+    assert (await only(store)).next_at is None
+    assert await store.due_schedules() == []
+
+
+async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store, clock):
+    at = clock.now() - 300
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    ticks = (
+        Tick(at=at, decision=Decision.MISSED, reason="downtime", until=at + 180),
+        Tick(at=at + 240, decision=Decision.SKIPPED, reason="overlap"),
+        a_tick(at + 300),
+    )
+
+    await store.fire([a_firing(schedule, *ticks, next_at=at + 360)])
+
+    records = await store.list_ticks(TENANT, schedule.id)
+    assert [(r.at, r.decision, r.reason, r.until) for r in records] == [
+        (at + 300, Decision.FIRED, None, None),
+        (at + 240, Decision.SKIPPED, "overlap", None),
+        (at, Decision.MISSED, "downtime", at + 180),
+    ]
+    assert [r.execution is None for r in records] == [False, True, True]
+    seen = await only(store)
+    assert (seen.fired, seen.last_at) == (1, at + 300)
+    assert await count(store) == 1
+
+
+async def test_a_firing_without_a_fired_tick_leaves_the_last_one(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await store.fire([a_firing(schedule)])
+    later = clock.now() + 60
+
+    skipped = Tick(at=later, decision=Decision.SKIPPED, reason="overlap")
+    firing = Firing(
+        tenant=TENANT, schedule=schedule.id, expect=later, next_at=later + 60, ticks=(skipped,)
+    )
+    assert await store.fire([firing]) == [True]
+
+    seen = await only(store)
+    assert (seen.fired, seen.last_at) == (1, clock.now())
+
+
+async def test_a_tick_on_record_creates_no_second_execution(store, clock):
+    at = clock.now()
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    await store.fire([a_firing(schedule)])
+    # The cursor is set back, as by a person who replaces the schedule.
+    await store.put_schedules(TENANT, [schedule])
+
+    fired = await store.fire([a_firing(schedule, a_tick(at), a_tick(at + 30), next_at=at + 60)])
+
+    assert fired == [True]
+    assert await count(store) == 2
+    assert [r.at for r in await store.list_ticks(TENANT, schedule.id)] == [at + 30, at]
+    assert (await only(store)).next_at == at + 60
+
+
+async def test_a_fired_execution_obeys_unique_keys(store, clock):
+    at = clock.now()
+    (holder,) = await enqueued(store, unique_key="k")
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+
+    await store.fire([a_firing(schedule, a_tick(at, unique_key="k"))])
+
+    (record,) = await store.list_ticks(TENANT, schedule.id)
+    assert record.execution == holder
+    assert await count(store) == 1
+
+
+async def test_a_fired_execution_goes_through_its_gate(store, clock):
+    at = clock.now()
+    await store.set_gates(TENANT, {"narrow": 1})
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    ticks = a_tick(at, gate="narrow"), a_tick(at + 1, gate="narrow")
+
+    await store.fire([a_firing(schedule, *ticks)])
+
+    assert await store.count_executions(TENANT, EVERYTHING) == {State.QUEUED: 1, State.WAITING: 1}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [an_execution(args="\ud800"), an_execution(gate="nothing"), an_execution("nothing")],
+    ids=["surrogate", "gate", "job"],
+)
+async def test_a_firing_with_a_bad_execution_leaves_no_half(store, clock, bad):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+
+    with pytest.raises((UsageError, JobNotFound)):
+        await store.fire([a_firing(schedule, Tick(at=clock.now(), execution=bad))])
+
+    assert (await only(store)).next_at == schedule.next_at
+    assert await store.list_ticks(TENANT, schedule.id) == []
+    assert await count(store) == 0
+
+
+async def test_ticks_are_listed_newest_first_in_pages(store, clock):
+    at = clock.now()
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    await store.fire([a_firing(schedule, *(a_tick(at + n) for n in range(5)))])
+
+    first = await store.list_ticks(TENANT, schedule.id, limit=2)
+    second = await store.list_ticks(TENANT, schedule.id, limit=9, before=first[-1].at)
+
+    assert [tick.at - at for tick in first] == [4, 3]
+    assert [tick.at - at for tick in second] == [2, 1, 0]
+    assert await store.list_ticks(TENANT, mint()) == []
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_is_one_at_least(store, limit):
+    with pytest.raises(UsageError):
+        await store.list_ticks(TENANT, mint(), limit=limit)
+    with pytest.raises(UsageError):
+        await store.due_schedules(limit=limit)

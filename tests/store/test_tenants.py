@@ -1,0 +1,292 @@
+"""Tenants: every operation that is bound to one, found in the protocol itself, is tried here.
+
+`OPERATIONS` calls each of them with ids and names that somebody may know. A new operation without
+an entry makes a test fail.
+"""
+
+import contextlib
+import inspect
+import re
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+
+from daybell.core.execution import Claimed
+from daybell.core.priority import Priority
+from daybell.core.view import ExecutionFilter
+from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
+from daybell.store.ids import mint
+from daybell.store.protocol import Store
+from tests.builders import (
+    TENANT,
+    a_firing,
+    a_job,
+    a_report,
+    a_schedule,
+    a_tick,
+    a_worker,
+    an_execution,
+    claim,
+    claimed,
+    dead,
+    defined,
+    enqueued,
+    finished,
+    look,
+    registered,
+    success,
+)
+
+OTHER = "acme"
+EVERYTHING = ExecutionFilter()
+
+
+class Known(NamedTuple):
+    """What one may know of a tenant: names, ids, and an execution in a worker's hands."""
+
+    job: str
+    queue: str
+    gate: str
+    queued: UUID
+    dead: UUID
+    schedule: UUID
+    worker: UUID
+    running: Claimed
+
+
+async def populated(store, clock):
+    """The things of the default tenant."""
+    await defined(store, "resize", queue="images")
+    await store.set_gates(TENANT, {"narrow": 1})
+    await store.pause_queue(TENANT, "paused", paused=True)
+    schedule = a_schedule(next_at=clock.now())
+    await store.put_schedules(TENANT, [schedule])
+    await store.fire([a_firing(schedule, a_tick(clock.now(), queue="fired"))])
+    (dead_letter,) = await dead(store, queue="images")
+    await finished(store, queue="images")
+    hands = await claimed(store, queue="images")
+    (queued,) = await enqueued(store, queue="images")
+    return Known(
+        "resize", "images", "narrow", queued, dead_letter, schedule.id, hands.worker, hands.one
+    )
+
+
+def unknown():
+    """The same, but nobody has them."""
+    running = Claimed(
+        id=mint(),
+        attempt=1,
+        lease=mint(),
+        tenant=TENANT,
+        job="nothing",
+        version=1,
+        kind="task",
+        queue="nowhere",
+        priority=Priority.NORMAL,
+        args="{}",
+        failures=0,
+        crashes=0,
+        created_at=0.0,
+        run_at=0.0,
+    )
+    return Known("nothing", "nowhere", "nogate", mint(), mint(), mint(), mint(), running)
+
+
+OPERATIONS = {
+    "define_jobs": lambda s, t, k: s.define_jobs(t, [a_job(k.job, id=mint())]),
+    "get_job": lambda s, t, k: s.get_job(t, k.job),
+    "list_jobs": lambda s, t, k: s.list_jobs(t, prefix=k.job),
+    "list_versions": lambda s, t, k: s.list_versions(t, k.job),
+    "delete_job": lambda s, t, k: s.delete_job(t, k.job),
+    "pause_queue": lambda s, t, k: s.pause_queue(t, k.queue, paused=True),
+    "enqueue": lambda s, t, k: s.enqueue(t, [an_execution(k.job)]),
+    "load": lambda s, t, k: s.load(t, [an_execution(k.job)]),
+    "claim": lambda s, t, k: s.claim(
+        t, worker=k.worker, lease=k.running.lease, queues=[k.queue], limit=9
+    ),
+    "next_due": lambda s, t, k: s.next_due(t, queues=[k.queue]),
+    "apply": lambda s, t, k: s.apply(t, worker=k.worker, transitions=[success(k.running)]),
+    "report": lambda s, t, k: s.report(
+        t, worker=k.worker, reports=[a_report(k.running, progress=5.0)]
+    ),
+    "cancel": lambda s, t, k: s.cancel(t, [k.queued, k.running.id, k.dead]),
+    "revive": lambda s, t, k: s.revive(t, [k.dead]),
+    "discard": lambda s, t, k: s.discard(t, [k.dead]),
+    "register": lambda s, t, k: s.register(t, a_worker(id=mint()), lease=60.0),
+    "renew": lambda s, t, k: s.renew(t, worker=k.worker, lease=60.0, leases=[]),
+    "drain": lambda s, t, k: s.drain(t, k.worker),
+    "release": lambda s, t, k: s.release(t, worker=k.worker, leases=[k.running.lease]),
+    "retire": lambda s, t, k: s.retire(t, k.worker),
+    "list_workers": lambda s, t, k: s.list_workers(t, include_dead=True),
+    "put_schedules": lambda s, t, k: s.put_schedules(t, [a_schedule(k.job)]),
+    "delete_schedules": lambda s, t, k: s.delete_schedules(t, [k.schedule]),
+    "list_schedules": lambda s, t, k: s.list_schedules(t, job=k.job),
+    "list_ticks": lambda s, t, k: s.list_ticks(t, k.schedule),
+    "set_gates": lambda s, t, k: s.set_gates(t, {k.gate: 5}),
+    "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
+    "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
+    "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
+    "list_queues": lambda s, t, k: s.list_queues(t),
+}
+
+
+async def answer(call, known):
+    """What a call says, with what is known replaced by its name."""
+    try:
+        text = repr(await call)
+    except DaybellError as error:
+        text = f"{type(error).__name__}: {error}"
+    pairs = list(zip(known._fields, known, strict=True))
+    pairs += [("running", known.running.id), ("lease", known.running.lease)]
+    for name, value in pairs:
+        text = text.replace(str(value), f"<{name}>")
+    return re.sub(r"'[0-9a-f-]{36}'", "<new>", text)
+
+
+async def everything_of(store, tenant):
+    """All that a tenant can see."""
+    jobs = (await store.list_jobs(tenant)).items
+    executions = (await store.list_executions(tenant, EVERYTHING)).items
+    return {
+        "jobs": [await store.list_versions(tenant, job.name) for job in jobs],
+        "executions": [await store.get_execution(tenant, one.id) for one in executions],
+        "workers": await store.list_workers(tenant, include_dead=True),
+        "schedules": await store.list_schedules(tenant),
+        "queues": await store.list_queues(tenant),
+    }
+
+
+def tenant_bound():
+    """The operations whose first argument is a tenant."""
+    found = []
+    for name, member in inspect.getmembers(Store, inspect.isfunction):
+        parameters = list(inspect.signature(member).parameters)
+        if not name.startswith("_") and parameters[1:2] == ["tenant"]:
+            found.append(name)
+    return found
+
+
+def test_every_operation_bound_to_a_tenant_is_tried_here():
+    assert set(OPERATIONS) == set(tenant_bound())
+
+
+async def test_an_unknown_tenant_is_not_found_by_any_of_them(store):
+    for name, operation in OPERATIONS.items():
+        with pytest.raises(TenantNotFound, match="nobody"):
+            await operation(store, "nobody", unknown())
+            pytest.fail(f"{name} answers a tenant that does not exist")
+
+
+async def test_what_another_tenant_has_is_answered_like_the_unknown_by_all_of_them(store, clock):
+    theirs, nobodys = await populated(store, clock), unknown()
+    before = await everything_of(store, TENANT)
+
+    for name, operation in OPERATIONS.items():
+        # Two new tenants for each, so that no operation meets what another one left.
+        await store.add_tenants([f"knows {name}", f"guesses {name}"])
+        known = await answer(operation(store, f"knows {name}", theirs), theirs)
+        guessed = await answer(operation(store, f"guesses {name}", nobodys), nobodys)
+
+        assert known.replace(f"knows {name}", f"guesses {name}") == guessed, name
+        assert await everything_of(store, TENANT) == before, name
+
+
+async def test_a_tenant_sees_nothing_of_another(store, clock):
+    await store.add_tenants([OTHER])
+    await populated(store, clock)
+
+    assert await everything_of(store, OTHER) == {
+        "jobs": [],
+        "executions": [],
+        "workers": [],
+        "schedules": [],
+        "queues": [],
+    }
+    assert await store.count_executions(OTHER, EVERYTHING) == {}
+
+
+async def test_the_same_names_mean_different_things_to_each_tenant(store):
+    await store.add_tenants([OTHER])
+    (mine,) = await defined(store, timeout=1.0)
+    (theirs,) = await defined(store, timeout=2.0, tenant=OTHER)
+    await store.set_gates(TENANT, {"g": 1})
+    await store.set_gates(OTHER, {"g": 1})
+
+    await enqueued(store, gate="g", unique_key="k")
+    (other,) = await enqueued(store, gate="g", unique_key="k", tenant=OTHER)
+
+    assert (mine.version, theirs.version) == (1, 1)
+    assert mine.id != theirs.id
+    assert (await claim(store, tenant=OTHER)).one.id == other
+    assert len((await claim(store)).executions) == 1
+
+
+async def test_pausing_a_queue_pauses_nobody_elses(store):
+    await store.add_tenants([OTHER])
+    await enqueued(store)
+    (id,) = await enqueued(store, tenant=OTHER)
+
+    await store.pause_queue(TENANT, "default", paused=True)
+
+    assert (await claim(store, tenant=OTHER)).one.id == id
+    assert (await claim(store)).executions == []
+
+
+async def test_a_worker_claims_only_for_its_tenant(store):
+    await store.add_tenants([OTHER])
+    await enqueued(store)
+    worker = await registered(store, tenant=OTHER)
+
+    assert (await claim(store, worker=worker, tenant=OTHER)).executions == []
+    with pytest.raises(DaybellError):
+        await claim(store, worker=worker)
+
+
+async def test_a_cursor_of_another_tenant_shows_nothing_of_it(store, clock):
+    await store.add_tenants([OTHER])
+    theirs = await populated(store, clock)
+    await enqueued(store, tenant=OTHER)
+
+    page = await store.list_executions(OTHER, EVERYTHING, cursor=str(theirs.queued))
+
+    assert {one.tenant for one in page.items} <= {OTHER}
+
+
+async def test_an_id_that_another_tenant_has_is_never_acknowledged_in_vain(store, clock):
+    await store.add_tenants([OTHER])
+    theirs = await populated(store, clock)
+    await defined(store, tenant=OTHER)
+    before = await look(store, theirs.queued)
+
+    with contextlib.suppress(DaybellError):
+        (made,) = await store.enqueue(OTHER, [an_execution(id=theirs.queued, args='"mine"')])
+        assert made.created
+        assert (await look(store, theirs.queued, tenant=OTHER)).args == '"mine"'
+
+    assert await look(store, theirs.queued) == before
+
+
+async def test_a_worker_or_schedule_of_another_tenant_cannot_be_taken_over(store, clock):
+    await store.add_tenants([OTHER])
+    theirs = await populated(store, clock)
+    await defined(store, tenant=OTHER)
+    before = await everything_of(store, TENANT)
+    await clock.advance(1)
+
+    with contextlib.suppress(DaybellError):
+        await store.register(OTHER, a_worker(id=theirs.worker, name="mallory"), lease=9999.0)
+    with contextlib.suppress(DaybellError):
+        await store.put_schedules(OTHER, [a_schedule(id=theirs.schedule, rule='"mine"')])
+
+    assert await everything_of(store, TENANT) == before
+
+
+async def test_a_finished_execution_of_another_tenant_is_not_found(store):
+    await store.add_tenants([OTHER])
+    (done,) = await finished(store)
+    (gone,) = await dead(store)
+
+    for id in (done, gone):
+        with pytest.raises(ExecutionNotFound):
+            await store.get_execution(OTHER, id)
