@@ -32,12 +32,7 @@ KINDS: Final = ("memory", "sqlite", *POSTGRES)
 SHARED_KINDS: Final = ("sqlite", *POSTGRES)  # several processes can open the same one
 
 TEMPLATE: Final = "daybell_template"
-SETTABLE_CLOCK: Final = """
-CREATE TABLE daybell.test_clock (now float8 NOT NULL);
-INSERT INTO daybell.test_clock VALUES (date_part('epoch', clock_timestamp()));
-CREATE OR REPLACE FUNCTION daybell.now() RETURNS float8 LANGUAGE sql VOLATILE
-  AS 'SELECT now FROM daybell.test_clock';
-"""
+ADDITIONS: Final = Path(__file__).with_suffix(".sql")
 
 
 class ManualClock:
@@ -62,7 +57,7 @@ class DatabaseClock(ManualClock):
 
     async def advance(self, seconds: float) -> None:
         await super().advance(seconds)
-        await self._connection.execute("UPDATE daybell.test_clock SET now = $1", self.now())
+        await self._connection.execute("UPDATE daybell_test.clock SET now = $1", self.now())
 
 
 @dataclass
@@ -93,46 +88,73 @@ class Servers:
 
     def __init__(self) -> None:
         self._running: dict[Version, Postgres] = {}
+        self._clean: dict[Version, list[str]] = {version: [] for version in POSTGRES.values()}
         self._names = (f"test_{number}" for number in itertools.count())
-
-    def get(self, version: Version) -> Postgres:
-        if version not in self._running:
-            server = Postgres(version=version)
-            server.start()
-            self._running[version] = server
-        return self._running[version]
-
-    async def prepared(self, version: Version) -> Postgres:
-        """A server that has the template."""
-        is_new = version not in self._running
-        server = await asyncio.to_thread(self.get, version)
-        if is_new:
-            await prepare_template(server)
-        return server
-
-    @asynccontextmanager
-    async def database(self, version: Version, *, empty: bool = False) -> AsyncIterator[str]:
-        """The URL of a database of its own: a copy of the template, or an empty one."""
-        server = await self.prepared(version)
-        name = next(self._names)
-        template = "template1" if empty else TEMPLATE
-        await execute(server.url(), f"CREATE DATABASE {name} TEMPLATE {template}")
-        try:
-            yield server.url(name)
-        finally:
-            await execute(server.url(), f"DROP DATABASE {name} WITH (FORCE)")
 
     def close(self) -> None:
         for server in self._running.values():
             server.close()
 
+    @asynccontextmanager
+    async def database(self, version: Version) -> AsyncIterator[str]:
+        """The URL of an empty database."""
+        server = await asyncio.to_thread(self._server, version)
+        name = next(self._names)
+        await execute(server.url(), f"CREATE DATABASE {name}")
+        try:
+            yield server.url(name)
+        finally:
+            await execute(server.url(), f"DROP DATABASE {name} WITH (FORCE)")
 
-async def prepare_template(server: Postgres) -> None:
-    url = await asyncio.to_thread(server.create_database, TEMPLATE)
-    store = connect("postgres", url)
-    await store.migrate()
-    await store.close()
-    await execute(url, SETTABLE_CLOCK)
+    @asynccontextmanager
+    async def migrated(self, version: Version) -> AsyncIterator[tuple[str, asyncpg.Connection]]:
+        """A migrated database that is as good as new, with a connection to it."""
+        server = await asyncio.to_thread(self._server, version)
+        clean = self._clean[version]
+        name = clean.pop() if clean else await copy_template(server, next(self._names))
+        connection = await asyncpg.connect(server.url(name))
+        try:
+            yield server.url(name), connection
+        finally:
+            if await reset(connection):
+                clean.append(name)
+                await connection.close()
+            else:
+                await connection.close()
+                await execute(server.url(), f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _server(self, version: Version) -> Postgres:
+        if version not in self._running:
+            self._running[version] = Postgres(version=version)
+            self._running[version].start()
+        return self._running[version]
+
+
+async def copy_template(server: Postgres, name: str) -> str:
+    """A new migrated database, by copying one that is made for the purpose if need be."""
+    try:
+        await execute(server.url(), f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    except asyncpg.InvalidCatalogNameError:
+        draft = f"{TEMPLATE}_draft"
+        await execute(server.url(), f"DROP DATABASE IF EXISTS {draft}")
+        await execute(server.url(), f"CREATE DATABASE {draft}")
+        store = connect("postgres", server.url(draft))
+        await store.migrate()
+        await store.close()
+        await execute(server.url(draft), ADDITIONS.read_text())
+        await execute(server.url(), f"ALTER DATABASE {draft} RENAME TO {TEMPLATE}")
+        await execute(server.url(), f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    return name
+
+
+async def reset(connection: asyncpg.Connection) -> bool:
+    """Undo what a test has done to its database; False if that is not possible."""
+    try:
+        # Whatever a failed test still holds must not be waited for.
+        await connection.execute("SET lock_timeout = '1s'")
+        return bool(await connection.fetchval("SELECT daybell_test.reset()"))
+    except asyncpg.PostgresError:
+        return False
 
 
 async def execute(url: str, statement: str) -> None:
@@ -156,11 +178,7 @@ async def open_place(kind: str, folder: Path, servers: Servers) -> AsyncIterator
         await store.close()
         yield place
     else:
-        async with servers.database(POSTGRES[kind]) as url:
-            connection = await asyncpg.connect(url)
-            try:
-                clock = DatabaseClock(connection)
-                await clock.advance(0)
-                yield Place(kind, url, clock)
-            finally:
-                await connection.close()
+        async with servers.migrated(POSTGRES[kind]) as (url, connection):
+            clock = DatabaseClock(connection)
+            await clock.advance(0)
+            yield Place(kind, url, clock)

@@ -141,7 +141,7 @@ async def test_a_span_of_time_goes_by_when_it_was_stored_and_not_by_the_id(store
 async def test_postgres_goes_by_its_own_clock(kind, servers, monkeypatch):
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + HOUR)
-    async with servers.database(POSTGRES[kind], empty=True) as url:
+    async with servers.database(POSTGRES[kind]) as url:
         store = connect(kind, url)
         await store.migrate()
         await store.open()

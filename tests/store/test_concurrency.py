@@ -374,7 +374,7 @@ async def test_processes_that_migrate_a_fresh_store_at_once_make_each_step_once(
     async with AsyncExitStack() as stack:
         url = str(tmp_path / "new.db")
         if kind in POSTGRES:
-            database = servers.database(POSTGRES[kind], empty=True)
+            database = servers.database(POSTGRES[kind])
             url = await stack.enter_async_context(database)
         answers = await stack.enter_async_context(processes("migrate", kind, url, count=3))
 

@@ -125,7 +125,7 @@ async def test_an_empty_database_is_refused_until_it_is_migrated(kind, tmp_path,
 
 def an_empty_database(kind, folder, servers):
     if kind in POSTGRES:
-        return servers.database(POSTGRES[kind], empty=True)
+        return servers.database(POSTGRES[kind])
     return EmptyFolder(folder)
 
 
