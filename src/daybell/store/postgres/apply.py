@@ -1,0 +1,242 @@
+"""Every change of a running execution: which statements it takes, and what to answer.
+
+The plain way, for executions that succeeded, is one statement that answers with a number. Only if
+that number is not what was sent does anybody look at single rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, Outcome, State
+from daybell.core.lifecycle import Ruling, Transition, Verdict
+from daybell.errors import UsageError
+from daybell.store.codes import OUTCOMES, STATE_CODES
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Fence, Moving, slots_of
+
+CANCELLED: Final = STATE_CODES[State.CANCELLED]
+ROUNDS_MAX: Final = 5
+
+
+class Way(Enum):
+    """Which statements a move takes."""
+
+    SUCCEED = "the plain end"
+    END = "any other end"
+    END_GATED = "an end that hands on a slot"
+    BACK = "back to be claimed again"
+    UNLOCKED = "whatever is not locked by others"
+
+
+class Applying(Moving):
+    """Ends and ways back."""
+
+    async def apply(
+        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    ) -> list[Verdict]:
+        if not transitions:
+            return []
+        first, later = _distinct(transitions)
+        verdicts: list[Verdict] = []
+        for way, moves in _by_way(first, wait=wait):
+            verdicts += await self._apply(tenant, worker, moves, way)
+        if later:
+            verdicts += await self.apply(tenant, worker=worker, transitions=later, wait=wait)
+        return verdicts
+
+    async def _apply(
+        self, tenant: str, worker: UUID, moves: list[Transition], way: Way
+    ) -> list[Verdict]:
+        """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
+        try:
+            return await self.db.settled(lambda: self._make(tenant, worker, moves, way))
+        except UsageError as error:
+            if len(moves) == 1:
+                return [Verdict(moves[0].id, moves[0].attempt, Ruling.REFUSED, str(error))]
+        middle = len(moves) // 2
+        return [
+            *await self._apply(tenant, worker, moves[:middle], way),
+            *await self._apply(tenant, worker, moves[middle:], way),
+        ]
+
+    async def _make(
+        self,
+        tenant: str,
+        worker: UUID,
+        moves: list[Transition],
+        way: Way,
+        *,
+        rounds: int = ROUNDS_MAX,
+    ) -> list[Verdict]:
+        batch = Batch(tenant, worker, moves)
+        is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
+        async with self.db.link() if is_single else self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            match way:
+                case Way.SUCCEED:
+                    if await self.succeed(link, key, batch):
+                        self.settle_leases(batch.leases)
+                        return []
+                    made = dict[Fence, Row]()
+                case Way.END:
+                    made = await self.end(link, key, batch)
+                case Way.BACK:
+                    made = await self.back(link, key, batch)
+                case Way.END_GATED:
+                    made = await self.end_gated(link, key, batch)
+                case Way.UNLOCKED:
+                    made = await self._make_unlocked(link, key, batch)
+        verdicts, again = await self._judge(batch, made)
+        if not again:
+            return verdicts
+        if way is Way.UNLOCKED:
+            return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in again]
+        if rounds == 0:
+            raise Unavailable("these executions are changed by others all the time; try again")
+        # Cancelled in the meantime, or changed between our look at a row and the lock on it.
+        for next_way, left in _by_way(list(again), wait=True, cancelled=again):
+            verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
+        return verdicts
+
+    # For a reaper, who must not be stopped by one client that froze inside a transaction.
+    LOCK_GATES = """
+    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
+       FOR UPDATE SKIP LOCKED
+    """
+    LOCK_LIVE = """
+    SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
+     WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
+    """
+
+    async def _make_unlocked(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
+        gates = sorted({move.gate for move in batch.moves if move.gate is not None})
+        open_gates = {row["key"] for row in await link.fetch(self.LOCK_GATES, tenant, gates)}
+        moves = [move for move in batch.moves if move.gate is None or move.gate in open_gates]
+        rows = await link.fetch(self.LOCK_LIVE, tenant, [move.id for move in moves])
+        locked = {row["id"]: row["is_cancelling"] for row in rows}
+        ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
+        backs = [
+            m for m in moves if m.id in locked and not locked[m.id] and m.target not in TERMINAL
+        ]
+        made: dict[Fence, Row] = {}
+        if backs:
+            made |= await self.back(link, tenant, batch.only(backs))
+        if ends:
+            ended = await self.end(link, tenant, batch.only(ends))
+            await self.free_slots(link, tenant, slots_of(ended))
+            made |= ended
+        return made
+
+    async def _judge(
+        self, batch: Batch, made: dict[Fence, Row]
+    ) -> tuple[list[Verdict], dict[Transition, bool]]:
+        """Say what became of each move that was not simply made.
+
+        Second: moves that still can be made, and whether cancelling was requested meanwhile.
+        """
+        verdicts: list[Verdict] = []
+        doubtful: list[Transition] = []
+        for move in batch.moves:
+            row = made.get(_fence(move))
+            if row is None:
+                doubtful.append(move)
+            elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
+                verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
+        if not doubtful:
+            self.settle_leases(batch.leases)
+            return verdicts, {}
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, batch.tenant)
+            recorded = await self._recorded(link, key, doubtful)
+            held = await self._still_held(link, key, batch.only(doubtful))
+        again = {move: held[_fence(move)] for move in doubtful if _fence(move) in held}
+        for move in doubtful:
+            if move not in again:
+                verdicts += _ruling(move, recorded.get(_fence(move)), batch.worker)
+        self.settle_leases(batch.only([m for m in batch.moves if m not in again]).leases)
+        return verdicts, again
+
+    RECORDED = """
+    SELECT id, attempt, worker, outcome FROM daybell.attempt WHERE tenant = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id, attempt, worker, outcome FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id, attempt, worker, outcome FROM daybell.history
+     WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    """
+
+    async def _recorded(
+        self, link: Link, tenant: int, moves: Sequence[Transition]
+    ) -> dict[Fence, Row]:
+        rows = await link.fetch(self.RECORDED, tenant, [move.id for move in moves])
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    STILL_HELD = f"""
+    WITH {HELD}
+    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling
+      FROM daybell.live v WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+    """
+
+    async def _still_held(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, bool]:
+        rows = await link.fetch(self.STILL_HELD, *batch.guard(tenant))
+        return {(row["id"], row["attempt"]): row["is_cancelling"] for row in rows}
+
+    def settle_leases(self, leases: Counter[UUID]) -> None:
+        """So many executions of each lease have left it."""
+        for lease, count in leases.items():
+            self.settle(lease, count)
+
+
+def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
+    """The first move of each execution, in one order of locks for everybody; and later ones."""
+    by_id = {move.id: move for move in reversed(moves)}
+    first = sorted(by_id.values(), key=lambda move: move.id)
+    if len(first) == len(moves):
+        return first, []
+    return first, [move for move in moves if by_id[move.id] is not move]
+
+
+def _by_way(
+    moves: Sequence[Transition],
+    *,
+    wait: bool,
+    cancelled: Mapping[Transition, bool] = MappingProxyType({}),
+) -> Iterator[tuple[Way, list[Transition]]]:
+    """Sort moves by the statements they take; where cancelling was requested, all are ends."""
+    if not wait:
+        yield Way.UNLOCKED, list(moves)
+        return
+    ways: dict[Way, list[Transition]] = {}
+    for move in moves:
+        is_cancelled = cancelled.get(move, False)
+        if move.target not in TERMINAL and not is_cancelled:
+            way = Way.BACK
+        elif move.gate is not None:
+            way = Way.END_GATED
+        elif move.target is State.SUCCEEDED and not is_cancelled:
+            way = Way.SUCCEED
+        else:
+            way = Way.END
+        ways.setdefault(way, []).append(move)
+    yield from ways.items()
+
+
+def _ruling(move: Transition, recorded: Row | None, worker: UUID) -> list[Verdict]:
+    if recorded is not None and recorded["worker"] == worker:
+        outcome = OUTCOMES.get(recorded["outcome"])
+        if outcome is move.outcome:
+            return []  # made before; its answer was lost
+        if outcome is Outcome.CANCELLED:
+            return [Verdict(move.id, move.attempt, Ruling.CANCELLED)]
+    detail = f"attempt {move.attempt} is over; the execution has moved on without it"
+    return [Verdict(move.id, move.attempt, Ruling.STALE, detail)]
+
+
+def _fence(move: Transition) -> Fence:
+    return move.id, move.attempt

@@ -1,0 +1,253 @@
+"""Claims: due executions into a worker's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+from daybell.core.execution import Claimed
+from daybell.core.instant import Instant
+from daybell.core.limits import CLAIM_BATCH_MAX
+from daybell.core.worker import Claim
+from daybell.errors import LeaseLost
+from daybell.store import checks
+from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.enqueue import Enqueueing
+
+LAG_SECONDS: Final = 0.2  # how much later than its run_at a row may be committed and still be seen
+SWEEP_SECONDS: Final = 1.0  # even later ones are found by looking at everything this often
+LIVE_WORKER: Final = WORKER_CODES[WORKER_STATES[1]]
+
+CLAIMED_COLUMNS: Final = (
+    "v.id, v.attempt, v.job, v.version, v.lane, v.priority, v.args, v.failures, v.crashes,"
+    " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
+    " v.gate, v.cancel_requested_at"
+)
+
+
+class Bounds:
+    """A lower bound on run_at for each lane and priority: where the last claim got to.
+
+    While somebody holds an old snapshot open, rows that were claimed long ago cannot be cleaned
+    away, and every claim would step over all of them again. Starting where the last one ended
+    avoids that.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[tuple[int, int], Instant] = {}
+        self._swept_at: Instant = 0.0
+        self._is_short = True
+
+    def get(self, lane: int, priority: int) -> Instant:
+        return self._bounds.get((lane, priority), 0.0)
+
+    def move(self, claimed: Sequence[Row], *, limit: int, now: Instant) -> None:
+        """Learn from a claim. After one that came back short, or a while after the last full look,
+        the next one looks at everything."""
+        if len(claimed) < limit or not 0 <= now - self._swept_at < SWEEP_SECONDS:
+            self._bounds.clear()
+            self._swept_at = now
+            if len(claimed) < limit:
+                return
+        for row in claimed:
+            key = row["lane"], row["priority"]
+            self._bounds[key] = max(self._bounds.get(key, 0.0), row["run_at"] - LAG_SECONDS)
+
+
+class Claiming(Enqueueing):
+    """Taking executions, each once."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._bounds: dict[tuple[int, tuple[int, ...]], Bounds] = {}
+        # How many executions of a lease are unfinished, for those claimed through this store; a
+        # lease
+        # at zero is over, and its row goes with the next statement that writes leases.
+        self.open_leases: dict[UUID, int] = {}
+        self.done_leases: list[UUID] = []
+
+    # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is
+    # ever
+    # sorted, whatever the backlog, and rows of the future are never stepped over. The
+    # subselects for
+    # `now` are evaluated once and can be used by the index, which a volatile function cannot.
+    # LIMIT 1
+    # makes the look into `live` one probe per row, whatever the planner believes of the table's
+    # size.
+    CLAIM = f"""
+    WITH t AS MATERIALIZED (
+      SELECT daybell.now() AS now,
+             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
+             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known),
+    d AS (
+      DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY(
+        SELECT x.ctid
+          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[]) q(lane, queue, priority, bound),
+               LATERAL (SELECT a.ctid FROM daybell.agenda a
+                         WHERE a.lane = q.lane AND a.priority = q.priority
+                           AND a.run_at <= (SELECT now FROM t) AND a.run_at >= q.bound
+                         ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x
+         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known FROM t)
+           AND q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
+         LIMIT $4)) RETURNING id),
+    v AS MATERIALIZED (
+      SELECT v.* FROM d, LATERAL (SELECT {CLAIMED_COLUMNS} FROM daybell.live v
+                                   WHERE v.tenant = $1 AND v.id = d.id LIMIT 1) v),
+    l AS (
+      INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
+      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
+    o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
+    SELECT t.now, t.worker_state, t.is_known, v.* FROM t LEFT JOIN v ON true
+     ORDER BY v.priority, array_position($5::int[], v.lane), v.run_at, v.id
+    """
+
+    async def claim(
+        self,
+        tenant: str,
+        *,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        limit: int,
+        kinds: Sequence[str] = ("task",),
+    ) -> Claim:
+        checks.check_limit(limit, most=CLAIM_BATCH_MAX)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            lanes = await self.names.lanes(link, key, queues, kinds)
+            lane_queues = [queue for queue in queues for _ in kinds]
+            bounds = self._bounds.setdefault((key, tuple(lanes)), Bounds())
+            done = self.done_leases[:]
+            try:
+                rows = await link.fetch(
+                    self.CLAIM,
+                    key,
+                    worker,
+                    lease,
+                    limit,
+                    [lane for _ in PRIORITIES for lane in lanes],
+                    [queue for _ in PRIORITIES for queue in lane_queues],
+                    [priority for priority in PRIORITIES for _ in lanes],
+                    [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes],
+                    done,
+                )
+            except asyncpg.UniqueViolationError:
+                # Its own twin, still under way when we looked, has taken something after all.
+                return await self._recall(tenant, worker, lease)
+            self.forget_leases(done)
+            head = rows[0]
+            if head["worker_state"] is None or WORKER_STATES[head["worker_state"]] == "dead":
+                raise dead_worker(worker)
+            if head["is_known"]:
+                return await self._recall(tenant, worker, lease)
+            if head["id"] is None:
+                rows = []
+            bounds.move(rows, limit=limit, now=head["now"])
+            if rows:
+                self.open_leases[lease] = len(rows)
+            return await self._claim(link, tenant, lease, head["now"], rows)
+
+    # What a lease still holds: the attempt moves on when an execution leaves it.
+    RECALL = f"""
+    SELECT daybell.now() AS now, {CLAIMED_COLUMNS}
+      FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+      JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
+     WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1 AND v.tenant = $1
+     ORDER BY v.priority, v.run_at, v.id
+    """
+
+    async def _recall(self, tenant: str, worker: UUID, lease: UUID) -> Claim:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.RECALL, key, worker, lease)
+            now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
+            return await self._claim(link, tenant, lease, now, rows)
+
+    async def _claim(
+        self, link: Link, tenant: str, lease: UUID, now: Instant, rows: Sequence[Row]
+    ) -> Claim:
+        executions = await self.claimed_from(link, tenant, rows, lease=lease)
+        return Claim(lease=lease, now=now, executions=executions)
+
+    async def claimed_from(
+        self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
+    ) -> list[Claimed]:
+        """Rows of CLAIMED_COLUMNS, and of a `lease` column if none is given, as workers know them."""
+        jobs = await self.names.jobs(link, {row["job"] for row in rows})
+        lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
+        claimed: list[Claimed] = []
+        for row in rows:
+            job = jobs[row["job"]]
+            claimed.append(
+                Claimed(
+                    id=row["id"],
+                    attempt=row["attempt"],
+                    lease=row["lease"] if lease is None else lease,
+                    tenant=tenant,
+                    job=job.name,
+                    version=row["version"],
+                    kind=job.kind,
+                    queue=lanes[row["lane"]].queue,
+                    priority=PRIORITIES[row["priority"]],
+                    args=row["args"],
+                    failures=row["failures"],
+                    crashes=row["crashes"],
+                    created_at=row["created_at"],
+                    run_at=row["run_at"],
+                    expires_at=row["expires_at"],
+                    scheduled_for=row["scheduled_for"],
+                    retries=row["retries"],
+                    timeout=row["timeout"],
+                    checkpoint=row["checkpoint"],
+                    gate=row["gate"],
+                    cancel_requested=row["cancel_requested_at"] is not None,
+                )
+            )
+        return claimed
+
+    def forget_leases(self, leases: Sequence[UUID]) -> None:
+        """These leases' rows are gone."""
+        self.done_leases = [lease for lease in self.done_leases if lease not in leases]
+
+    def settle(self, lease: UUID, count: int) -> None:
+        """So many executions of a lease have left it."""
+        left = self.open_leases.get(lease)
+        if left is None:
+            return
+        if left > count:
+            self.open_leases[lease] = left - count
+        else:
+            del self.open_leases[lease]
+            self.done_leases.append(lease)
+
+    DUE = """
+    SELECT min(x.run_at) FROM unnest($1::int[], $2::smallint[]) q(lane, priority),
+      LATERAL (SELECT run_at FROM daybell.agenda a WHERE a.lane = q.lane AND a.priority = q.priority
+                ORDER BY run_at, id LIMIT 1) x
+    """
+    PAUSED = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
+
+    async def next_due(
+        self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
+    ) -> Instant | None:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            paused = {row["queue"] for row in await link.fetch(self.PAUSED, key)}
+            open_queues = [queue for queue in queues if queue not in paused]
+            lanes = await self.names.lanes(link, key, open_queues, kinds)
+            return await link.fetchval(
+                self.DUE,
+                [lane for _ in PRIORITIES for lane in lanes],
+                [priority for priority in PRIORITIES for _ in lanes],
+            )
+
+
+def dead_worker(worker: UUID) -> LeaseLost:
+    """What a worker hears that is not known, or not alive any more."""
+    return LeaseLost(
+        f"worker {worker} is not registered or was declared dead; it must start anew with a new id"
+    )

@@ -1,0 +1,231 @@
+"""Connections to PostgreSQL: a pool, its settings, and what becomes of a driver's errors.
+
+Session settings are part of what is promised. A statement, lock or idle transaction that takes
+too long is ended by the server, so that a half-open peer cannot hold a lock for ever. Sequential
+scans are off because a plan made while a table was small would be kept while it grows to millions.
+
+Behind a pooler in transaction mode (PgBouncer) no session setting survives and no prepared
+statement can be relied on. That is found out when connecting; then every statement runs in a
+transaction of its own, planned afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+from daybell.errors import SchemaError, Unavailable, UsageError
+
+T = TypeVar("T")
+Row = Any  # asyncpg.Record, which knows nothing of its columns' types
+
+CONNECT_SECONDS: Final = 10.0
+COMMAND_SECONDS: Final = 60.0
+POOL_CONNECTIONS_MAX: Final = 8
+CONFLICT_TRIES: Final = 10
+
+SETTINGS: Final[dict[str, str]] = {
+    "application_name": "daybell",
+    "enable_seqscan": "off",
+    "jit": "off",
+    "timezone": "UTC",
+    "statement_timeout": "60s",
+    "lock_timeout": "20s",
+    "idle_in_transaction_session_timeout": "60s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+# Rows that the database will not take, whoever sends them: wrong data, a broken constraint, or a
+# value that the driver cannot even encode.
+UNSTORABLE: Final = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    UnicodeEncodeError,
+    OverflowError,
+)
+_CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# Everything after which the same call may succeed: broken, refused or overloaded connections, a
+# server that starts, stops, is read-only for the moment of a failover, or out of room.
+_AWAY: Final = (
+    OSError,
+    TimeoutError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalClientError,
+    *_CONFLICTS,
+)
+_ACCESS: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+_NO_SCHEMA: Final = (
+    asyncpg.UndefinedTableError,
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.UndefinedColumnError,
+)
+
+
+class Link(Protocol):
+    """The part of an asyncpg connection that Daybell uses."""
+
+    async def fetch(self, query: str, *args: object) -> list[Row]: ...
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
+    async def fetchval(self, query: str, *args: object) -> Any: ...
+    async def execute(self, query: str, *args: object) -> str: ...
+    async def executemany(self, command: str, args: Iterable[Iterable[object]]) -> None: ...
+    async def copy_records_to_table(
+        self,
+        table_name: str,
+        *,
+        schema_name: str,
+        columns: Iterable[str],
+        records: Iterable[tuple[object, ...]],
+    ) -> str: ...
+    def transaction(self) -> Any: ...
+
+
+class Database:
+    """A pool of connections to one database."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pool: Any = None
+        self.is_pooled = False  # behind a pooler in transaction mode
+
+    async def open(self) -> None:
+        """Connect, and find out whether a pooler sits in between."""
+        if self._pool is not None:
+            return
+        with translated():
+            self.is_pooled = not await self._keeps_settings()
+            self._pool = await asyncpg.create_pool(  # pyright: ignore
+                self._url,
+                min_size=1,
+                max_size=POOL_CONNECTIONS_MAX,
+                max_inactive_connection_lifetime=300.0,
+                command_timeout=COMMAND_SECONDS + 10.0,
+                timeout=CONNECT_SECONDS,
+                reset=_keep,
+                **self._options(),
+            )
+
+    async def close(self) -> None:
+        """Close all connections, after what is under way."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+        except _AWAY:
+            pool.terminate()
+
+    @asynccontextmanager
+    async def link(self) -> AsyncIterator[Link]:
+        """A connection for one statement. What it wrote is committed when the statement is
+        done.
+        """
+        async with self._borrowed() as link:
+            if self.is_pooled:
+                # Parse and execute are two trips, and a pooler may send them to two servers.
+                async with link.transaction():
+                    yield link
+            else:
+                yield link
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Link]:
+        """A connection with a transaction around all that is done on it."""
+        async with self._borrowed() as link, link.transaction():
+            yield link
+
+    async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do `work`, again if it fell victim to a deadlock: then nothing of it was committed."""
+        for _ in range(CONFLICT_TRIES - 1):
+            try:
+                return await work()
+            except Unavailable as error:
+                if not isinstance(error.__cause__, _CONFLICTS):
+                    raise
+        return await work()
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[Link]:
+        if self._pool is None:
+            raise Unavailable("the store is not open; call open() first, or use `async with`")
+        with translated():
+            async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
+                yield cast(Link, link)
+
+    async def _keeps_settings(self) -> bool:
+        """Whether the server sees what we set at the start of a session: a pooler refuses or
+        drops it.
+        """
+        try:
+            link = await asyncpg.connect(  # pyright: ignore
+                self._url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
+            )
+        except asyncpg.PostgresError as error:
+            if "startup parameter" in str(error):
+                return False
+            raise
+        try:
+            async with link.transaction():
+                seen = await link.fetchval("SELECT current_setting('enable_seqscan')")
+            return seen == SETTINGS["enable_seqscan"]
+        finally:
+            await link.close()
+
+    def _options(self) -> dict[str, Any]:
+        if self.is_pooled:
+            return {"statement_cache_size": 0}
+        return {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
+
+
+async def _keep(_: object) -> None:
+    """No reset when a connection goes back to the pool: nothing here changes a session, and a
+    reset is a round trip."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn a driver's exception into one of ours."""
+    try:
+        yield
+    except asyncpg.ClientConfigurationError as error:
+        raise UsageError(f"not a usable PostgreSQL URL: {_said(error)}") from error
+    except _ACCESS as error:
+        raise Unavailable(
+            f"PostgreSQL refuses this access: {error}. Check the user, password, database and"
+            " rights behind DAYBELL_DATABASE_URL"
+        ) from error
+    except _NO_SCHEMA as error:
+        raise SchemaError(
+            f"the database lacks what this program needs: {error}. Run `daybell migrate`"
+        ) from error
+    except UNSTORABLE as error:
+        raise UsageError(f"PostgreSQL cannot keep this: {_said(error)}") from error
+    except _AWAY as error:
+        raise Unavailable(f"PostgreSQL cannot be reached or is busy: {_said(error)}") from error
+    except asyncpg.PostgresError as error:
+        raise Unavailable(f"PostgreSQL answered with an error: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,160 @@
+"""Tenants, jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.limits import check_name
+from daybell.core.view import Page
+from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.store.checks import check_definition, check_limit
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.gates import Connected
+
+COLUMNS = """
+    SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at
+      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key"""
+
+
+class Defining(Connected):
+    """What there is to run."""
+
+    async def add_tenants(self, names: Sequence[str]) -> None:
+        checked = sorted({check_name(name, what="tenant") for name in names})
+        async with self.db.link() as link:
+            await link.execute(
+                "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING",
+                checked,
+            )
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        async with self.db.link() as link:
+            rows = await link.fetch("SELECT name FROM daybell.tenant ORDER BY name")
+        return tuple(row["name"] for row in rows)
+
+    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+        texts = [check_definition(job.definition) for job in jobs]
+
+        async def work() -> list[Job]:
+            async with self.db.transaction() as link:
+                key = await self.names.tenant(link, tenant)
+                # Sorted, so that two who define the same jobs meet in the same order.
+                order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
+                made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}
+            for job in jobs:
+                self.names.forget_job(key, job.definition.name)
+            return [made[index] for index in range(len(jobs))]
+
+        return await self.db.settled(work)
+
+    # The update that changes nothing takes the row's lock, whoever was first.
+    TAKE = """
+    INSERT INTO daybell.job AS j (id, tenant, name, version) VALUES ($2, $1, $3, 0)
+    ON CONFLICT (tenant, name) DO UPDATE SET name = j.name RETURNING j.key, j.version
+    """
+    KNOWN = "SELECT version FROM daybell.job_version WHERE job = $1 AND definition = $2"
+    ADD = """
+    INSERT INTO daybell.job_version (job, version, definition, author) VALUES ($1, $2, $3, $4)
+    """
+    PROMOTE = "UPDATE daybell.job SET version = $2, deleted_at = NULL WHERE key = $1"
+
+    async def _define(self, link: Link, key: int, tenant: str, new: NewJob, text: str) -> Job:
+        name = new.definition.name
+        taken = await link.fetchrow(self.TAKE, key, new.id, name)
+        assert taken is not None
+        job, version = taken["key"], taken["version"]
+        if new.expect is not None and new.expect != version:
+            raise VersionConflict(
+                f"job {shown(name)} is at version {version}, not {new.expect};"
+                " read it again, then decide again"
+            )
+        known = {row["version"] for row in await link.fetch(self.KNOWN, job, text)}
+        if version not in known and (new.promote or not known):
+            version += 1
+            await link.execute(self.ADD, job, version, text, new.author)
+        await link.execute(self.PROMOTE, job, version)
+        row = await link.fetchrow(f"{COLUMNS} WHERE j.key = $1 AND v.version = j.version", job)
+        assert row is not None
+        return _job(row, tenant)
+
+    GET = f"""{COLUMNS}
+     WHERE j.tenant = $1 AND j.name = $2 AND v.version = coalesce($3, j.version)
+       AND ($3::int IS NOT NULL OR j.deleted_at IS NULL)
+    """
+
+    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.GET, key, name, version)
+        if row is None:
+            which = "" if version is None else f" with version {version}"
+            raise JobNotFound(f"no job named {shown(name)}{which}")
+        return _job(row, tenant)
+
+    async def list_jobs(
+        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(
+                f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version AND j.deleted_at IS NULL"
+                " AND starts_with(j.name, $2) AND j.name > $3 ORDER BY j.name LIMIT $4",
+                key,
+                prefix,
+                cursor or "",
+                limit + 1,
+            )
+        items = tuple(_job(row, tenant) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].name if len(rows) > limit else None)
+
+    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(
+                f"{COLUMNS} WHERE j.tenant = $1 AND j.name = $2 ORDER BY v.version DESC", key, name
+            )
+        if not rows:
+            raise JobNotFound(f"no job named {shown(name)}")
+        return [_job(row, tenant) for row in rows]
+
+    DELETE = """
+    WITH j AS (
+      UPDATE daybell.job SET deleted_at = daybell.now()
+       WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL RETURNING key),
+    s AS (DELETE FROM daybell.schedule USING j WHERE job = j.key)
+    SELECT key FROM j
+    """
+
+    async def delete_job(self, tenant: str, name: str) -> None:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            job = await link.fetchval(self.DELETE, key, name)
+        self.names.forget_job(key, name)
+        if job is None:
+            raise JobNotFound(f"no job named {shown(name)}")
+
+    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
+        check_name(queue, what="queue")
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            if paused:
+                statement = (
+                    "INSERT INTO daybell.paused_queue VALUES ($1, $2) ON CONFLICT DO NOTHING"
+                )
+            else:
+                statement = "DELETE FROM daybell.paused_queue WHERE tenant = $1 AND queue = $2"
+            await link.execute(statement, key, queue)
+
+
+def _job(row: Row, tenant: str) -> Job:
+    return Job(
+        id=row["id"],
+        tenant=tenant,
+        version=row["version"],
+        definition=JobDefinition.from_json(row["definition"]),
+        created_at=row["created_at"],
+        author=row["author"],
+        is_current=row["version"] == row["current"],
+    )

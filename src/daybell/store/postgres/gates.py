@@ -1,0 +1,123 @@
+"""Gates: admission of at most so many at a time.
+
+A gate's row is locked before anything behind it is touched, so whoever holds the lock may count.
+Only admitted executions are in the agenda; the others are parked, in the order they will get in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from daybell.core.limits import check_name
+from daybell.errors import UsageError, shown
+from daybell.store.checks import check_limit
+from daybell.store.postgres.connection import Database, Link, Row
+from daybell.store.postgres.names import Names
+
+NO_LIMIT: Final = 2**31 - 1
+
+
+class Connected:
+    """What every part of the store stands on."""
+
+    def __init__(self, url: str) -> None:
+        self.db = Database(url)
+        self.names = Names()
+
+
+class Admission(Connected):
+    """Slots: who has one, and who gets the next."""
+
+    # Keys sorted: two who lock several gates meet in the same order.
+    LOCK_SLOTS = """
+    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
+    """
+
+    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> None:
+        """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
+        found = {row["key"] for row in await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))}
+        for key in sorted(keys):
+            if key not in found:
+                raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
+
+    # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
+    # keeps a lower bound must not miss a row that comes late.
+    ADMIT = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    p AS (
+      DELETE FROM daybell.parked WHERE ctid = ANY(ARRAY(
+        SELECT p.ctid FROM daybell.gate g, LATERAL (
+          SELECT x.ctid FROM daybell.parked x
+           WHERE x.tenant = g.tenant AND x.gate = g.key AND x.run_at <= (SELECT now FROM t)
+           ORDER BY x.priority, x.run_at, x.id LIMIT greatest(least(g.capacity - g.holders, $3), 0)) p
+         WHERE g.tenant = $1 AND g.key = $2)) RETURNING id),
+    v AS (
+      UPDATE daybell.live v SET state = 1, reason = NULL, run_at = (SELECT now FROM t)
+        FROM p WHERE v.tenant = $1 AND v.id = p.id RETURNING v.run_at, v.lane, v.priority, v.id),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM v),
+    g AS (
+      UPDATE daybell.gate SET holders = holders + n
+        FROM (SELECT count(*) AS n FROM v) c WHERE tenant = $1 AND key = $2 AND n > 0)
+    SELECT count(*) FROM v
+    """
+
+    async def admit_gates(
+        self, link: Link, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT
+    ) -> int:
+        """Let in what fits through these gates, which the caller has locked."""
+        return sum([await link.fetchval(self.ADMIT, tenant, key, limit) for key in sorted(keys)])
+
+    FREE = "UPDATE daybell.gate SET holders = holders - $3 WHERE tenant = $1 AND key = $2"
+
+    async def free_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+        """Give back slots of locked gates, and let the next ones in."""
+        for key, count in slots.items():
+            await link.execute(self.FREE, tenant, key, count)
+        await self.admit_gates(link, tenant, slots)
+
+    SET = """
+    INSERT INTO daybell.gate (tenant, key, capacity)
+    SELECT $1, key, capacity FROM unnest($2::text[], $3::int[]) u(key, capacity) ORDER BY key
+    ON CONFLICT (tenant, key) DO UPDATE SET capacity = excluded.capacity
+    """
+
+    async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
+        for key, capacity in capacities.items():
+            check_name(key, what="gate")
+            if not 0 <= capacity < 2**31:
+                raise UsageError(
+                    f"gate {shown(key)}: capacity {capacity} must be 0 (closed) or more"
+                )
+
+        async def work() -> None:
+            async with self.db.transaction() as link:
+                number = await self.names.tenant(link, tenant)
+                await link.execute(self.SET, number, list(capacities), list(capacities.values()))
+                await self.admit_gates(link, number, capacities)
+
+        await self.db.settled(work)
+
+    # Gates where something waits that is due and there is room.
+    ADMITTABLE = """
+    SELECT DISTINCT g.tenant, g.key FROM daybell.gate g
+      JOIN daybell.parked p ON p.tenant = g.tenant AND p.gate = g.key
+     WHERE g.holders < g.capacity AND p.run_at <= (SELECT daybell.now()) LIMIT $1
+    """
+
+    async def admit(self, *, limit: int = 1000) -> int:
+        check_limit(limit)
+        async with self.db.link() as link:
+            gates = await link.fetch(self.ADMITTABLE, limit)
+        admitted = 0
+        for gate in gates:
+            left = limit - admitted
+            admitted += await self.db.settled(lambda gate=gate, left=left: self._admit(gate, left))
+        return admitted
+
+    async def _admit(self, gate: Row, limit: int) -> int:
+        async with self.db.transaction() as link:
+            await self.lock_gates(link, gate["tenant"], [gate["key"]])
+            return await self.admit_gates(link, gate["tenant"], [gate["key"]], limit=limit)

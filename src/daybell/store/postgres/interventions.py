@@ -1,0 +1,177 @@
+"""What people do to executions: cancel, revive, discard.
+
+These take several statements and are not on the hot path; each is one transaction, with locks in
+the order gate, live, agenda.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.moves import ENDED, KEPT
+from daybell.store.postgres.workers import Leasing
+
+
+class Intervening(Leasing):
+    """Cancel, revive and discard."""
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        if not ids:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
+            return []
+        return await self.db.settled(lambda: self._cancel(tenant, ids))
+
+    GATES = """
+    SELECT DISTINCT gate FROM daybell.{table}
+     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND gate IS NOT NULL
+    """
+    # Under this lock nothing can end or come back; a claim can still take one, which the next
+    # statement then waits for.
+    FIND_UNFINISHED = """
+    SELECT id FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
+    """
+    LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
+    # The agenda's key is known from live.
+    UNQUEUE = """
+    DELETE FROM daybell.agenda a USING daybell.live v
+     WHERE v.tenant = $1 AND v.id = ANY($2::uuid[])
+       AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
+    RETURNING a.id, v.gate
+    """
+    UNPARK = """
+    DELETE FROM daybell.parked p USING daybell.live v
+     WHERE v.tenant = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
+       AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
+    RETURNING p.id
+    """
+    # What waits without being parked waits for something else, and holds no slot but its own.
+    WAITING = """
+    SELECT id FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) AND state = 4
+    """
+    CANCEL_PENDING = f"""
+    WITH d AS (DELETE FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) RETURNING *)
+    INSERT INTO daybell.history ({ENDED})
+    SELECT {KEPT}, failures, crashes, 8, NULL, daybell.now(), NULL, NULL, NULL, error, NULL,
+           checkpoint
+      FROM d
+    """
+    CANCEL_RUNNING = """
+    UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
+     WHERE tenant = $1 AND id = ANY($2::uuid[])
+    """
+    ENDED_IDS = """
+    SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id FROM daybell.history WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    """
+
+    async def _cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        wanted = sorted(set(ids))
+        async with self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            await self._lock_gates_of(link, key, "live", wanted)
+            live = await _ids(link, self.LOCK_UNFINISHED, key, wanted)
+            queued = {
+                row["id"]: row["gate"] for row in await link.fetch(self.UNQUEUE, key, list(live))
+            }
+            parked = await _ids(link, self.UNPARK, key, list(live))
+            waiting = await _ids(link, self.WAITING, key, list(live))
+            pending = {*queued, *parked, *waiting}
+            await link.execute(self.CANCEL_PENDING, key, list(pending))
+            await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
+            await self.free_slots(link, key, Counter(gate for gate in queued.values() if gate))
+            ended = await _ids(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+
+        def answer(id: UUID) -> Cancellation:
+            if id in pending:
+                return Cancellation.CANCELLED
+            if id in live:
+                return Cancellation.REQUESTED
+            return Cancellation.FINISHED if id in ended else Cancellation.UNKNOWN
+
+        return [answer(id) for id in ids]
+
+    # In the order asked for: of two that want the same unique key, the first gets it.
+    REVIVE = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    k AS MATERIALIZED (
+      SELECT d.* FROM unnest($2::uuid[]) WITH ORDINALITY u(id, place)
+        JOIN daybell.dead d ON d.tenant = $1 AND d.id = u.id ORDER BY place),
+    l AS (
+      INSERT INTO daybell.live (tenant, job, version, lane, attempt, priority, id, args, unique_key,
+             gate, retries, timeout, scheduled_for, expires_at, schedule, parent, checkpoint, created_at,
+             run_at, state, error, reason)
+      SELECT tenant, job, version, lane, attempt + 1, priority, id, args, unique_key,
+             gate, retries, timeout, scheduled_for, NULL, schedule, parent, checkpoint, created_at,
+             t.now, CASE WHEN gate IS NULL THEN 1 ELSE 4 END, error,
+             CASE WHEN gate IS NOT NULL THEN 'gate' END
+        FROM t, k
+      ON CONFLICT DO NOTHING RETURNING id, run_at, lane, priority, gate),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM l WHERE gate IS NULL),
+    p AS (
+      INSERT INTO daybell.parked (tenant, gate, priority, run_at, id)
+      SELECT $1, gate, priority, run_at, id FROM l WHERE gate IS NOT NULL),
+    h AS (
+      INSERT INTO daybell.attempt (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
+      SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error
+        FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
+    DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id RETURNING d.id
+    """
+    LOCK_DEAD = """
+    SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE
+    """
+
+    async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+        return await self.db.settled(lambda: self._revive(tenant, ids))
+
+    async def _revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
+        distinct = list(dict.fromkeys(ids))
+        async with self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            gates = await self._lock_gates_of(link, key, "dead", distinct)
+            dead = await _ids(link, self.LOCK_DEAD, key, distinct)
+            revived = await _ids(link, self.REVIVE, key, [id for id in distinct if id in dead])
+            await self.admit_gates(link, key, gates)
+            others = [id for id in distinct if id not in dead]
+            known = await _ids(link, self.ENDED_IDS, key, others)
+            known |= await _ids(link, self.FIND_UNFINISHED, key, others)
+
+        def answer(id: UUID) -> Revival:
+            if id in revived:
+                return Revival.REVIVED
+            if id in dead:
+                return Revival.KEY_HELD
+            return Revival.NOT_DEAD if id in known else Revival.UNKNOWN
+
+        return [answer(id) for id in ids]
+
+    DISCARD = f"""
+    WITH d AS (DELETE FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[]) RETURNING *)
+    INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM d RETURNING id
+    """
+
+    async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            discarded = await _ids(link, self.DISCARD, key, sorted(set(ids)))
+        return [id in discarded for id in ids]
+
+    async def _lock_gates_of(
+        self, link: Link, tenant: int, table: str, ids: Sequence[UUID]
+    ) -> set[str]:
+        rows = await link.fetch(self.GATES.format(table=table), tenant, list(ids))
+        gates: set[str] = {row["gate"] for row in rows}
+        if gates:
+            await self.lock_gates(link, tenant, gates)
+        return gates
+
+
+async def _ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
+    return {row["id"] for row in await link.fetch(query, tenant, list(ids))} if ids else set()

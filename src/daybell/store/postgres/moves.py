@@ -1,0 +1,264 @@
+"""The statements that move running executions, each fenced by what the worker holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+from daybell.core.lifecycle import Transition
+from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.worker import Report
+from daybell.errors import UsageError
+from daybell.store import checks
+from daybell.store.codes import OUTCOME_CODES, STATE_CODES
+from daybell.store.postgres.claim import Claiming
+from daybell.store.postgres.connection import Link, Row
+
+# All columns of `live` but those that an end changes, as they go on to history and dead.
+KEPT: Final = (
+    "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
+    " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at, run_at"
+)
+# What the worker holds under the leases it names ($2 worker, $3 leases), and what it says it ends
+# ($4 ids, $5 attempts): a move is made where both agree with the row. `IS TRUE` keeps these hashed
+# lookups; as joins they would follow what the planner believes of the table's size at the time.
+HELD: Final = """
+    h AS MATERIALIZED (
+      SELECT x.id, x.attempt FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+       WHERE l.id = ANY($3::uuid[]) AND l.worker = $2 AND l.tenant = $1)"""
+IS_HELD: Final = """((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+         AND ((v.id, v.attempt) IN (SELECT * FROM unnest($4::uuid[], $5::int[]))) IS TRUE"""
+OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($6::uuid[]) AND worker = $2)"
+
+ENDED: Final = (
+    f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error, reason,"
+    " checkpoint"
+)
+Fence = tuple[UUID, int]
+
+_by_id: Final = attrgetter("id")
+
+
+class Batch:
+    """Moves of one worker that go together."""
+
+    def __init__(self, tenant: str, worker: UUID, moves: list[Transition]) -> None:
+        self.tenant = tenant
+        self.worker = worker
+        self.moves = moves
+        self.leases = Counter([move.lease for move in moves])
+
+    def only(self, moves: list[Transition]) -> Batch:
+        return Batch(self.tenant, self.worker, moves)
+
+    def guard(self, tenant: int) -> tuple[object, ...]:
+        """The first five parameters of every statement here."""
+        return (
+            tenant,
+            self.worker,
+            list(self.leases),
+            [move.id for move in self.moves],
+            [move.attempt for move in self.moves],
+        )
+
+
+class Moving(Claiming):
+    """Ends, ways back, and what a running task shows of itself."""
+
+    # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500
+    # would be
+    # 250,000 comparisons, and the planner takes both lists to be short.
+    SUCCEED = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+         AND v.cancel_requested_at IS NULL AND v.gate IS NULL
+      RETURNING v.*),
+    {OVER}
+    INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
+                                 started_at, worker, result)
+    SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t), (SELECT now FROM t) - u.ran, $2, u.result
+      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::text[], $8::float8[])
+                       u(id, attempt, result, ran) USING (id, attempt)
+     WHERE coalesce(d.job, 0) > 0
+    """
+
+    async def succeed(self, link: Link, tenant: int, batch: Batch) -> bool:
+        """The plain way. False: not all were made here, and each has to be looked at."""
+        moves, done = batch.moves, self.done_leases[:]
+        answer = await link.execute(
+            self.SUCCEED,
+            *batch.guard(tenant),
+            done,
+            [_kept_result(move.result) for move in moves],
+            [move.ran for move in moves],
+        )
+        self.forget_leases(done)
+        return int(answer.rpartition(" ")[2]) == len(moves)
+
+    # Where cancelling was asked for, that is what it ends as. A dead one goes where people look.
+    END = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+      RETURNING v.*),
+    e AS MATERIALIZED (
+      SELECT {KEPT}, u.failures, u.crashes,
+             CASE WHEN cancel_requested_at IS NULL THEN u.state ELSE 8 END AS state,
+             CASE WHEN cancel_requested_at IS NULL THEN u.outcome ELSE 5 END AS outcome,
+             (SELECT now FROM t) AS finished_at, (SELECT now FROM t) - u.ran AS started_at,
+             $2::uuid AS worker,
+             CASE WHEN cancel_requested_at IS NULL THEN u.result END AS result,
+             CASE WHEN u.state <> 6 OR cancel_requested_at IS NOT NULL
+                  THEN coalesce(u.error, d.error) END AS error,
+             CASE WHEN cancel_requested_at IS NULL THEN u.reason END AS reason,
+             coalesce(u.checkpoint, d.checkpoint) AS checkpoint
+        FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[],
+                                $10::int[], $11::text[], $12::text[], $13::text[], $14::float8[],
+                                $15::text[])
+             u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran, checkpoint)
+             USING (id, attempt)
+       WHERE coalesce(d.job, 0) > 0),
+    {OVER},
+    x AS (INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7),
+    y AS (INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM e WHERE state <> 7)
+    SELECT id, attempt, state, gate FROM e
+    """
+
+    async def end(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
+        moves, done = batch.moves, self.done_leases[:]
+        rows = await link.fetch(
+            self.END,
+            *batch.guard(tenant),
+            done,
+            [STATE_CODES[move.target] for move in moves],
+            [OUTCOME_CODES[move.outcome] for move in moves],
+            [move.failures for move in moves],
+            [move.crashes for move in moves],
+            [_kept_result(move.result) for move in moves],
+            [move.error for move in moves],
+            [move.reason for move in moves],
+            [move.ran for move in moves],
+            [move.checkpoint for move in moves],
+        )
+        self.forget_leases(done)
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    async def end_gated(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
+        """Ends that hand on a slot. The gates are locked first, as everywhere."""
+        gates = {move.gate for move in batch.moves if move.gate is not None}
+        await self.lock_gates(link, tenant, gates)
+        made = await self.end(link, tenant, batch)
+        await self.free_slots(link, tenant, slots_of(made))
+        return made
+
+    # Each row is found and locked by itself, then changed where it lies.
+    BACK = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    u AS MATERIALIZED (
+      SELECT u.*, x.place, greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay))
+                           AS run_at
+        FROM unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[], $10::int[],
+                    $11::float8[], $12::float8[], $13::text[], $14::text[], $15::float8[], $16::text[])
+             u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran, checkpoint),
+             LATERAL (SELECT v.ctid AS place FROM daybell.live v
+                       WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
+                         AND v.cancel_requested_at IS NULL
+                         AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                       LIMIT 1 FOR UPDATE) x),
+    v AS (
+      UPDATE daybell.live v
+         SET attempt = v.attempt + 1, failures = u.failures, crashes = u.crashes, run_at = u.run_at,
+             state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2 ELSE u.state END,
+             error = coalesce(u.error, v.error), started_at = NULL,
+             reason = CASE WHEN u.state = 4 THEN u.reason END,
+             progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
+        FROM u WHERE v.ctid = u.place
+      RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome, u.ran,
+                u.error AS said),
+    l AS (
+      INSERT INTO daybell.attempt (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
+      SELECT $1, id, attempt, outcome, $2, (SELECT now FROM t) - ran, (SELECT now FROM t), said FROM v),
+    a AS (
+      INSERT INTO daybell.agenda (run_at, lane, priority, id)
+      SELECT run_at, lane, priority, id FROM v WHERE state <> 4),
+    {OVER}
+    SELECT id, attempt, state, NULL AS gate FROM v
+    """
+
+    async def back(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
+        moves, done = batch.moves, self.done_leases[:]
+        rows = await link.fetch(
+            self.BACK,
+            *batch.guard(tenant),
+            done,
+            [STATE_CODES[move.target] for move in moves],
+            [OUTCOME_CODES[move.outcome] for move in moves],
+            [move.failures for move in moves],
+            [move.crashes for move in moves],
+            [move.delay for move in moves],
+            [move.at for move in moves],
+            [move.error for move in moves],
+            [move.reason for move in moves],
+            [move.ran for move in moves],
+            [move.checkpoint for move in moves],
+        )
+        self.forget_leases(done)
+        return {(row["id"], row["attempt"]): row for row in rows}
+
+    REPORT = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
+    u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($4::uuid[], $5::int[], $6::float8[], $7::float8[], $8::text[], $9::text[])
+             u(id, attempt, ran, progress, note, checkpoint),
+             LATERAL (SELECT v.ctid AS place FROM daybell.live v
+                       WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
+                         AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                       LIMIT 1 FOR UPDATE) x)
+    UPDATE daybell.live v
+       SET started_at = (SELECT now FROM t) - u.ran,
+           progress = coalesce(u.progress, v.progress), note = coalesce(u.note, v.note),
+           checkpoint = coalesce(u.checkpoint, v.checkpoint)
+      FROM u WHERE v.ctid = u.place RETURNING v.id, v.attempt
+    """
+
+    async def report(self, tenant: str, *, worker: UUID, reports: Sequence[Report]) -> list[Fence]:
+        for position, report in enumerate(reports):
+            checks.check_report(report, position)
+        if not reports:
+            return []
+        ordered = sorted(reports, key=_by_id)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(
+                self.REPORT,
+                key,
+                worker,
+                list({report.lease for report in ordered}),
+                [report.id for report in ordered],
+                [report.attempt for report in ordered],
+                [report.ran for report in ordered],
+                [report.progress for report in ordered],
+                [report.note for report in ordered],
+                [report.checkpoint for report in ordered],
+            )
+        written = {(row["id"], row["attempt"]) for row in rows}
+        fences = [(report.id, report.attempt) for report in reports]
+        return [fence for fence in fences if fence not in written]
+
+
+def _kept_result(result: str | None) -> str | None:
+    if result is not None and len(result) > RESULT_BYTES_MAX:
+        raise UsageError(f"a result has more than {RESULT_BYTES_MAX:,} bytes")
+    return result
+
+
+def slots_of(made: dict[Fence, Row]) -> Counter[str]:
+    """How many slots of each gate these ends have freed."""
+    return Counter(row["gate"] for row in made.values() if row["gate"] is not None)

@@ -1,0 +1,179 @@
+"""Short numbers for long names: tenants, jobs and lanes, remembered per process.
+
+Numbers never change their meaning, so what is remembered stays true. Only a job's *current*
+version can grow old here; statements that depend on it check it against the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from daybell.core.instant import Seconds
+from daybell.core.job import JobDefinition
+from daybell.core.priority import Priority
+from daybell.errors import JobNotFound, TenantNotFound, shown
+from daybell.store.postgres.connection import Link, Row
+
+
+class CurrentJob(msgspec.Struct, frozen=True, gc=False):
+    """What an enqueue needs to know of a job."""
+
+    key: int
+    version: int
+    kind: str
+    queue: str
+    priority: Priority
+    expires: Seconds | None
+
+
+class JobRow(msgspec.Struct, frozen=True, gc=False):
+    """What never changes about a job, and the kind of it, by its number."""
+
+    name: str
+    kind: str
+
+
+class LaneRow(msgspec.Struct, frozen=True, gc=False):
+    """A lane's meaning, by its number."""
+
+    queue: str
+    needs: str
+
+
+class Names:
+    """The numbers known so far. Every lookup that misses asks the database once."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, int] = {}
+        self._tenant_names: dict[int, str] = {}
+        self._current: dict[tuple[int, str], CurrentJob] = {}
+        self._jobs: dict[int, JobRow] = {}
+        self._lanes: dict[tuple[int, str, str], int] = {}
+        self._lane_rows: dict[int, LaneRow] = {}
+
+    async def tenant(self, link: Link, name: str) -> int:
+        """The tenant's number. Raises TenantNotFound."""
+        key = self._tenants.get(name)
+        if key is None:
+            key = await link.fetchval("SELECT key FROM daybell.tenant WHERE name = $1", name)
+            if key is None:
+                raise TenantNotFound(f"no tenant named {shown(name)}")
+            self._tenants[name] = key
+            self._tenant_names[key] = name
+        return key
+
+    async def tenant_name(self, link: Link, key: int) -> str:
+        """The name behind a number."""
+        name = self._tenant_names.get(key)
+        if name is None:
+            name = await link.fetchval("SELECT name FROM daybell.tenant WHERE key = $1", key)
+            self._tenants[name] = key
+            self._tenant_names[key] = name
+        return name
+
+    _CURRENT = """
+    SELECT j.key, j.name, j.version, v.definition
+      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+     WHERE j.tenant = $1 AND j.name = ANY($2::text[]) AND j.deleted_at IS NULL
+    """
+
+    async def current_jobs(
+        self, link: Link, tenant: int, names: Iterable[str], *, fresh: bool = False
+    ) -> dict[str, CurrentJob]:
+        """The current version of these jobs. Raises JobNotFound, naming one that is not there."""
+        wanted = set(names)
+        missing = wanted if fresh else {n for n in wanted if (tenant, n) not in self._current}
+        if missing:
+            for name in missing:
+                self._current.pop((tenant, name), None)
+            for row in await link.fetch(self._CURRENT, tenant, sorted(missing)):
+                definition = JobDefinition.from_json(row["definition"])
+                self._jobs[row["key"]] = JobRow(definition.name, definition.kind)
+                self._current[tenant, row["name"]] = CurrentJob(
+                    row["key"],
+                    row["version"],
+                    definition.kind,
+                    definition.queue,
+                    definition.priority,
+                    definition.expires,
+                )
+        found: dict[str, CurrentJob] = {}
+        for name in wanted:
+            job = self._current.get((tenant, name))
+            if job is None:
+                raise JobNotFound(f"no job named {shown(name)}; define it first")
+            found[name] = job
+        return found
+
+    def forget_job(self, tenant: int, name: str) -> None:
+        """What was known of its current version may be wrong now."""
+        self._current.pop((tenant, name), None)
+
+    _JOBS = """
+    SELECT j.key, j.name, v.definition
+      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+     WHERE j.key = ANY($1::int[])
+    """
+
+    async def jobs(self, link: Link, keys: Iterable[int]) -> dict[int, JobRow]:
+        """All jobs known by number, these included."""
+        missing = [key for key in set(keys) if key not in self._jobs]
+        if missing:
+            for row in await link.fetch(self._JOBS, missing):
+                definition = JobDefinition.from_json(row["definition"])
+                self._jobs[row["key"]] = JobRow(row["name"], definition.kind)
+        return self._jobs
+
+    async def lane(self, link: Link, tenant: int, queue: str, needs: str) -> int:
+        """The lane's number; a lane that is asked for exists from then on."""
+        key = self._lanes.get((tenant, queue, needs))
+        return key if key is not None else (await self.lanes(link, tenant, [queue], [needs]))[0]
+
+    _ADD_LANES = """
+    INSERT INTO daybell.lane (tenant, queue, needs)
+    SELECT $1, q, n FROM unnest($2::text[]) q, unnest($3::text[]) n
+    ON CONFLICT DO NOTHING
+    """
+    _LANES = """
+    SELECT key, queue, needs FROM daybell.lane
+     WHERE tenant = $1 AND queue = ANY($2::text[]) AND needs = ANY($3::text[])
+    """
+
+    async def lanes(
+        self, link: Link, tenant: int, queues: Sequence[str], needs: Sequence[str]
+    ) -> list[int]:
+        """The numbers of all these lanes, queues in the order given."""
+        pairs = [(tenant, queue, need) for queue in queues for need in needs]
+        if any(pair not in self._lanes for pair in pairs):
+            await link.execute(self._ADD_LANES, tenant, list(queues), list(needs))
+            self._learn(tenant, await link.fetch(self._LANES, tenant, list(queues), list(needs)))
+        return [self._lanes[pair] for pair in pairs]
+
+    async def lanes_of_queue(self, link: Link, tenant: int, queue: str) -> list[int]:
+        """The numbers of all lanes of a queue."""
+        rows = await link.fetch(
+            "SELECT key, queue, needs FROM daybell.lane WHERE tenant = $1 AND queue = $2",
+            tenant,
+            queue,
+        )
+        self._learn(tenant, rows)
+        return [row["key"] for row in rows]
+
+    async def lane_rows(self, link: Link, keys: Iterable[int]) -> dict[int, LaneRow]:
+        """All lanes known by number, these included."""
+        missing = [key for key in set(keys) if key not in self._lane_rows]
+        if missing:
+            rows = await link.fetch(
+                "SELECT key, tenant, queue, needs FROM daybell.lane WHERE key = ANY($1::int[])",
+                missing,
+            )
+            for row in rows:
+                self._learn(row["tenant"], [row])
+        return self._lane_rows
+
+    def _learn(self, tenant: int, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._lanes[tenant, row["queue"], row["needs"]] = row["key"]
+            self._lane_rows[row["key"]] = LaneRow(row["queue"], row["needs"])

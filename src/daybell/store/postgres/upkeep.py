@@ -1,0 +1,215 @@
+"""What one node does for all: leadership, retention, and a look at the database's own state."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from daybell.core.instant import Instant, Seconds
+from daybell.core.view import Check, Health, Removed, Retention
+from daybell.core.worker import Leadership
+from daybell.store.codes import WORKER_CODES
+from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.gates import Connected
+
+REMOVED_ROWS_MAX: Final = 10_000
+DAYS_AHEAD: Final = 3
+MIGRATIONS: Final = "daybell.store.postgres"
+DEAD: Final = WORKER_CODES[next(s for s in WORKER_CODES if s == "dead")]
+
+
+class Maintaining(Connected):
+    """Leadership, retention, schema and health."""
+
+    LEAD = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    INSERT INTO daybell.leader AS l (name, holder, epoch, until)
+    SELECT $1, $2, 1, now + $3 FROM t
+    ON CONFLICT (name) DO UPDATE
+       SET holder = excluded.holder, until = excluded.until,
+           epoch = l.epoch + (l.until < (SELECT now FROM t))::int
+     WHERE l.holder = $2 OR l.until < (SELECT now FROM t)
+    RETURNING l.epoch, l.until
+    """
+
+    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+        async with self.db.link() as link:
+            row = await link.fetchrow(self.LEAD, name, holder, lease)
+        if row is None:
+            return None
+        return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        async with self.db.link() as link:
+            await link.execute(
+                "UPDATE daybell.leader SET until = '-infinity' WHERE name = $1 AND holder = $2",
+                name,
+                holder,
+            )
+
+    async def retain(self, policy: Retention) -> Removed:
+        async with self.db.link() as link:
+            now: Instant = await link.fetchval("SELECT daybell.now()")
+            await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
+        before = now - policy.finished
+        partitions = 0
+        for parent in ("history", "attempt"):
+            async with self.db.link() as link:
+                partitions += await link.fetchval(
+                    "SELECT daybell.drop_days($1, $2)", parent, before
+                )
+        async with self.db.link() as link:
+            executions = await self._remove(link, "history_rest", "finished_at < $1", before)
+            attempts = await self._remove(link, "attempt_rest", "ended_at < $1", before)
+            ticks = await self._remove(link, "tick", "at < $1", now - policy.ticks)
+            workers = await self._remove(
+                link,
+                "worker w",
+                f"state = {DEAD} AND renewed_at < $1"
+                " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
+                now - policy.workers,
+            )
+        counts = (executions, attempts, ticks, workers)
+        return Removed(
+            executions=executions,
+            attempts=attempts,
+            ticks=ticks,
+            workers=workers,
+            partitions=partitions,
+            is_complete=max(counts) < REMOVED_ROWS_MAX,
+        )
+
+    async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:
+        name = table.split()[0]
+        answer = await link.execute(
+            f"DELETE FROM daybell.{name} WHERE ctid = ANY(ARRAY("
+            f"SELECT ctid FROM daybell.{table} WHERE {condition} LIMIT {REMOVED_ROWS_MAX}))",
+            before,
+        )
+        return int(answer.rpartition(" ")[2])
+
+    APPLIED = "SELECT version, name, checksum, is_breaking FROM daybell.migration ORDER BY version"
+
+    async def _applied(self, link: Link) -> list[Applied]:
+        exists = await link.fetchval("SELECT to_regclass('daybell.migration') IS NOT NULL")
+        if not exists:
+            return []
+        return [Applied(*row.values()) for row in await link.fetch(self.APPLIED)]
+
+    async def check_schema(self) -> int:
+        """The schema's version, if this program can work on it."""
+        async with self.db.link() as link:
+            return check(known_migrations(MIGRATIONS), await self._applied(link))
+
+    async def pending_migrations(self) -> tuple[str, ...]:
+        await self.db.open()
+        async with self.db.link() as link:
+            missing = pending(known_migrations(MIGRATIONS), await self._applied(link))
+        return tuple(_name(migration) for migration in missing)
+
+    CREATE = """
+    CREATE SCHEMA IF NOT EXISTS daybell;
+    CREATE TABLE IF NOT EXISTS daybell.migration (
+      version      int PRIMARY KEY,
+      name         text NOT NULL,
+      checksum     text NOT NULL,
+      is_breaking  boolean NOT NULL,
+      applied_at   timestamptz NOT NULL DEFAULT now()
+    )
+    """
+
+    RECORD_MIGRATION = """
+    INSERT INTO daybell.migration (version, name, checksum, is_breaking) VALUES ($1, $2, $3, $4)
+    """
+
+    async def migrate(self) -> tuple[str, ...]:
+        await self.db.open()
+        known = known_migrations(MIGRATIONS)
+        async with self.db.link() as link:
+            if not pending(known, await self._applied(link)):
+                return ()  # a role without the right to create anything may ask, too
+        async with self.db.transaction() as link:
+            # Others who migrate wait here; the lock goes with the transaction, so poolers are fine.
+            await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
+            await link.execute(self.CREATE)
+            missing = pending(known, await self._applied(link))
+            for migration in missing:
+                await link.execute(migration.sql)
+                fields = (
+                    migration.version,
+                    migration.name,
+                    migration.checksum,
+                    migration.is_breaking,
+                )
+                await link.execute(self.RECORD_MIGRATION, *fields)
+        return tuple(_name(migration) for migration in missing)
+
+    async def grant(self, role: str) -> None:
+        """Give a role the rights that running needs, and none to change the schema."""
+        async with self.db.link() as link:
+            await link.execute("SELECT daybell.grant_to($1)", role)
+
+    HEALTH = """
+    SELECT daybell.now() AS now, current_setting('server_version') AS version,
+           current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+           current_setting('synchronous_commit') AS synchronous_commit,
+           current_setting('server_version_num')::int AS number,
+           (SELECT count(*) FROM (SELECT FROM daybell.history_rest LIMIT 1000) r) AS unplaced,
+           (SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity
+             WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+               AND backend_type = 'client backend') AS oldest
+    """
+
+    async def health(self) -> Health:
+        schema = await self.check_schema()
+        async with self.db.link() as link:
+            row = await link.fetchrow(self.HEALTH)
+        assert row is not None
+        lossy = [
+            f"{name} = {row[name]}"
+            for name in ("fsync", "full_page_writes", "synchronous_commit")
+            if row[name] == "off"
+        ]
+        oldest = row["oldest"] or 0.0
+        checks = (
+            Check(name="schema", is_ok=True, found=f"version {schema}"),
+            Check(
+                name="server version",
+                is_ok=row["number"] >= 150000,
+                found=f"PostgreSQL {row['version']}",
+                advice="Daybell is made for PostgreSQL 15 and later",
+            ),
+            Check(
+                name="durability",
+                is_ok=not lossy,
+                found=", ".join(lossy) or "every commit is on disk before it is answered",
+                advice="a crash can lose acknowledged work; turn these on in postgresql.conf",
+            ),
+            Check(
+                name="old transactions",
+                is_ok=oldest < 600,
+                found=f"the oldest open transaction is {oldest:.0f} s old",
+                advice="it keeps dead rows from being cleaned away; see pg_stat_activity",
+            ),
+            Check(
+                name="partitions",
+                is_ok=row["unplaced"] == 0,
+                found=f"{row['unplaced']} finished executions outside the day partitions",
+                advice="days were not prepared in time; a running scheduler puts this right",
+            ),
+            Check(
+                name="pooler",
+                is_ok=True,
+                found="a transaction pooler, so polling"
+                if self.db.is_pooled
+                else "direct connection",
+            ),
+        )
+        return Health(
+            product=f"PostgreSQL {row['version']}", now=row["now"], schema=schema, checks=checks
+        )
+
+
+def _name(migration: Migration) -> str:
+    return f"{migration.version:04}_{migration.name}"

@@ -1,0 +1,299 @@
+"""What people look at.
+
+A list is put together from the places where executions are kept, each read in the order of its
+index and no further than a page. Running is what leases hold; due is what the agenda says. One
+statement each, so a page is consistent in itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
+from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.errors import ExecutionNotFound
+from daybell.store.checks import check_cursor, check_limit
+from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.gates import Connected
+
+SHOWN: Final = (
+    "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes, v.created_at,"
+    " v.run_at, v.scheduled_for, v.expires_at, v.started_at, v.unique_key, v.retries, v.timeout, v.gate,"
+    " v.schedule, v.parent, v.error, v.reason, v.progress, v.note, v.checkpoint, v.cancel_requested_at"
+)
+UNFINISHED: Final = "NULL::float8 AS finished_at, NULL::smallint AS outcome, NULL::text AS result"
+FINISHED: Final = "v.finished_at, v.outcome, v.result"
+NOW: Final = "(SELECT now FROM t)"
+
+# (what it holds, columns that differ, where it is). The order of the parts does not matter.
+RUNNING: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, h.worker, false AS is_discarded
+    FROM h JOIN daybell.live v ON v.tenant = $1 AND v.id = h.id AND v.attempt = h.attempt"""
+CLAIMABLE: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED},
+         CASE WHEN v.run_at <= {NOW} THEN 1::smallint ELSE v.state END AS state,
+         NULL::uuid AS worker, false AS is_discarded
+    FROM daybell.live v JOIN daybell.agenda a
+      ON a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
+   WHERE v.tenant = $1"""
+WAITING: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
+    FROM daybell.live v WHERE v.tenant = $1 AND v.state = 4"""
+DEAD: Final = f"""
+  SELECT {SHOWN}, {FINISHED}, v.state, v.worker, false AS is_discarded
+    FROM daybell.dead v WHERE v.tenant = $1"""
+ENDED: Final = f"""
+  SELECT {SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7 AS is_discarded
+    FROM daybell.history v WHERE v.tenant = $1"""
+WITH: Final = """
+WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+h AS MATERIALIZED (
+  SELECT x.id, x.attempt, l.worker FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+   WHERE l.tenant = $1)
+"""
+
+
+class Query:
+    """A filter as SQL: conditions and the values bound to them."""
+
+    def __init__(self, tenant: int) -> None:
+        self.values: list[object] = [tenant]
+        self._conditions: list[str] = []
+
+    def bind(self, value: object) -> str:
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+    def add(self, condition: str, value: object) -> None:
+        """A condition with `{}` where its value goes."""
+        self._conditions.append(condition.format(self.bind(value)))
+
+    def over(self, part: str, *more: str) -> str:
+        """One part of the list with all conditions on it."""
+        conditions = " AND ".join([*self._conditions, *more])
+        if not conditions:
+            return part
+        return f"{part} {'AND' if ' WHERE v.' in part else 'WHERE'} {conditions}"
+
+
+class Viewing(Connected):
+    """Lists, counts and single executions."""
+
+    ATTEMPTS = """
+    SELECT attempt, outcome, worker, started_at, ended_at, error FROM daybell.attempt
+     WHERE tenant = $1 AND id = $2 ORDER BY attempt
+    """
+
+    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
+        async with self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            query = Query(key)
+            query.add("v.id = {}", id)
+            parts = [query.over(part) for part in _parts(None)]
+            rows = await link.fetch(WITH + "\nUNION ALL".join(parts), *query.values)
+            if not rows:
+                raise ExecutionNotFound(f"no execution {id}")
+            [execution] = await self._executions(link, tenant, rows[:1])
+            ended = [_attempt(row) for row in await link.fetch(self.ATTEMPTS, key, id)]
+        if execution.outcome is not None and execution.finished_at is not None:
+            ended.append(
+                Attempt(
+                    attempt=execution.attempt,
+                    outcome=execution.outcome,
+                    worker=execution.worker,
+                    started_at=execution.started_at,
+                    ended_at=execution.finished_at,
+                    error=execution.error,
+                )
+            )
+        return ExecutionDetail(execution=execution, attempts=tuple(ended))
+
+    async def list_executions(
+        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Execution]:
+        check_limit(limit)
+        after = check_cursor(cursor)
+        async with self.db.link() as link:
+            query = await self._query(link, tenant, where)
+            if after is not None:
+                query.add("v.id < {}", after)
+            order = f"ORDER BY id DESC LIMIT {query.bind(limit + 1)}"
+            parts = [f"({part} {order})" for part in _restricted(query, where)]
+            rows = []
+            if parts:
+                union = " UNION ALL ".join(parts)
+                rows = await link.fetch(f"{WITH}SELECT * FROM ({union}) p {order}", *query.values)
+            items = tuple(await self._executions(link, tenant, rows[:limit]))
+        return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+        async with self.db.link() as link:
+            query = await self._query(link, tenant, where)
+            parts = [
+                f"SELECT state, count(*) AS n FROM ({part}) p GROUP BY state"
+                for part in _restricted(query, where)
+            ]
+            rows = (
+                await link.fetch(WITH + " UNION ALL ".join(parts), *query.values) if parts else []
+            )
+        counts: dict[State, int] = {}
+        for row in rows:
+            state = STATES[row["state"]]
+            counts[state] = counts.get(state, 0) + row["n"]
+        return counts
+
+    QUEUES = f"""{WITH},
+    a AS (SELECT l.queue, count(*) FILTER (WHERE a.run_at <= {NOW}) AS queued,
+                 count(*) FILTER (WHERE a.run_at > {NOW}) AS scheduled,
+                 min(a.run_at) FILTER (WHERE a.run_at <= {NOW}) AS oldest
+            FROM daybell.agenda a JOIN daybell.lane l ON l.key = a.lane
+           WHERE l.tenant = $1 GROUP BY l.queue),
+    r AS (SELECT l.queue, count(*) AS running FROM h
+            JOIN daybell.live v ON v.tenant = $1 AND v.id = h.id AND v.attempt = h.attempt
+            JOIN daybell.lane l ON l.key = v.lane GROUP BY l.queue),
+    w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
+            JOIN daybell.lane l ON l.key = v.lane WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
+    j AS (SELECT DISTINCT v.definition::json ->> 'queue' AS queue FROM daybell.job j
+            JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+           WHERE j.tenant = $1 AND j.deleted_at IS NULL),
+    p AS (SELECT queue, true AS is_paused FROM daybell.paused_queue WHERE tenant = $1)
+    SELECT queue, coalesce(is_paused, false) AS is_paused, coalesce(queued, 0) AS queued,
+           coalesce(scheduled, 0) AS scheduled, coalesce(running, 0) AS running,
+           coalesce(waiting, 0) AS waiting, oldest
+      FROM a FULL JOIN r USING (queue) FULL JOIN w USING (queue) FULL JOIN j USING (queue)
+             FULL JOIN p USING (queue)
+     ORDER BY queue COLLATE "C"
+    """
+
+    async def list_queues(self, tenant: str) -> list[Queue]:
+        async with self.db.link() as link:
+            rows = await link.fetch(self.QUEUES, await self.names.tenant(link, tenant))
+        return [
+            Queue(
+                name=row["queue"],
+                is_paused=row["is_paused"],
+                queued=row["queued"],
+                scheduled=row["scheduled"],
+                running=row["running"],
+                waiting=row["waiting"],
+                oldest_run_at=row["oldest"],
+            )
+            for row in rows
+        ]
+
+    JOB = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
+
+    async def _query(self, link: Link, tenant: str, where: ExecutionFilter) -> Query:
+        key = await self.names.tenant(link, tenant)
+        query = Query(key)
+        if where.job is not None:
+            query.add("v.job = {}", await link.fetchval(self.JOB, key, where.job))
+        if where.queue is not None:
+            lanes = await self.names.lanes_of_queue(link, key, where.queue)
+            query.add("v.lane = ANY({}::int[])", lanes)
+        for condition, value in (
+            ("v.schedule = {}", where.schedule),
+            ("v.parent = {}", where.parent),
+            ("v.created_at >= {}", where.since),
+            ("v.created_at < {}", where.until),
+        ):
+            if value is not None:
+                query.add(condition, value)
+        return query
+
+    async def _executions(self, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
+        jobs = await self.names.jobs(link, {row["job"] for row in rows})
+        lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
+        return [_execution(r, tenant, jobs[r["job"]].name, lanes[r["lane"]].queue) for r in rows]
+
+
+def _parts(states: frozenset[State] | None) -> Iterator[str]:
+    """The parts of the list where executions of these states are."""
+    wanted = frozenset(State) if states is None else states
+    if State.RUNNING in wanted:
+        yield RUNNING
+    due = [f"v.run_at <= {NOW}"] if State.QUEUED in wanted else []
+    later = [STATE_CODES[state] for state in (State.SCHEDULED, State.RETRYING) if state in wanted]
+    if later:
+        codes = ", ".join(map(str, later))
+        due.append(f"(v.run_at > {NOW} AND v.state IN ({codes}))")
+    if due:
+        yield CLAIMABLE if len(due) + len(later) == 4 else f"{CLAIMABLE} AND ({' OR '.join(due)})"
+    if State.WAITING in wanted:
+        yield WAITING
+    if State.DEAD in wanted:
+        yield DEAD
+    # One part for each state: then each is in the index's order.
+    for state in (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED):
+        if state in wanted:
+            yield f"{ENDED} AND v.state = {STATE_CODES[state]}"
+
+
+def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
+    """The parts that a filter leaves, with its conditions on them."""
+    if where.dead_letters:
+        parts = [DEAD] if where.states is None or State.DEAD in where.states else []
+    else:
+        parts = list(_parts(where.states))
+    if where.worker is None:
+        yield from (query.over(part) for part in parts)
+        return
+    worker = query.bind(where.worker)
+    for part in parts:
+        if part == RUNNING:
+            yield query.over(part, f"h.worker = {worker}")
+        elif "daybell.live" not in part:
+            yield query.over(part, f"v.worker = {worker}")
+
+
+def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
+    outcome = row["outcome"]
+    return Execution(
+        id=row["id"],
+        tenant=tenant,
+        job=job,
+        version=row["version"],
+        state=STATES[row["state"]],
+        queue=queue,
+        priority=PRIORITIES[row["priority"]],
+        args=row["args"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        crashes=row["crashes"],
+        created_at=row["created_at"],
+        run_at=row["run_at"],
+        scheduled_for=row["scheduled_for"],
+        expires_at=row["expires_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        worker=row["worker"],
+        unique_key=row["unique_key"],
+        retries=row["retries"],
+        timeout=row["timeout"],
+        gate=row["gate"],
+        schedule=row["schedule"],
+        parent=row["parent"],
+        outcome=None if outcome is None else OUTCOMES[outcome],
+        result=row["result"],
+        error=row["error"],
+        reason=row["reason"],
+        progress=row["progress"],
+        note=row["note"],
+        checkpoint=row["checkpoint"],
+        cancel_requested_at=row["cancel_requested_at"],
+        is_discarded=row["is_discarded"],
+    )
+
+
+def _attempt(row: Row) -> Attempt:
+    return Attempt(
+        attempt=row["attempt"],
+        outcome=OUTCOMES[row["outcome"]],
+        worker=row["worker"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        error=row["error"],
+    )

@@ -1,0 +1,227 @@
+"""Workers and their leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.instant import Seconds
+from daybell.core.job import JobDefinition
+from daybell.core.lifecycle import after_release
+from daybell.core.limits import check_name
+from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
+from daybell.store.checks import check_limit
+from daybell.store.codes import WORKER_CODES, WORKER_STATES
+from daybell.store.outcomes import Lost
+from daybell.store.postgres.apply import Applying
+from daybell.store.postgres.claim import CLAIMED_COLUMNS, dead_worker
+from daybell.store.postgres.connection import Link, Row
+
+LIVE: Final = WORKER_CODES[WorkerState.LIVE]
+DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]
+DEAD: Final = WORKER_CODES[WorkerState.DEAD]
+
+
+class Leasing(Applying):
+    """Who is alive, and what to do with the work of those who are not."""
+
+    REGISTER = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
+                                     capacity, state, started_at, renewed_at, lease_until)
+    SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11 FROM t
+    ON CONFLICT (tenant, id) DO UPDATE
+       SET renewed_at = excluded.renewed_at, lease_until = excluded.lease_until
+     WHERE w.state <> {DEAD}
+    RETURNING w.state, w.lease_until, w.renewed_at
+    """
+
+    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+        check_name(worker.name, what="worker")
+        async with self.db.link() as link:
+            row = await link.fetchrow(
+                self.REGISTER,
+                await self.names.tenant(link, tenant),
+                worker.id,
+                worker.name,
+                worker.host,
+                worker.pid,
+                worker.version,
+                list(worker.queues),
+                list(worker.kinds),
+                msgspec.json.encode(worker.labels).decode(),
+                worker.capacity,
+                lease,
+            )
+        if row is None:
+            raise dead_worker(worker.id)
+        return _renewal(row)
+
+    # One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
+    # that comes at the same moment waits for this row and then finds its lease prolonged, or this
+    # waits for the reaper and then finds the worker dead.
+    RENEW = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    w AS (
+      UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
+        FROM t WHERE w.id = $2 AND w.tenant = $1 AND w.state <> {DEAD}
+      RETURNING w.state, w.lease_until, w.renewed_at)
+    SELECT w.*,
+           ARRAY(SELECT id FROM daybell.lease WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
+           ARRAY(SELECT v.id FROM daybell.live v
+                  WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
+                    AND EXISTS (SELECT FROM daybell.lease l WHERE l.worker = $2
+                                   AND l.id = ANY($4::uuid[]) AND v.id = ANY(l.ids))
+                  ORDER BY v.id) AS cancelling,
+           ARRAY(SELECT v.attempt FROM daybell.live v
+                  WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
+                    AND EXISTS (SELECT FROM daybell.lease l WHERE l.worker = $2
+                                   AND l.id = ANY($4::uuid[]) AND v.id = ANY(l.ids))
+                  ORDER BY v.id) AS attempts
+      FROM w
+    """
+
+    async def renew(
+        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    ) -> Renewal:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.RENEW, key, worker, lease, list(leases))
+        if row is None:
+            raise dead_worker(worker)
+        unknown = row["unknown"]
+        returned = await self.release(tenant, worker=worker, leases=unknown) if unknown else 0
+        cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))
+        return msgspec.structs.replace(_renewal(row), cancel=cancel, returned=returned)
+
+    DRAIN = f"""
+    UPDATE daybell.worker SET state = {DRAINING}
+     WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
+    """
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            return await link.fetchval(self.DRAIN, key, worker) is not None
+
+    RETIRE = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
+
+    async def retire(self, tenant: str, worker: UUID) -> None:
+        async with self.db.link() as link:
+            await link.execute(self.RETIRE, await self.names.tenant(link, tenant), worker)
+
+    HOLDS = f"""
+    SELECT l.id AS lease, l.worker, {CLAIMED_COLUMNS}
+      FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+      JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
+     WHERE l.id = ANY($1::uuid[]) AND v.tenant = l.tenant
+    """
+    OWN = "SELECT id FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
+    END_LEASES = (
+        "DELETE FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
+    )
+
+    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            own = [row["id"] for row in await link.fetch(self.OWN, key, worker, list(leases))]
+            rows = await link.fetch(self.HOLDS, own)
+            claimed = await self.claimed_from(link, tenant, rows)
+        moves = [after_release(execution) for execution in claimed]
+        verdicts = await self.apply(tenant, worker=worker, transitions=moves)
+        async with self.db.link() as link:
+            await link.execute(self.END_LEASES, key, worker, own)
+        return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
+
+    # Only a row that nobody else has locked is judged, and it is judged as it is under the lock.
+    BURY = f"""
+    UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
+      SELECT tenant, id FROM daybell.worker
+       WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now())
+         FOR UPDATE SKIP LOCKED)
+    """
+    # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
+    IS_ORPHAN = f"""NOT EXISTS (
+      SELECT FROM daybell.worker w
+       WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
+    END_EMPTY = f"""
+    DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
+      SELECT FROM unnest(l.ids, l.attempts) x(id, attempt)
+        JOIN daybell.live v ON v.tenant = l.tenant AND v.id = x.id AND v.attempt = x.attempt)
+    """
+    LOST = f"""
+    SELECT l.id AS lease, l.worker, v.tenant, j.definition, {CLAIMED_COLUMNS}
+      FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+      JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
+      JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
+     WHERE v.tenant = l.tenant AND {IS_ORPHAN}
+     LIMIT $1
+    """
+
+    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+        check_limit(limit)
+        async with self.db.link() as link:
+            await link.execute(self.BURY)
+            await link.execute(self.END_EMPTY)
+            return await self._lost_from(link, await link.fetch(self.LOST, limit))
+
+    async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
+        definitions = {
+            row["definition"]: JobDefinition.from_json(row["definition"]) for row in rows
+        }
+        found: list[Lost] = []
+        for row in rows:
+            tenant = await self.names.tenant_name(link, row["tenant"])
+            [claimed] = await self.claimed_from(link, tenant, [row])
+            definition = definitions[row["definition"]]
+            found.append(
+                Lost(
+                    worker=row["worker"],
+                    claimed=claimed,
+                    max_crashes=definition.max_crashes,
+                    retry=definition.on_lost == "retry",
+                )
+            )
+        return found
+
+    LIST = """
+    SELECT w.*, (SELECT count(*) FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+                   JOIN daybell.live v ON v.tenant = $1 AND v.id = x.id AND v.attempt = x.attempt
+                  WHERE l.tenant = $1 AND l.worker = w.id) AS running
+      FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3) ORDER BY w.started_at, w.id
+    """
+
+    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.LIST, key, DEAD, include_dead)
+        return [_worker(row, tenant) for row in rows]
+
+
+def _worker(row: Row, tenant: str) -> Worker:
+    return Worker(
+        id=row["id"],
+        tenant=tenant,
+        name=row["name"],
+        host=row["host"],
+        pid=row["pid"],
+        version=row["version"],
+        queues=tuple(row["queues"]),
+        kinds=tuple(row["kinds"]),
+        labels=msgspec.json.decode(row["labels"], type=dict[str, str]),
+        capacity=row["capacity"],
+        state=WORKER_STATES[row["state"]],
+        started_at=row["started_at"],
+        renewed_at=row["renewed_at"],
+        lease_until=row["lease_until"],
+        running=row["running"],
+    )
+
+
+def _renewal(row: Row) -> Renewal:
+    return Renewal(
+        now=row["renewed_at"], lease_until=row["lease_until"], state=WORKER_STATES[row["state"]]
+    )
