@@ -1,0 +1,34 @@
+"""Many rows in one statement.
+
+`executemany` starts a statement anew for every row, and opens each index of the table for it. One
+INSERT with many rows does that once: half the time per row at a thousand rows. Sizes are powers
+of two, so that any number of rows is written by a few statements that are parsed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from daybell.store.sqlite.names import Transaction
+
+SIZES: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+
+
+class Bulk:
+    """A statement whose middle is repeated: `head row, row, row tail`."""
+
+    def __init__(self, head: str, row: str, tail: str = "") -> None:
+        self._width = row.count("?")
+        self._statements = [(size, f"{head} {', '.join([row] * size)} {tail}") for size in SIZES]
+
+    def run(self, tx: Transaction, values: list[Any], *, first: Sequence[Any] = ()) -> int:
+        """Run it for all values, which are the rows' one after another; answer how many rows it
+        changed. `first` are parameters of the head.
+        """
+        changed = start = 0
+        for size, statement in self._statements:
+            while (end := start + size * self._width) <= len(values):
+                changed += tx.execute(statement, (*first, *values[start:end])).rowcount
+                start = end
+        return changed

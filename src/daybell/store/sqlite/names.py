@@ -1,0 +1,184 @@
+"""Small numbers for long names: tenants, jobs, lanes and gates, remembered per connection.
+
+A number never changes its meaning, so what is remembered stays true. Which version of a job is the
+current one may change with every commit of any process: that is looked up once per transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final, NamedTuple
+
+import msgspec
+
+from daybell.core.instant import Instant, Seconds
+from daybell.core.job import JobDefinition
+from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+
+REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
+
+
+class Transaction:
+    """What an operation works with: statements, the store's time, and the names known so far."""
+
+    __slots__ = ("execute", "executemany", "names", "now")
+
+    def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.names = names
+        self.now = now
+
+
+class Version(msgspec.Struct, frozen=True, gc=False):
+    """What the hot path needs to know of one version of a job."""
+
+    n: int
+    job: int
+    name: str
+    version: int
+    kind: str
+    queue: str
+    priority: int  # not the enumeration: sqlite3 binds a plain number faster
+    expires: Seconds | None
+    max_crashes: int
+    retries_lost: bool
+
+
+class Lane(NamedTuple):
+    """What a claim asks for: a queue, and what it takes to run the job."""
+
+    queue: str
+    kind: str
+
+
+class Names:
+    """The names known to one connection."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, int] = {}
+        self._tenant_names: dict[int, str] = {}
+        self._current: dict[tuple[int, str], Version] = {}
+        self._versions: dict[int, Version] = {}
+        self._lanes: dict[tuple[int, str, str], int] = {}
+        self._lane_rows: dict[int, Lane] = {}
+        self._gates: dict[int, str] = {}
+
+    def begin(self) -> None:
+        """A transaction begins: what can change between two of them is looked up again."""
+        self._current.clear()
+        for known in (self._versions, self._lanes, self._lane_rows, self._gates):
+            if len(known) > REMEMBERED_MAX:
+                known.clear()
+
+    def forget(self) -> None:
+        """Something was rolled back, and may have been remembered."""
+        for known in vars(self).values():
+            known.clear()
+
+    def job_changed(self) -> None:
+        """A job has got another current version, or none."""
+        self._current.clear()
+
+    def tenant(self, tx: Transaction, name: str) -> int:
+        """Raises TenantNotFound."""
+        n = self._tenants.get(name)
+        if n is None:
+            row = tx.execute("SELECT n FROM tenant WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise TenantNotFound(f"no tenant named {shown(name)}")
+            n = self._tenants[name] = int(row[0])
+        return n
+
+    def tenant_name(self, tx: Transaction, n: int) -> str:
+        name = self._tenant_names.get(n)
+        if name is None:
+            (name,) = tx.execute("SELECT name FROM tenant WHERE n = ?", (n,)).fetchone()
+            self._tenant_names[n] = name
+        return name
+
+    def current(self, tx: Transaction, tenant: int, name: str) -> Version:
+        """The current version of a job. Raises JobNotFound, for a deleted one too."""
+        version = self._current.get((tenant, name))
+        if version is None:
+            row = tx.execute(
+                "SELECT version FROM job WHERE tenant = ? AND name = ? AND is_deleted = 0",
+                (tenant, name),
+            ).fetchone()
+            if row is None:
+                raise JobNotFound(f"no job named {shown(name)}")
+            version = self._current[tenant, name] = self.version(tx, row[0])
+        return version
+
+    _VERSION = "SELECT job, version, definition FROM job_version WHERE n = ?"
+
+    def version(self, tx: Transaction, n: int) -> Version:
+        """One version of a job, by its number."""
+        version = self._versions.get(n)
+        if version is None:
+            job, number, text = tx.execute(self._VERSION, (n,)).fetchone()
+            definition = JobDefinition.from_json(text)
+            version = self._versions[n] = Version(
+                n=n,
+                job=job,
+                name=definition.name,
+                version=number,
+                kind=definition.kind,
+                queue=definition.queue,
+                priority=int(definition.priority),
+                expires=definition.expires,
+                max_crashes=definition.max_crashes,
+                retries_lost=definition.on_lost != "dead",
+            )
+        return version
+
+    def find_lane(self, tx: Transaction, tenant: int, queue: str, kind: str) -> int | None:
+        """A lane that somebody has enqueued to; None: there is none yet."""
+        n = self._lanes.get((tenant, queue, kind))
+        if n is None:
+            row = tx.execute(
+                "SELECT n FROM lane WHERE tenant = ? AND queue = ? AND kind = ?",
+                (tenant, queue, kind),
+            ).fetchone()
+            if row is None:
+                return None
+            n = self._lanes[tenant, queue, kind] = int(row[0])
+        return n
+
+    def lane(self, tx: Transaction, tenant: int, queue: str, kind: str) -> int:
+        """A lane, made if it is new."""
+        n = self.find_lane(tx, tenant, queue, kind)
+        if n is None:
+            cursor = tx.execute(
+                "INSERT INTO lane (tenant, queue, kind) VALUES (?, ?, ?)", (tenant, queue, kind)
+            )
+            n = cursor.lastrowid
+            assert n is not None, "an INSERT has a row"
+            self._lanes[tenant, queue, kind] = n
+        return n
+
+    def lane_row(self, tx: Transaction, n: int) -> Lane:
+        lane = self._lane_rows.get(n)
+        if lane is None:
+            row = tx.execute("SELECT queue, kind FROM lane WHERE n = ?", (n,)).fetchone()
+            lane = self._lane_rows[n] = Lane(*row)
+        return lane
+
+    def gate(self, tx: Transaction, tenant: int, name: str) -> int:
+        """Raises UsageError for a gate that does not exist."""
+        row = tx.execute(
+            "SELECT n FROM gate WHERE tenant = ? AND name = ?", (tenant, name)
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"no gate named {shown(name)}; create it with set_gates", field="gate")
+        return int(row[0])
+
+    def gate_name(self, tx: Transaction, n: int | None) -> str | None:
+        """None for what has no gate."""
+        if n is None:
+            return None
+        name = self._gates.get(n)
+        if name is None:
+            (name,) = tx.execute("SELECT name FROM gate WHERE n = ?", (n,)).fetchone()
+            self._gates[n] = name
+        return name
