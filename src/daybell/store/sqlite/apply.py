@@ -1,0 +1,245 @@
+"""Every change of state of a running execution, under its fence.
+
+The common moves of a batch are made by one statement per kind, without looking at the rows first.
+If as many rows changed as there were moves, that was all. If not, each move of the batch is judged
+by itself: one that was made a moment ago is found on record and answered like a repetition, which
+it might as well have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Final
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.execution import TERMINAL, Outcome, State
+from daybell.core.lifecycle import Ruling, Transition, Verdict
+from daybell.core.worker import Report
+from daybell.store import checks
+from daybell.store.codes import OUTCOME_CODES, STATE_CODES
+from daybell.store.sqlite import gates
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.rows import Row
+
+CANCELLED_OUTCOME: Final = OUTCOME_CODES[Outcome.CANCELLED]
+# This very start of the execution is still in this worker's hands.
+FENCE: Final = "tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker = ? AND state = 5"
+
+
+class SqliteApply(Part):
+    """Moves and reports, of `protocol.Executions`."""
+
+    async def apply(
+        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    ) -> list[Verdict]:
+        del wait  # there are no locks on rows here
+
+        def operation(tx: Transaction) -> list[Verdict]:
+            return apply(tx, tx.names.tenant(tx, tenant), worker.bytes, transitions)
+
+        return await self._write(operation)
+
+    async def report(
+        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
+    ) -> list[tuple[UUID, int]]:
+        def operation(tx: Transaction) -> list[tuple[UUID, int]]:
+            return report(tx, tx.names.tenant(tx, tenant), worker.bytes, reports)
+
+        return await self._write(operation)
+
+
+def apply(
+    tx: Transaction, owner: int, worker: bytes, transitions: Sequence[Transition]
+) -> list[Verdict]:
+    """Make these moves, in the order given, as runs of the same kind."""
+    verdicts: list[Verdict] = []
+    for kind, run in groupby(transitions, key=kind_of):
+        moves = list(run)
+        if not kind(tx, owner, worker, moves):
+            found = [judge(tx, owner, worker, move) for move in moves]
+            verdicts += [verdict for verdict in found if verdict is not None]
+    return verdicts
+
+
+def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transition]], bool]:
+    """How a move is made together with others of its kind."""
+    if checks.transition_fault(move) is not None:
+        return one_by_one
+    if move.target not in TERMINAL:
+        return send_back
+    return end if move.gate is None else one_by_one
+
+
+def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Moves that have to be looked at."""
+    del tx, owner, worker, moves
+    return False
+
+
+# What every end writes. A success leaves no error behind; another end keeps an earlier one.
+_END_SET: Final = """
+UPDATE execution
+   SET state = ?, outcome = ?, failures = ?, crashes = ?, result = ?,
+       error = CASE ? WHEN 1 THEN NULL ELSE ifnull(?, error) END,
+       reason = ?, started_at = ?, finished_at = ?, checkpoint = ifnull(?, checkpoint),
+       lease = NULL
+"""
+# Whoever has a gate, or is to be cancelled, is not found by this and is judged by itself.
+_END: Final = f"{_END_SET} WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL"
+
+
+def end(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Make moves that end executions without gates; False if not all could be made."""
+    rows = [(*ending(tx, move), *fence(owner, worker, move)) for move in moves]
+    return tx.executemany(_END, rows).rowcount == len(moves)
+
+
+def ending(tx: Transaction, move: Transition) -> Row:
+    """The values of _END_SET."""
+    is_success = move.target is State.SUCCEEDED
+    return (
+        STATE_CODES[move.target],
+        OUTCOME_CODES[move.outcome],
+        move.failures,
+        move.crashes,
+        move.result if is_success else None,
+        1 if is_success else 0,
+        move.error,
+        move.reason,
+        None if move.ran is None else tx.now - move.ran,
+        tx.now,
+        move.checkpoint,
+    )
+
+
+def fence(owner: int, worker: bytes, move: Transition | Report) -> Row:
+    """The values of FENCE."""
+    return owner, move.id.bytes, move.attempt, move.lease.bytes, worker
+
+
+_LOG: Final = f"""
+INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error)
+SELECT n, attempt, ?, worker, ?, ?, ? FROM execution WHERE {FENCE} AND cancel_requested_at IS NULL
+    ON CONFLICT DO NOTHING
+"""
+_BACK_SET: Final = """
+UPDATE execution
+   SET state = ?, attempt = attempt + 1, run_at = ?, failures = ?, crashes = ?,
+       error = ifnull(?, error), reason = ?, checkpoint = ifnull(?, checkpoint),
+       worker = NULL, lease = NULL, started_at = NULL, progress = NULL, note = NULL
+"""
+_BACK: Final = f"{_BACK_SET} WHERE {FENCE} AND cancel_requested_at IS NULL"
+
+
+def send_back(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Make moves that lead back to where executions are claimed; False if not all could be made.
+
+    A slot of a gate is kept. Of two moves of one execution the first one is logged and made.
+    """
+    fences = [fence(owner, worker, move) for move in moves]
+    logs = [(*logging(tx, move), *held) for move, held in zip(moves, fences, strict=True)]
+    rows = [(*returning(tx, move), *held) for move, held in zip(moves, fences, strict=True)]
+    tx.executemany(_LOG, logs)
+    return tx.executemany(_BACK, rows).rowcount == len(moves)
+
+
+def logging(tx: Transaction, move: Transition) -> Row:
+    """The values of the log's entry."""
+    started_at = None if move.ran is None else tx.now - move.ran
+    return OUTCOME_CODES[move.outcome], started_at, tx.now, move.error
+
+
+def returning(tx: Transaction, move: Transition) -> Row:
+    """The values of _BACK_SET."""
+    run_at = max(tx.now, tx.now + move.delay if move.at is None else move.at)
+    state = move.target
+    if state is State.QUEUED and run_at > tx.now:
+        state = State.SCHEDULED
+    return (
+        STATE_CODES[state],
+        run_at,
+        move.failures,
+        move.crashes,
+        move.error,
+        move.reason if state is State.WAITING else None,
+        move.checkpoint,
+    )
+
+
+_END_ONE: Final = f"{_END_SET}, slot = iif(gate IS NULL, NULL, 0) WHERE n = ?"
+_LOOK: Final = """
+SELECT n, state, attempt, lease, worker, outcome, gate, slot, cancel_requested_at
+  FROM execution WHERE tenant = ? AND id = ?
+"""
+
+
+def judge(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdict | None:
+    """Make one move, or say why not."""
+    row = tx.execute(_LOOK, (owner, move.id.bytes)).fetchone()
+    if row is None:
+        return Verdict(move.id, move.attempt, Ruling.STALE)
+    n, state, attempt, lease, holder, _, gate, slot, cancel_requested_at = row
+    if (state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker):
+        return repeated(tx, row, worker, move)
+    fault = checks.transition_fault(move)
+    if fault is not None:
+        return Verdict(move.id, move.attempt, Ruling.REFUSED, fault)
+    if cancel_requested_at is None and move.target not in TERMINAL:
+        send_back(tx, owner, worker, [move])
+        return None
+    if cancel_requested_at is not None:
+        move = replace(
+            move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
+        )
+    tx.execute(_END_ONE, (*ending(tx, move), n))
+    if slot == 1:
+        gates.hand_on(tx, gate)
+    if cancel_requested_at is not None:
+        return Verdict(move.id, move.attempt, Ruling.CANCELLED)
+    return None
+
+
+_LOGGED: Final = "SELECT outcome, worker FROM attempt WHERE execution = ? AND attempt = ?"
+
+
+def repeated(tx: Transaction, row: Row, worker: bytes, move: Transition) -> Verdict | None:
+    """Judge a move that cannot be made: its first answer was lost, or it comes too late."""
+    n, _, attempt, _, holder, outcome, _, _, cancel_requested_at = row
+    ended: list[tuple[int, bytes | None]] = []
+    if outcome is not None and attempt == move.attempt:
+        ended.append((outcome, holder))
+    elif 0 < move.attempt < attempt:
+        ended += tx.execute(_LOGGED, (n, move.attempt))
+    for outcome, holder in ended:
+        if holder == worker:
+            if outcome == CANCELLED_OUTCOME and cancel_requested_at is not None:
+                return Verdict(move.id, move.attempt, Ruling.CANCELLED)
+            if outcome == OUTCOME_CODES[move.outcome]:
+                return None
+    return Verdict(move.id, move.attempt, Ruling.STALE)
+
+
+_REPORT: Final = f"""
+UPDATE execution
+   SET started_at = ?, progress = ifnull(?, progress), note = ifnull(?, note),
+       checkpoint = ifnull(?, checkpoint)
+ WHERE {FENCE}
+"""
+
+
+def report(
+    tx: Transaction, owner: int, worker: bytes, reports: Sequence[Report]
+) -> list[tuple[UUID, int]]:
+    """Write what running tasks say; what they do not say stays."""
+    stale: list[tuple[UUID, int]] = []
+    for position, new in enumerate(reports):
+        checks.check_report(new, position)
+        shown = tx.now - new.ran, new.progress, new.note, new.checkpoint
+        can_be = new.attempt <= checks.ATTEMPT_MAX
+        if not can_be or not tx.execute(_REPORT, (*shown, *fence(owner, worker, new))).rowcount:
+            stale.append((new.id, new.attempt))
+    return stale

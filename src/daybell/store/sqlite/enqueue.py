@@ -1,0 +1,191 @@
+"""In: executions are created, one by one or very many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.limits import ENQUEUE_BATCH_MAX
+from daybell.errors import DuplicateKey
+from daybell.store import checks
+from daybell.store.sqlite import gates
+from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction, Version
+
+LOAD_CHUNK: Final = ENQUEUE_BATCH_MAX // 10
+
+
+class SqliteEnqueue(Part):
+    """The first half of `protocol.Executions`."""
+
+    async def enqueue(
+        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        # Finished ids are recognised anyway: they are in the same table.
+        del repeat
+
+        def operation(tx: Transaction) -> list[Enqueued]:
+            owner = tx.names.tenant(tx, tenant)
+            checks.check_batch(executions)
+            return create(tx, owner, executions)
+
+        return await self._write(operation)
+
+    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
+        """See the protocol. The iterable is read by the store's thread, not by the event loop.
+
+        Everybody else who wants to write waits until it is done, in other processes too: those
+        give up after a minute. Split what takes longer.
+        """
+        return await self._write(lambda tx: load(tx, tenant, executions), is_alone=True)
+
+
+# Nothing but uniqueness is forgiven: an `INSERT OR IGNORE` would swallow a NULL as well.
+_PLAIN: Final = Bulk(
+    """
+INSERT INTO execution
+       (tenant, id, job, version, lane, priority, state, created_at, run_at, args)
+VALUES""",
+    "(?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+    "ON CONFLICT DO NOTHING",
+)
+
+
+def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> list[Enqueued]:
+    """Create these executions, and answer for each."""
+    created, others = insert(tx, owner, executions)
+    if created < len(executions) and others:
+        held = find_holders(tx, owner, others)
+        return [Enqueued(held.get(new.id, new.id), new.id not in held) for new in executions]
+    # Without a unique key only an id that exists is not created, and is answered as created.
+    return [Enqueued(new.id) for new in executions]
+
+
+def insert(
+    tx: Transaction, owner: int, executions: Sequence[NewExecution]
+) -> tuple[int, list[NewExecution]]:
+    """Create these executions. Answers how many were new, and which use the rarer fields."""
+    plain: list[Any] = []
+    others: list[NewExecution] = []
+    now = tx.now
+    known: dict[tuple[str, str | None], tuple[int, int, int, int]] = {}
+    for new in executions:
+        way = known.get((new.job, new.queue))
+        if way is None:
+            job = tx.names.current(tx, owner, new.job)
+            lane = tx.names.lane(tx, owner, new.queue or job.queue, job.kind)
+            # A job whose executions expire is never plain.
+            way = -1 if job.expires is not None else job.job, job.n, lane, job.priority
+            known[new.job, new.queue] = way
+        job_n, version, lane, priority = way
+        if job_n < 0 or not new.is_plain:
+            others.append(new)
+            continue
+        if new.priority is not None:
+            priority = int(new.priority)
+        plain += (owner, new.id.bytes, job_n, version, lane, priority, now, now, new.args)
+    created = _PLAIN.run(tx, plain)
+    if others:
+        created += insert_others(tx, owner, others)
+    return created, others
+
+
+_OTHER: Final = Bulk(
+    """
+INSERT INTO execution
+       (tenant, id, job, version, lane, priority, state, created_at, run_at, args, expires_at,
+        scheduled_for, unique_key, retries, timeout, gate, slot, reason, schedule, parent)
+VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "ON CONFLICT DO NOTHING",
+)
+
+
+def insert_others(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> int:
+    """Create executions that use the rarer fields."""
+    values: list[Any] = []
+    gate_numbers: dict[str | None, int | None] = {None: None}
+    for new in executions:
+        if new.gate is not None and new.gate not in gate_numbers:
+            gate_numbers[new.gate] = tx.names.gate(tx, owner, new.gate)
+        job = tx.names.current(tx, owner, new.job)
+        values += other_row(tx, owner, new, job, gate_numbers[new.gate])
+    created = _OTHER.run(tx, values)
+    for gate in gate_numbers.values():
+        if gate is not None:
+            gates.admit(tx, gate)
+    return created
+
+
+def other_row(
+    tx: Transaction, owner: int, new: NewExecution, job: Version, gate: int | None
+) -> tuple[Any, ...]:
+    now = tx.now
+    run_at = max(now, now + (new.delay or 0.0) if new.at is None else new.at)
+    expires_in = job.expires if new.expires_in is None else new.expires_in
+    return (
+        owner,
+        new.id.bytes,
+        job.job,
+        job.n,
+        tx.names.lane(tx, owner, new.queue or job.queue, job.kind),
+        job.priority if new.priority is None else int(new.priority),
+        4 if gate is not None else 2 if run_at > now else 1,
+        now,
+        run_at,
+        new.args,
+        None if expires_in is None else run_at + expires_in,
+        new.scheduled_for,
+        new.unique_key,
+        new.retries,
+        new.timeout,
+        gate,
+        None if gate is None else 0,
+        None if gate is None else "gate",
+        None if new.schedule is None else new.schedule.bytes,
+        None if new.parent is None else new.parent.bytes,
+    )
+
+
+_EXISTS: Final = "SELECT 1 FROM execution WHERE tenant = ? AND id = ?"
+_HOLDER: Final = """
+SELECT id FROM execution
+ WHERE job = ? AND unique_key = ? AND unique_key IS NOT NULL AND state <= 5
+"""
+
+
+def find_holders(
+    tx: Transaction, owner: int, executions: Sequence[NewExecution]
+) -> dict[UUID, UUID]:
+    """Some were not created. Those whose id is there were created now or earlier; the others
+    have found their key taken.
+    """
+    held: dict[UUID, UUID] = {}
+    for new in executions:
+        if tx.execute(_EXISTS, (owner, new.id.bytes)).fetchone() is None:
+            job = tx.names.current(tx, owner, new.job).job
+            (holder,) = tx.execute(_HOLDER, (job, new.unique_key)).fetchone()
+            held[new.id] = UUID(bytes=holder)
+    return held
+
+
+def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> int:
+    """Create very many, a chunk in memory at a time."""
+    owner = tx.names.tenant(tx, tenant)
+    rest = iter(executions)
+    count = 0
+    while chunk := list(islice(rest, LOAD_CHUNK)):
+        for position, new in enumerate(chunk, count):
+            checks.check_loadable(new, position)
+        created, _ = insert(tx, owner, chunk)
+        if created < len(chunk):
+            raise DuplicateKey(
+                f"an id among executions[{count}] to [{count + len(chunk) - 1}] exists;"
+                " an earlier load with it was committed"
+            )
+        count += created
+    return count

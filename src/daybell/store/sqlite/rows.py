@@ -1,0 +1,124 @@
+"""From rows to what the domain calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Claimed, Execution
+from daybell.core.instant import Instant
+from daybell.store.codes import OUTCOMES, PRIORITIES, STATES
+from daybell.store.sqlite.names import Transaction
+
+Row: TypeAlias = tuple[Any, ...]
+
+_UUIDS: Final = list[UUID]
+_PRIORITIES: Final = dict(enumerate(PRIORITIES))
+
+
+def uuids(values: list[bytes]) -> list[UUID]:
+    """Ids from their bytes, ten times as fast as UUID(bytes=…) one by one."""
+    return msgspec.convert(values, _UUIDS)
+
+
+def uuid_or_none(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+# What `claimed` reads: n first, for whoever has to write the row, then id.
+CLAIMED_COLUMNS: Final = """
+n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
+scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at
+"""
+
+
+def claimed(
+    tx: Transaction, tenant: str, leases: Sequence[UUID], rows: Sequence[Row]
+) -> list[Claimed]:
+    """Executions in a worker's hands, each with its lease."""
+    names = tx.names
+    found: list[Claimed] = []
+    for id, lease, row in zip(uuids([row[1] for row in rows]), leases, rows, strict=True):
+        version = names.version(tx, row[3])
+        found.append(
+            Claimed(
+                id=id,
+                attempt=row[2],
+                lease=lease,
+                tenant=tenant,
+                job=version.name,
+                version=version.version,
+                kind=version.kind,
+                queue=names.lane_row(tx, row[4]).queue,
+                priority=_PRIORITIES[row[5]],
+                args=row[6],
+                failures=row[7],
+                crashes=row[8],
+                created_at=row[9],
+                run_at=row[10],
+                expires_at=row[11],
+                scheduled_for=row[12],
+                retries=row[13],
+                timeout=row[14],
+                checkpoint=row[15],
+                gate=names.gate_name(tx, row[16]),
+                cancel_requested=row[17] is not None,
+            )
+        )
+    return found
+
+
+EXECUTION_COLUMNS: Final = """
+id, version, state, lane, priority, args, attempt, failures, crashes, created_at, run_at,
+scheduled_for, expires_at, started_at, finished_at, worker, unique_key, retries, timeout, gate,
+schedule, parent, outcome, result, error, reason, progress, note, checkpoint, cancel_requested_at,
+is_discarded
+"""
+
+
+def shown_state(state: int, run_at: Instant, now: Instant) -> int:
+    """The state as people see it: what waits only for its time is queued once that has come."""
+    return 1 if state in (2, 3) and run_at <= now else state
+
+
+def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
+    """An execution as people see it."""
+    version = tx.names.version(tx, row[1])
+    return Execution(
+        id=UUID(bytes=row[0]),
+        tenant=tenant,
+        job=version.name,
+        version=version.version,
+        state=STATES[shown_state(row[2], row[10], tx.now)],
+        queue=tx.names.lane_row(tx, row[3]).queue,
+        priority=_PRIORITIES[row[4]],
+        args=row[5],
+        attempt=row[6],
+        failures=row[7],
+        crashes=row[8],
+        created_at=row[9],
+        run_at=row[10],
+        scheduled_for=row[11],
+        expires_at=row[12],
+        started_at=row[13],
+        finished_at=row[14],
+        worker=uuid_or_none(row[15]),
+        unique_key=row[16],
+        retries=row[17],
+        timeout=row[18],
+        gate=tx.names.gate_name(tx, row[19]),
+        schedule=uuid_or_none(row[20]),
+        parent=uuid_or_none(row[21]),
+        outcome=None if row[22] is None else OUTCOMES[row[22]],
+        result=row[23],
+        error=row[24],
+        reason=row[25],
+        progress=row[26],
+        note=row[27],
+        checkpoint=row[28],
+        cancel_requested_at=row[29],
+        is_discarded=bool(row[30]),
+    )

@@ -1,0 +1,236 @@
+"""Leases: who is alive, and what is left of those who are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import check_name
+from daybell.core.worker import NewWorker, Renewal, Worker
+from daybell.errors import LeaseLost
+from daybell.store.checks import check_limit
+from daybell.store.codes import WORKER_STATES
+from daybell.store.outcomes import Lost
+from daybell.store.sqlite import gates
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.rows import CLAIMED_COLUMNS, claimed, uuids
+
+DEAD: Final = 3
+
+
+class SqliteWorkers(Part):
+    """See `protocol.Workers`."""
+
+    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+        check_name(worker.name, what="worker")
+
+        def operation(tx: Transaction) -> Renewal:
+            owner = tx.names.tenant(tx, tenant)
+            introduce(tx, owner, worker)
+            return prolong(tx, owner, worker.id, lease)
+
+        return await self._write(operation)
+
+    async def renew(
+        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    ) -> Renewal:
+        def operation(tx: Transaction) -> Renewal:
+            owner = tx.names.tenant(tx, tenant)
+            living(tx, owner, worker)
+            unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
+            returned = hand_back(tx, owner, worker.bytes, unknown)
+            return replace(prolong(tx, owner, worker, lease), returned=returned)
+
+        return await self._write(operation)
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        return await self._write(lambda tx: drain(tx, tx.names.tenant(tx, tenant), worker))
+
+    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+        def operation(tx: Transaction) -> int:
+            owner = tx.names.tenant(tx, tenant)
+            return hand_back(tx, owner, worker.bytes, {lease.bytes for lease in leases})
+
+        return await self._write(operation)
+
+    async def retire(self, tenant: str, worker: UUID) -> None:
+        await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
+
+    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+        check_limit(limit)
+        return await self._write(lambda tx: lost(tx, limit))
+
+    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+        return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
+
+
+_INTRODUCE: Final = """
+INSERT INTO worker (tenant, id, state, started_at, renewed_at, lease_until, about)
+VALUES (?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+
+
+def introduce(tx: Transaction, owner: int, worker: NewWorker) -> None:
+    about = msgspec.json.encode(worker).decode()
+    tx.execute(_INTRODUCE, (owner, worker.id.bytes, tx.now, tx.now, tx.now, about))
+
+
+_STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
+
+
+def living(tx: Transaction, owner: int, worker: UUID) -> int:
+    """The state of a worker that may act; a dead one learns here that it is."""
+    row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
+    if row is None or row[0] == DEAD:
+        raise LeaseLost(f"worker {worker} is not alive here; start again as a new worker")
+    return row[0]
+
+
+_PROLONG: Final = "UPDATE worker SET renewed_at = ?, lease_until = ? WHERE tenant = ? AND id = ?"
+_TO_CANCEL: Final = """
+SELECT id, attempt FROM execution
+ WHERE state = 5 AND worker = ? AND tenant = ? AND cancel_requested_at IS NOT NULL
+"""
+
+
+def prolong(tx: Transaction, owner: int, worker: UUID, lease: Seconds) -> Renewal:
+    state = living(tx, owner, worker)
+    until = tx.now + lease
+    tx.execute(_PROLONG, (tx.now, until, owner, worker.bytes))
+    to_cancel = tx.execute(_TO_CANCEL, (worker.bytes, owner))
+    return Renewal(
+        now=tx.now,
+        lease_until=until,
+        state=WORKER_STATES[state],
+        cancel=tuple((UUID(bytes=id), attempt) for id, attempt in to_cancel),
+    )
+
+
+# From one lease to the next, however many executions are under each.
+_NEXT_LEASE: Final = """
+SELECT lease FROM execution WHERE state = 5 AND worker = ? AND lease > ? ORDER BY lease LIMIT 1
+"""
+
+
+def held_leases(tx: Transaction, worker: bytes) -> set[bytes]:
+    """The claims that a worker still has something of."""
+    found: set[bytes] = set()
+    lease = b""
+    while row := tx.execute(_NEXT_LEASE, (worker, lease)).fetchone():
+        (lease,) = row
+        found.add(lease)
+    return found
+
+
+_HELD: Final = "state = 5 AND worker = ? AND lease = ? AND tenant = ?"
+_LOG: Final = f"""
+INSERT INTO attempt (execution, attempt, outcome, worker, ended_at)
+SELECT n, attempt, 6, worker, ? FROM execution WHERE {_HELD} AND cancel_requested_at IS NULL
+"""
+_BACK: Final = f"""
+UPDATE execution
+   SET state = 1, attempt = attempt + 1, run_at = ?, reason = NULL, worker = NULL, lease = NULL,
+       started_at = NULL, progress = NULL, note = NULL
+ WHERE {_HELD} AND cancel_requested_at IS NULL
+"""
+_SLOTS: Final = f"SELECT gate FROM execution WHERE {_HELD} AND slot = 1"
+_CANCEL: Final = f"""
+UPDATE execution
+   SET state = 8, outcome = 5, reason = NULL, started_at = NULL, finished_at = ?, lease = NULL,
+       slot = iif(gate IS NULL, NULL, 0)
+ WHERE {_HELD}
+"""
+
+
+def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) -> int:
+    """Give back what is unfinished under these leases, uncharged; end what was to be cancelled."""
+    count = 0
+    for lease in leases:
+        held = worker, lease, owner
+        tx.execute(_LOG, (tx.now, *held))
+        count += tx.execute(_BACK, (tx.now, *held)).rowcount
+        # What is still there has been asked to end.
+        slots = tx.execute(_SLOTS, held).fetchall()
+        count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
+        for (gate,) in slots:
+            gates.hand_on(tx, gate)
+    return count
+
+
+_DRAIN: Final = "UPDATE worker SET state = 2 WHERE tenant = ? AND id = ? AND state <= 2"
+_RETIRE: Final = "UPDATE worker SET state = 3 WHERE tenant = ? AND id = ?"
+
+
+def drain(tx: Transaction, owner: int, worker: UUID) -> bool:
+    return tx.execute(_DRAIN, (owner, worker.bytes)).rowcount == 1
+
+
+def retire(tx: Transaction, owner: int, worker: UUID) -> None:
+    tx.execute(_RETIRE, (owner, worker.bytes))
+
+
+_MARK: Final = "UPDATE worker SET state = 3 WHERE state <= 2 AND lease_until < ?"
+_DEAD: Final = "SELECT tenant, id FROM worker WHERE state = 3"
+_LOST: Final = f"""
+SELECT {CLAIMED_COLUMNS}, lease FROM execution
+ WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
+"""
+
+
+def lost(tx: Transaction, limit: int) -> list[Lost]:
+    """Mark workers whose lease has ended, and list what the dead still hold."""
+    tx.execute(_MARK, (tx.now,))
+    found: list[Lost] = []
+    for owner, worker in tx.execute(_DEAD).fetchall():
+        rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
+        tenant, leases = tx.names.tenant_name(tx, owner), uuids([row[-1] for row in rows])
+        for row, execution in zip(rows, claimed(tx, tenant, leases, rows), strict=True):
+            version = tx.names.version(tx, row[3])
+            found.append(
+                Lost(
+                    worker=UUID(bytes=worker),
+                    claimed=execution,
+                    max_crashes=version.max_crashes,
+                    retry=version.retries_lost,
+                )
+            )
+    return found
+
+
+_LIST: Final = """
+SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
+       (SELECT count(*) FROM execution e
+         WHERE e.state = 5 AND e.worker = w.id AND e.tenant = w.tenant)
+  FROM worker w WHERE w.tenant = ? AND w.state <= ? ORDER BY w.started_at, w.id
+"""
+
+
+def list_workers(tx: Transaction, tenant: str, include_dead: bool) -> list[Worker]:
+    rows = tx.execute(_LIST, (tx.names.tenant(tx, tenant), 3 if include_dead else 2))
+    return [read_worker(tenant, *row) for row in rows]
+
+
+def read_worker(
+    tenant: str,
+    state: int,
+    started_at: Instant,
+    renewed_at: Instant,
+    lease_until: Instant,
+    about: str,
+    running: int,
+) -> Worker:
+    return Worker(
+        **asdict(msgspec.json.decode(about, type=NewWorker)),
+        tenant=tenant,
+        state=WORKER_STATES[state],
+        started_at=started_at,
+        renewed_at=renewed_at,
+        lease_until=lease_until,
+        running=running,
+    )
