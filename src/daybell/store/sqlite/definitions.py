@@ -1,0 +1,191 @@
+"""Tenants, jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.limits import check_name
+from daybell.core.view import Page
+from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.store.checks import check_definition, check_limit
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction
+
+# Of the columns that `read_job` reads.
+JOB_SQL: Final = """
+SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version
+  FROM job j JOIN job_version v ON v.job = j.n
+"""
+
+
+class SqliteDefinitions(Part):
+    """See `protocol.Definitions`."""
+
+    async def add_tenants(self, names: Sequence[str]) -> None:
+        rows = [(check_name(name, what="tenant"),) for name in names]
+        await self._write(lambda tx: add_tenants(tx, rows))
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        return await self._read(list_tenants)
+
+    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+        def operation(tx: Transaction) -> list[Job]:
+            owner = tx.names.tenant(tx, tenant)
+            return [define(tx, owner, tenant, job) for job in jobs]
+
+        return await self._write(operation)
+
+    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
+        return await self._read(lambda tx: get_job(tx, tenant, name, version))
+
+    async def list_jobs(
+        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        return await self._read(lambda tx: list_jobs(tx, tenant, prefix, limit, cursor))
+
+    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+        return await self._read(lambda tx: list_versions(tx, tenant, name))
+
+    async def delete_job(self, tenant: str, name: str) -> None:
+        await self._write(lambda tx: delete_job(tx, tenant, name))
+
+    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
+        check_name(queue, what="queue")
+        await self._write(lambda tx: pause_queue(tx, tenant, queue, paused))
+
+
+_ADD_TENANT: Final = "INSERT INTO tenant (name) VALUES (?) ON CONFLICT DO NOTHING"
+
+
+def add_tenants(tx: Transaction, rows: list[tuple[str]]) -> None:
+    tx.executemany(_ADD_TENANT, rows)
+
+
+def list_tenants(tx: Transaction) -> tuple[str, ...]:
+    return tuple(name for (name,) in tx.execute("SELECT name FROM tenant ORDER BY name"))
+
+
+_FIND: Final = "SELECT n, is_deleted FROM job WHERE tenant = ? AND name = ?"
+_LATEST: Final = f"{JOB_SQL} WHERE j.n = ? ORDER BY v.version DESC LIMIT 1"
+_IS_KNOWN: Final = "SELECT 1 FROM job_version WHERE job = ? AND definition = ? LIMIT 1"
+_ADD_JOB: Final = "INSERT INTO job (id, tenant, name, version) VALUES (?, ?, ?, 0)"
+_REVIVE: Final = "UPDATE job SET is_deleted = 0 WHERE n = ?"
+
+
+def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
+    """Store one definition, if it is new, and answer the version that is current then."""
+    text = check_definition(new.definition)
+    name = new.definition.name
+    found = tx.execute(_FIND, (owner, name)).fetchone()
+    latest = tx.execute(_LATEST, (found[0],)).fetchone() if found else None
+    current = latest[1] if latest else 0
+    if new.expect is not None and new.expect != current:
+        raise VersionConflict(
+            f"job {shown(name)} is at version {current}, not {new.expect};"
+            " read it again, then decide again"
+        )
+    if latest is not None:
+        n = found[0]
+        if found[1]:
+            tx.execute(_REVIVE, (n,))
+            tx.names.job_changed()
+        is_known = tx.execute(_IS_KNOWN, (n, text)).fetchone() is not None
+        if latest[2] == text or (is_known and not new.promote):
+            return read_job(tenant, latest)
+    else:
+        n = tx.execute(_ADD_JOB, (new.id.bytes, owner, name)).lastrowid
+        assert n is not None, "an INSERT has a row"
+    add_version(tx, n, current + 1, text, new.author)
+    return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
+
+
+_ADD_VERSION: Final = """
+INSERT INTO job_version (job, version, definition, author, created_at) VALUES (?, ?, ?, ?, ?)
+"""
+_SET_CURRENT: Final = "UPDATE job SET version = ? WHERE n = ?"
+
+
+def add_version(tx: Transaction, job: int, version: int, text: str, author: str) -> None:
+    """Keep a definition as the current version of a job."""
+    cursor = tx.execute(_ADD_VERSION, (job, version, text, author, tx.now))
+    tx.execute(_SET_CURRENT, (cursor.lastrowid, job))
+    tx.names.job_changed()
+
+
+_GET: Final = f"{JOB_SQL} WHERE j.tenant = ? AND j.name = ? AND v.version = ?"
+_GET_CURRENT: Final = f"""
+{JOB_SQL} WHERE j.tenant = ? AND j.name = ? AND v.n = j.version AND j.is_deleted = 0
+"""
+
+
+def get_job(tx: Transaction, tenant: str, name: str, version: int | None) -> Job:
+    key = tx.names.tenant(tx, tenant), name
+    if version is None:
+        row = tx.execute(_GET_CURRENT, key).fetchone()
+    else:
+        row = tx.execute(_GET, (*key, version)).fetchone()
+    if row is None:
+        which = "" if version is None else f" with a version {version}"
+        raise JobNotFound(f"no job named {shown(name)}{which}")
+    return read_job(tenant, row)
+
+
+_LIST: Final = f"""
+{JOB_SQL}
+ WHERE j.tenant = ? AND j.name >= ? AND j.name > ? AND substr(j.name, 1, ?) = ?
+   AND v.n = j.version AND j.is_deleted = 0
+ ORDER BY j.name LIMIT ?
+"""
+
+
+def list_jobs(
+    tx: Transaction, tenant: str, prefix: str, limit: int, cursor: str | None
+) -> Page[Job]:
+    owner = tx.names.tenant(tx, tenant)
+    # No name is empty, so every one is greater than "".
+    rows = tx.execute(_LIST, (owner, prefix, cursor or "", len(prefix), prefix, limit + 1))
+    found = [read_job(tenant, row) for row in rows]
+    more = len(found) > limit
+    return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+
+
+_VERSIONS: Final = f"{JOB_SQL} WHERE j.tenant = ? AND j.name = ? ORDER BY v.version DESC"
+
+
+def list_versions(tx: Transaction, tenant: str, name: str) -> list[Job]:
+    rows = tx.execute(_VERSIONS, (tx.names.tenant(tx, tenant), name)).fetchall()
+    if not rows:
+        raise JobNotFound(f"no job named {shown(name)}")
+    return [read_job(tenant, row) for row in rows]
+
+
+def delete_job(tx: Transaction, tenant: str, name: str) -> None:
+    job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
+    tx.execute("UPDATE job SET is_deleted = 1 WHERE n = ?", (job,))
+    tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
+    tx.names.job_changed()
+
+
+_PAUSE: Final = "INSERT INTO paused_queue (tenant, name) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_RESUME: Final = "DELETE FROM paused_queue WHERE tenant = ? AND name = ?"
+
+
+def pause_queue(tx: Transaction, tenant: str, queue: str, paused: bool) -> None:
+    tx.execute(_PAUSE if paused else _RESUME, (tx.names.tenant(tx, tenant), queue))
+
+
+def read_job(tenant: str, row: Any) -> Job:
+    id, version, definition, created_at, author, is_current = row
+    return Job(
+        id=UUID(bytes=id),
+        tenant=tenant,
+        version=version,
+        definition=JobDefinition.from_json(definition),
+        created_at=created_at,
+        author=author,
+        is_current=bool(is_current),
+    )

@@ -1,0 +1,163 @@
+"""The SQLite store as a whole: opening, closing, and the schema's versions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from daybell.errors import UsageError
+from daybell.store import migrate
+from daybell.store.migrate import Applied, Migration
+from daybell.store.sqlite import files
+from daybell.store.sqlite.apply import SqliteApply
+from daybell.store.sqlite.claim import SqliteClaim
+from daybell.store.sqlite.connection import Clock, Reader, Writer
+from daybell.store.sqlite.definitions import SqliteDefinitions
+from daybell.store.sqlite.enqueue import SqliteEnqueue
+from daybell.store.sqlite.files import patiently, translated
+from daybell.store.sqlite.gates import SqliteGates
+from daybell.store.sqlite.interventions import SqliteInterventions
+from daybell.store.sqlite.schedules import SqliteSchedules
+from daybell.store.sqlite.upkeep import SqliteUpkeep
+from daybell.store.sqlite.views import SqliteViews
+from daybell.store.sqlite.workers import SqliteWorkers
+
+PACKAGE: Final = "daybell.store.sqlite"
+
+
+class SqliteStore(
+    SqliteDefinitions,
+    SqliteEnqueue,
+    SqliteClaim,
+    SqliteApply,
+    SqliteInterventions,
+    SqliteWorkers,
+    SqliteSchedules,
+    SqliteGates,
+    SqliteViews,
+    SqliteUpkeep,
+):
+    """A store in one file, for as many processes of one machine as like."""
+
+    def __init__(self, path: str, *, clock: Clock = time.time) -> None:
+        super().__init__(path, clock)
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        applied = await asyncio.to_thread(read_applied, self._path)
+        if applied is None:
+            raise files.missing(self._path)
+        migrate.check(migrate.known_migrations(PACKAGE), applied)
+        writer, reader = Writer(self._path, self._clock), Reader(self._path, self._clock)
+        await writer.start()
+        try:
+            await reader.start()
+        except BaseException:
+            await writer.stop()
+            raise
+        self._writer, self._reader = writer, reader
+
+    async def pending_migrations(self) -> tuple[str, ...]:
+        applied = await asyncio.to_thread(read_applied, self._path)
+        return names(migrate.pending(migrate.known_migrations(PACKAGE), applied or []))
+
+    async def migrate(self) -> tuple[str, ...]:
+        return names(await asyncio.to_thread(apply_migrations, self._path, self._clock))
+
+    async def close(self) -> None:
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        # The writer last: whoever is last to leave tidies up the log.
+        for thread in (reader, writer):
+            if thread is not None:
+                await thread.stop()
+
+
+def names(migrations: list[Migration]) -> tuple[str, ...]:
+    return tuple(f"{step.version:04}_{step.name}" for step in migrations)
+
+
+def read_applied(path: str) -> list[Applied] | None:
+    """The steps that a file remembers; None: there is no file."""
+    files.check_path(path)
+    if not os.path.exists(path):
+        return None
+    try:
+        with closing(files.connect(path)) as connection:
+            return patiently(lambda: applied_steps(connection, path))
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+_HAS_TABLE: Final = "SELECT 1 FROM sqlite_schema WHERE name = 'migration'"
+_APPLIED: Final = "SELECT version, name, checksum, is_breaking FROM migration ORDER BY version"
+
+
+def applied_steps(connection: sqlite3.Connection, path: str) -> list[Applied]:
+    """The steps that a database remembers. Raises UsageError for a database of somebody else."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != files.APPLICATION_ID and (application or tables):
+        raise UsageError(
+            f"{path} holds the data of another program; give Daybell a file of its own"
+        )
+    if connection.execute(_HAS_TABLE).fetchone() is None:
+        return []
+    return [
+        Applied(version, name, checksum, bool(is_breaking))
+        for version, name, checksum, is_breaking in connection.execute(_APPLIED)
+    ]
+
+
+_REMEMBER_STEPS: Final = """
+CREATE TABLE IF NOT EXISTS migration (
+    version     INTEGER PRIMARY KEY,
+    name        TEXT NOT NULL,
+    checksum    TEXT NOT NULL,
+    is_breaking INTEGER NOT NULL,
+    applied_at  REAL NOT NULL
+) STRICT
+"""
+_REMEMBER: Final = """
+INSERT INTO migration (version, name, checksum, is_breaking, applied_at) VALUES (?, ?, ?, ?, ?)
+"""
+
+
+def apply_migrations(path: str, clock: Clock) -> list[Migration]:
+    """Make the steps that are missing, all or none; who comes second finds them made."""
+    files.check_path(path)
+    files.create(path)
+    try:
+        with closing(files.connect(path)) as connection:
+            applied_steps(connection, path)  # before anything is changed in somebody else's file
+            files.use_wal(connection, path)
+            patiently(lambda: connection.execute("BEGIN EXCLUSIVE"))
+            known = migrate.known_migrations(PACKAGE)
+            missing = migrate.pending(known, applied_steps(connection, path))
+            connection.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
+            connection.execute(_REMEMBER_STEPS)
+            for step in missing:
+                for statement in statements(step.sql):
+                    connection.execute(statement)
+                row = (step.version, step.name, step.checksum, int(step.is_breaking), clock())
+                connection.execute(_REMEMBER, row)
+            patiently(lambda: connection.execute("COMMIT"))
+            return missing
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one, because `executescript` would commit first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,206 @@
+"""What one node does for all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from typing import Final
+from uuid import UUID
+
+from daybell.core.instant import Instant, Seconds
+from daybell.core.view import Check, Health, Removed, Retention
+from daybell.core.worker import Leadership
+from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction
+
+REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
+ROUNDS_MAX: Final = 5  # transactions of one call
+LEASE_KEPT_SECONDS: Final = 3600.0  # nobody asks again for a claim that is so old
+ROOM_BYTES_LEAST: Final = 1 << 30
+WAL_BYTES_MOST: Final = 1 << 28
+
+
+class SqliteUpkeep(Part):
+    """See `protocol.Upkeep`."""
+
+    _retain_from = 0  # how far the walk through executions has come, to go on there
+
+    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+        return await self._write(lambda tx: lead(tx, name, holder, lease))
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        await self._write(lambda tx: resign(tx, name, holder))
+
+    async def retain(self, policy: Retention) -> Removed:
+        total = Removed()
+        for _ in range(ROUNDS_MAX):
+            walked = await self._write(lambda tx: remove(tx, policy, self._retain_from))
+            self._retain_from, removed = walked
+            total = Removed(
+                executions=total.executions + removed.executions,
+                attempts=total.attempts + removed.attempts,
+                ticks=total.ticks + removed.ticks,
+                workers=total.workers + removed.workers,
+                is_complete=removed.is_complete,
+            )
+            if total.is_complete:
+                break
+        return total
+
+    async def health(self) -> Health:
+        return await self._read(lambda tx: health(tx, self._path))
+
+
+_LEADER: Final = "SELECT holder, epoch, until FROM leader WHERE name = ?"
+_LEAD: Final = """
+INSERT INTO leader (name, holder, epoch, until) VALUES (?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE
+   SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until
+"""
+
+
+def lead(tx: Transaction, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
+    epoch = 1
+    row = tx.execute(_LEADER, (name,)).fetchone()
+    if row is not None:
+        leader, epoch, until = row
+        if until < tx.now:
+            epoch += 1  # even for the same holder: it may have been away
+        elif leader != holder.bytes:
+            return None
+    until = tx.now + lease
+    tx.execute(_LEAD, (name, holder.bytes, epoch, until))
+    return Leadership(name=name, holder=holder, epoch=epoch, until=until)
+
+
+# The row stays, so that the epoch goes on rising.
+_RESIGN: Final = "UPDATE leader SET until = -9e999 WHERE name = ? AND holder = ?"
+
+
+def resign(tx: Transaction, name: str, holder: UUID) -> None:
+    tx.execute(_RESIGN, (name, holder.bytes))
+
+
+_OLD_ATTEMPTS: Final = """
+DELETE FROM attempt WHERE n IN (SELECT n FROM attempt WHERE ended_at < ? LIMIT ?)
+"""
+_OLD_TICKS: Final = """
+DELETE FROM tick
+ WHERE (tenant, schedule, at) IN (SELECT tenant, schedule, at FROM tick WHERE at < ? LIMIT ?)
+"""
+_OLD_WORKERS: Final = """
+DELETE FROM worker WHERE (tenant, id) IN (
+    SELECT tenant, id FROM worker w
+     WHERE w.state = 3 AND w.renewed_at < ?
+       AND NOT EXISTS (SELECT 1 FROM execution e
+                        WHERE e.state = 5 AND e.worker = w.id AND e.tenant = w.tenant)
+     LIMIT ?)
+"""
+_OLD_LEASES: Final = """
+DELETE FROM lease WHERE n IN (
+    SELECT n FROM lease WHERE claimed_at < ? ORDER BY n LIMIT ?)
+"""
+
+
+def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed]:
+    """Remove a bounded amount; answer where the walk through executions has to go on."""
+
+    def old(statement: str, before: Instant) -> int:
+        return tx.execute(statement, (before, REMOVED_MAX)).rowcount
+
+    end, executions, their_attempts = remove_executions(tx, start, tx.now - policy.finished)
+    attempts = old(_OLD_ATTEMPTS, tx.now - policy.finished)
+    ticks = old(_OLD_TICKS, tx.now - policy.ticks)
+    workers = old(_OLD_WORKERS, tx.now - policy.workers)
+    leases = old(_OLD_LEASES, tx.now - LEASE_KEPT_SECONDS)
+    is_complete = end == 0 and max(attempts, ticks, workers, leases) < REMOVED_MAX
+    return end, Removed(
+        executions=executions,
+        attempts=attempts + their_attempts,
+        ticks=ticks,
+        workers=workers,
+        is_complete=is_complete,
+    )
+
+
+_WALK: Final = """
+SELECT n, created_at,
+       state >= 6 AND finished_at < ? AND NOT (state = 7 AND is_discarded = 0)
+  FROM execution WHERE n > ? ORDER BY n LIMIT ?
+"""
+_REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
+_REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", ")")
+
+
+def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int, int, int]:
+    """Walk through executions from `start` in the order of their creation, and remove what is
+    over. Answers where to go on, 0 at the end, and how many executions and attempts are gone.
+    """
+    rows = tx.execute(_WALK, (before, start, REMOVED_MAX)).fetchall()
+    over = [n for n, _, is_over in rows if is_over]
+    # With them, or a new execution that gets a removed one's number would inherit them.
+    attempts = _REMOVE_ATTEMPTS.run(tx, over)
+    _REMOVE.run(tx, over)
+    # What was created later than that cannot have ended earlier.
+    is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= before
+    return 0 if is_end else rows[-1][0], len(over), attempts
+
+
+def health(tx: Transaction, path: str) -> Health:
+    (schema,) = tx.execute("SELECT max(version) FROM migration").fetchone()
+    (journal,) = tx.execute("PRAGMA journal_mode").fetchone()
+    (synchronous,) = tx.execute("PRAGMA synchronous").fetchone()
+    return Health(
+        product=f"SQLite {sqlite3.sqlite_version}",
+        now=tx.now,
+        schema=schema,
+        checks=(
+            Check(name="schema", is_ok=True, found=f"version {schema}"),
+            Check(
+                name="durability",
+                is_ok=(journal, synchronous) == ("wal", 2),
+                found=f"journal_mode={journal}, synchronous={synchronous}",
+                advice="another program has changed the file's settings; open it anew",
+            ),
+            check_mode(path),
+            check_room(path),
+            check_log(path),
+        ),
+    )
+
+
+def check_mode(path: str) -> Check:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    return Check(
+        name="permissions",
+        is_ok=mode & 0o077 == 0,
+        found=f"{mode:04o}",
+        advice=f"others can read arguments and results; chmod 600 {path}",
+    )
+
+
+def check_room(path: str) -> Check:
+    free = shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free
+    return Check(
+        name="disk",
+        is_ok=free >= ROOM_BYTES_LEAST,
+        found=f"{free / 1e9:.1f} GB free",
+        advice="a full disk stops everything; make room",
+    )
+
+
+def check_log(path: str) -> Check:
+    """The log grows without end while some reader never lets go of it."""
+    try:
+        size = os.stat(f"{path}-wal").st_size
+    except FileNotFoundError:
+        size = 0
+    return Check(
+        name="write-ahead log",
+        is_ok=size <= WAL_BYTES_MOST,
+        found=f"{size / 1e6:.1f} MB",
+        advice="a program keeps a read transaction open on the file; end it",
+    )
