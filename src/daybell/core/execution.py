@@ -22,14 +22,14 @@ class State(StrEnum):
     """What an execution is doing; CONTRACT words, seen by everybody."""
 
     WAITING = "waiting"  # not ready: a slot, a dependency or an event is missing
-    SCHEDULED = "scheduled"  # its time is in the future: delayed, asleep, or asked to come back later
+    SCHEDULED = "scheduled"  # its time is in the future: delayed, asleep, or put off
     QUEUED = "queued"  # may be claimed now
     RETRYING = "retrying"  # failed; the wait before the next try is not over
     RUNNING = "running"  # in the hands of one worker, under its lease
     SUCCEEDED = "succeeded"
     DEAD = "dead"  # out of tries, or not to be retried; a person decides
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"  # a rule said not to run it: overlap, a missed time, expiry, an upstream failure
+    SKIPPED = "skipped"  # a rule said no: overlap, a missed time, expiry, an upstream failure
 
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED})
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed_out"
     LOST = "lost"  # its worker's lease ended
     CANCELLED = "cancelled"
-    RELEASED = "released"  # given back, not charged: a drain, a sleep, a lost claim answer, an expired start
+    RELEASED = "released"  # given back, not charged: a drain, a sleep, a lost answer, an expiry
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -101,7 +101,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     id: UUID
-    attempt: int  # starts at 1, rises whenever the execution goes back to be claimed again: the fencing token
+    # Starts at 1, rises whenever the execution goes back to be claimed again: the fencing token.
+    attempt: int
     lease: UUID
     tenant: str
     job: str

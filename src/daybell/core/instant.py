@@ -30,7 +30,8 @@ def from_iso(text: str) -> Instant:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is not a time; write ISO 8601 with an offset, such as 2026-12-24T18:00:00+01:00"
+            f"{text!r} is not a time; write ISO 8601 with an offset,"
+            " such as 2026-12-24T18:00:00+01:00"
         ) from None
     return from_datetime(moment)
 
@@ -39,6 +40,7 @@ def from_datetime(moment: datetime) -> Instant:
     """Turn an aware datetime into an instant; a naive one is refused."""
     if moment.tzinfo is None:
         raise UsageError(
-            f"the time {moment.isoformat()} has no zone; give it one, such as datetime(…, tzinfo=UTC)"
+            f"the time {moment.isoformat()} has no zone;"
+            " give it one, such as datetime(…, tzinfo=UTC)"
         )
     return moment.timestamp()

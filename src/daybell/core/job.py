@@ -38,7 +38,8 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """The definition as a store keeps it. Equal definitions give equal text."""
-        fields = msgspec.structs.asdict(self) | {"retry": msgspec.Raw(self.retry.to_json().encode())}
+        retry = msgspec.Raw(self.retry.to_json().encode())
+        fields = msgspec.structs.asdict(self) | {"retry": retry}
         return msgspec.json.encode(fields).decode()
 
     @classmethod

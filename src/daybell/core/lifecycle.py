@@ -174,7 +174,9 @@ def after_retry_later(
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
 
 
-def after_release(claimed: Claimed, *, delay: Seconds = 0.0, ran: Seconds | None = None) -> Transition:
+def after_release(
+    claimed: Claimed, *, delay: Seconds = 0.0, ran: Seconds | None = None
+) -> Transition:
     """The worker gives it back, started or not: a drain, or a task this worker does not know.
     Nothing is charged.
     """
@@ -189,14 +191,17 @@ def after_loss(claimed: Claimed, *, max_crashes: int, retry: bool = True) -> Tra
     promises at most one start.
     """
     crashes = claimed.crashes + 1
+    error = loss_error(claimed)
     if retry and crashes < max_crashes:
-        move = _way_back(claimed, State.QUEUED, Outcome.LOST, error=claimed_error(claimed))
+        move = _way_back(claimed, State.QUEUED, Outcome.LOST, error=error)
     else:
-        move = _end(claimed, State.DEAD, Outcome.LOST, error=claimed_error(claimed), reason="worker_lost")
+        move = _end(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost")
     return msgspec.structs.replace(move, crashes=crashes)
 
 
-def after_cancel(claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None) -> Transition:
+def after_cancel(
+    claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None
+) -> Transition:
     """The task stopped because it was asked to."""
     return _end(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
 
@@ -211,7 +216,7 @@ def is_expired(claimed: Claimed, *, now: Instant) -> bool:
     return claimed.expires_at is not None and claimed.expires_at <= now
 
 
-def claimed_error(claimed: Claimed) -> str:
+def loss_error(claimed: Claimed) -> str:
     """The error that a lost worker leaves behind, in the form of `core.failure.Failure`."""
     message = f"the worker that ran attempt {claimed.attempt} stopped renewing its lease"
     return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()

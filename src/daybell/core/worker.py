@@ -57,7 +57,9 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     now: Instant
     lease_until: Instant
     state: WorkerState
-    cancel: tuple[tuple[UUID, int], ...] = ()  # (execution, attempt) in its hands that somebody wants cancelled
+    cancel: tuple[
+        tuple[UUID, int], ...
+    ] = ()  # (execution, attempt) in its hands that somebody wants cancelled
     returned: int = 0  # executions given back because the worker did not know their lease
 
 
@@ -90,5 +92,3 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     holder: UUID
     epoch: int
     until: Instant
-
-

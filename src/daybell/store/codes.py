@@ -50,4 +50,4 @@ DECISION_CODES: Final[dict[Decision, int]] = {
 }
 DECISIONS: Final[dict[int, Decision]] = {code: d for d, code in DECISION_CODES.items()}
 
-PRIORITIES: Final[tuple[Priority, ...]] = tuple(sorted(Priority))
+PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in sorted(Priority)}

@@ -37,7 +37,11 @@ class Applied(NamedTuple):
 def known_migrations(package: str) -> list[Migration]:
     """The steps that this program brings for one kind of store, such as `daybell.store.sqlite`."""
     folder = files(package) / "migrations"
-    found = [parse(entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql")]
+    found = [
+        parse(entry.name, entry.read_text("utf-8"))
+        for entry in folder.iterdir()
+        if entry.name.endswith(".sql")
+    ]
     return sorted(found, key=lambda migration: migration.version)
 
 
@@ -65,7 +69,8 @@ def pending(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Migr
             if step.is_breaking:
                 raise SchemaError(
                     f"the database's schema is newer than this program: migration {step.version:04}"
-                    f" ({step.name}) is unknown here and marked breaking. Upgrade daybell on this machine"
+                    f" ({step.name}) is unknown here and marked breaking."
+                    " Upgrade daybell on this machine"
                 )
         elif migration.checksum != step.checksum:
             raise SchemaError(
@@ -81,6 +86,8 @@ def check(known: Sequence[Migration], applied: Sequence[Applied]) -> int:
     missing = pending(known, applied)
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
-        has = "is empty" if not applied else f"is at version {max(step.version for step in applied)}"
+        has = (
+            "is empty" if not applied else f"is at version {max(step.version for step in applied)}"
+        )
         raise SchemaError(f"the database's schema {has}; missing: {names}. Run `daybell migrate`")
     return max(step.version for step in applied)

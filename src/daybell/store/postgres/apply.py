@@ -15,7 +15,8 @@ from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
-from daybell.errors import UsageError
+from daybell.errors import Unavailable, UsageError
+from daybell.store.checks import transition_fault
 from daybell.store.codes import OUTCOMES, STATE_CODES
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Fence, Moving, slots_of
@@ -45,7 +46,14 @@ class Applying(Moving):
         first, later = _distinct(transitions)
         verdicts: list[Verdict] = []
         for way, moves in _by_way(first, wait=wait):
-            verdicts += await self._apply(tenant, worker, moves, way)
+            # What goes the plain way is not looked at one by one: if it cannot be kept, it shows.
+            faults = {} if way is Way.SUCCEED else _faults(moves)
+            sound = [move for move in moves if move.id not in faults] if faults else moves
+            if sound:
+                verdicts += await self._apply(tenant, worker, sound, way)
+            if faults:
+                faulty = [move for move in moves if move.id in faults]
+                verdicts += await self._refuse(Batch(tenant, worker, faulty), faults)
         if later:
             verdicts += await self.apply(tenant, worker=worker, transitions=later, wait=wait)
         return verdicts
@@ -63,6 +71,12 @@ class Applying(Moving):
         return [
             *await self._apply(tenant, worker, moves[:middle], way),
             *await self._apply(tenant, worker, moves[middle:], way),
+        ]
+
+    async def _refuse(self, batch: Batch, faults: Mapping[UUID, str]) -> list[Verdict]:
+        verdicts, refused = await self._judge(batch, {})
+        return verdicts + [
+            Verdict(move.id, move.attempt, Ruling.REFUSED, faults[move.id]) for move in refused
         ]
 
     async def _make(
@@ -163,7 +177,8 @@ class Applying(Moving):
         return verdicts, again
 
     RECORDED = """
-    SELECT id, attempt, worker, outcome FROM daybell.attempt WHERE tenant = $1 AND id = ANY($2::uuid[])
+    SELECT id, attempt, worker, outcome FROM daybell.attempt
+     WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT id, attempt, worker, outcome FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
@@ -200,6 +215,11 @@ def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Trans
     if len(first) == len(moves):
         return first, []
     return first, [move for move in moves if by_id[move.id] is not move]
+
+
+def _faults(moves: Sequence[Transition]) -> dict[UUID, str]:
+    faults = {move.id: transition_fault(move) for move in moves}
+    return {id: fault for id, fault in faults.items() if fault is not None}
 
 
 def _by_way(

@@ -86,7 +86,8 @@ class Claiming(Enqueueing):
     d AS (
       DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY(
         SELECT x.ctid
-          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[]) q(lane, queue, priority, bound),
+          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[])
+                 q(lane, queue, priority, bound),
                LATERAL (SELECT a.ctid FROM daybell.agenda a
                          WHERE a.lane = q.lane AND a.priority = q.priority
                            AND a.run_at <= (SELECT now FROM t) AND a.run_at >= q.bound
@@ -176,7 +177,7 @@ class Claiming(Enqueueing):
     async def claimed_from(
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
     ) -> list[Claimed]:
-        """Rows of CLAIMED_COLUMNS, and of a `lease` column if none is given, as workers know them."""
+        """Rows of CLAIMED_COLUMNS, and of `lease` if none is given, as workers know them."""
         jobs = await self.names.jobs(link, {row["job"] for row in rows})
         lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
         claimed: list[Claimed] = []

@@ -12,7 +12,7 @@ transaction of its own, planned afresh.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -22,6 +22,8 @@ from daybell.errors import SchemaError, Unavailable, UsageError
 
 T = TypeVar("T")
 Row = Any  # asyncpg.Record, which knows nothing of its columns' types
+
+_driver: Any = asyncpg  # it has no types of its own
 
 CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0
@@ -104,8 +106,9 @@ class Link(Protocol):
 class Database:
     """A pool of connections to one database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, forget: Callable[[], None]) -> None:
         self._url = url
+        self.forget = forget  # called when what was learned in a transaction may be untrue
         self._pool: Any = None
         self.is_pooled = False  # behind a pooler in transaction mode
 
@@ -115,7 +118,7 @@ class Database:
             return
         with translated():
             self.is_pooled = not await self._keeps_settings()
-            self._pool = await asyncpg.create_pool(  # pyright: ignore
+            self._pool = await _driver.create_pool(
                 self._url,
                 min_size=1,
                 max_size=POOL_CONNECTIONS_MAX,
@@ -128,29 +131,34 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections, after what is under way."""
-        pool, self._pool = self._pool, None
-        if pool is None:
+        if self._pool is None:
             return
         try:
-            await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+            await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
         except _AWAY:
-            pool.terminate()
+            self._pool.terminate()
+        finally:
+            self._pool = None
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Link]:
+    async def link(self) -> AsyncGenerator[Link]:
         """A connection for one statement. What it wrote is committed when the statement is
         done.
         """
         async with self._borrowed() as link:
             if self.is_pooled:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
-                async with link.transaction():
-                    yield link
+                try:
+                    async with link.transaction():
+                        yield link
+                except BaseException:
+                    self.forget()  # names that were made in this transaction are gone with it
+                    raise
             else:
                 yield link
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Link]:
+    async def transaction(self) -> AsyncGenerator[Link]:
         """A connection with a transaction around all that is done on it."""
         async with self._borrowed() as link, link.transaction():
             yield link
@@ -166,7 +174,7 @@ class Database:
         return await work()
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncIterator[Link]:
+    async def _borrowed(self) -> AsyncGenerator[Link]:
         if self._pool is None:
             raise Unavailable("the store is not open; call open() first, or use `async with`")
         with translated():
@@ -178,7 +186,7 @@ class Database:
         drops it.
         """
         try:
-            link = await asyncpg.connect(  # pyright: ignore
+            link = await _driver.connect(
                 self._url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
             )
         except asyncpg.PostgresError as error:
@@ -204,7 +212,7 @@ async def _keep(_: object) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Turn a driver's exception into one of ours."""
     try:
         yield

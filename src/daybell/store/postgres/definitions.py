@@ -24,7 +24,8 @@ class Defining(Connected):
         checked = sorted({check_name(name, what="tenant") for name in names})
         async with self.db.link() as link:
             await link.execute(
-                "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING",
+                "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[])"
+                " ON CONFLICT DO NOTHING",
                 checked,
             )
 

@@ -81,12 +81,13 @@ class Enqueueing(Admission):
     async def _enqueue(
         self, tenant: str, executions: Sequence[NewExecution], repeat: bool
     ) -> list[Enqueued]:
-        specs = await self.resolve(tenant, executions)
         first = executions[0]
-        if not repeat and all(_is_like(execution, first) for execution in executions):
+        async with self.db.link() as link:
+            specs = await self.resolve(link, tenant, executions)
             spec = specs.of(first)
-            if spec.job.expires is None:
-                made = await self._enqueue_alike(spec, executions)
+            is_alike = not repeat and spec.job.expires is None
+            if is_alike and all(_is_like(execution, first) for execution in executions):
+                made = await self._enqueue_alike(link, spec, executions)
                 if made == len(executions):
                     return [Enqueued(execution.id) for execution in executions]
                 # Some ids exist; what was created just now may be finished by the time we look.
@@ -96,26 +97,28 @@ class Enqueueing(Admission):
                 async with self.db.transaction() as link:
                     return await self.enqueue_on(link, specs, executions, repeat=repeat)
             except Outdated:
-                specs = await self.resolve(tenant, executions, fresh=True)
+                async with self.db.link() as link:
+                    specs = await self.resolve(link, tenant, executions, fresh=True)
         raise Unavailable(
             f"the job {first.job!r} changes faster than it can be enqueued; try again"
         )
 
     async def resolve(
-        self, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
+        self, link: Link, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
     ) -> Specs:
-        """Look up what these executions name, before the transaction that creates them: a lane
-        made within it would be remembered here even if it was rolled back. Raises
-        JobNotFound."""
+        """Look up what these executions name. Raises JobNotFound.
+
+        Not within the transaction that creates them: a lane made there would be remembered here
+        even if it was rolled back.
+        """
         wanted = {(execution.job, execution.queue) for execution in executions}
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            jobs = await self.names.current_jobs(link, key, {job for job, _ in wanted}, fresh=fresh)
-            found: dict[tuple[str, str | None], Spec] = {}
-            for name, queue in wanted:
-                job = jobs[name]
-                lane = await self.names.lane(link, key, queue or job.queue, job.kind)
-                found[name, queue] = Spec(key, job, lane)
+        key = await self.names.tenant(link, tenant)
+        jobs = await self.names.current_jobs(link, key, {job for job, _ in wanted}, fresh=fresh)
+        found: dict[tuple[str, str | None], Spec] = {}
+        for name, queue in wanted:
+            job = jobs[name]
+            lane = await self.names.lane(link, key, queue or job.queue, job.kind)
+            found[name, queue] = Spec(key, job, lane)
         return Specs(key, found)
 
     # Executions of one job that differ in nothing but id and arguments. The number of rows
@@ -124,7 +127,8 @@ class Enqueueing(Admission):
     ALIKE = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     l AS (
-      INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at, args)
+      INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
+                                args)
       SELECT $1, u.id, $2, $3, $4, $5, 1, t.now, t.now, u.args
         FROM t, unnest($6::uuid[], $7::text[]) u(id, args)
        WHERE (SELECT j.version = $3 AND j.deleted_at IS NULL FROM daybell.job j WHERE j.key = $2)
@@ -133,19 +137,20 @@ class Enqueueing(Admission):
     SELECT run_at, lane, priority, id FROM l
     """
 
-    async def _enqueue_alike(self, spec: Spec, executions: Sequence[NewExecution]) -> int:
+    async def _enqueue_alike(
+        self, link: Link, spec: Spec, executions: Sequence[NewExecution]
+    ) -> int:
         priority = executions[0].priority
-        async with self.db.link() as link:
-            answer = await link.execute(
-                self.ALIKE,
-                spec.tenant,
-                spec.job.key,
-                spec.job.version,
-                spec.lane,
-                spec.job.priority if priority is None else priority,
-                [execution.id for execution in executions],
-                [execution.args for execution in executions],
-            )
+        answer = await link.execute(
+            self.ALIKE,
+            spec.tenant,
+            spec.job.key,
+            spec.job.version,
+            spec.lane,
+            spec.job.priority if priority is None else priority,
+            [execution.id for execution in executions],
+            [execution.args for execution in executions],
+        )
         return int(answer.rpartition(" ")[2])
 
     async def enqueue_on(
@@ -158,8 +163,8 @@ class Enqueueing(Admission):
     ) -> list[Enqueued]:
         """Enqueue within the caller's transaction, whatever the executions ask for.
 
-        Raises Outdated if what `resolve` found is not true any more; then the caller has to roll back
-        and begin again.
+        Raises Outdated if what `resolve` found is not true any more; then the caller has to
+        roll back and begin again.
         """
         gates = {execution.gate for execution in executions if execution.gate is not None}
         if gates:
@@ -184,8 +189,9 @@ class Enqueueing(Admission):
              u(id, job, version, lane, priority, args, delay, at, expires_in, unique_key, retries,
                timeout, gate, scheduled_for, schedule, parent)
        WHERE NOT EXISTS (SELECT FROM unnest($3::int[], $4::int[]) c(job, version)
-                          WHERE NOT EXISTS (SELECT FROM daybell.job j WHERE j.key = c.job
-                                               AND j.version = c.version AND j.deleted_at IS NULL))),
+                          WHERE NOT EXISTS (
+                            SELECT FROM daybell.job j WHERE j.key = c.job
+                               AND j.version = c.version AND j.deleted_at IS NULL))),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
              args, expires_at, unique_key, retries, timeout, gate, scheduled_for, schedule, parent,
@@ -261,7 +267,8 @@ class Enqueueing(Admission):
         source = iter(executions)
         loaded = 0
         chunk = list(islice(source, COPY_ROWS))
-        specs = await self.resolve(tenant, chunk)
+        async with self.db.link() as link:
+            specs = await self.resolve(link, tenant, chunk)
         try:
             async with self.db.transaction() as link:
                 while chunk:
@@ -271,7 +278,8 @@ class Enqueueing(Admission):
                     loaded += len(chunk)
                     chunk = list(islice(source, COPY_ROWS))
                     if not specs.cover(chunk):
-                        specs = await self.resolve(tenant, chunk)
+                        async with self.db.link() as another:
+                            specs = await self.resolve(another, tenant, chunk)
         except UsageError as error:
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
                 raise DuplicateKey(
@@ -284,7 +292,8 @@ class Enqueueing(Admission):
     LOCK_VERSIONS = """
     SELECT daybell.now() AS now, count(*) AS current
       FROM (SELECT FROM daybell.job j JOIN unnest($1::int[], $2::int[]) u(key, version)
-                ON j.key = u.key AND j.version = u.version AND j.deleted_at IS NULL FOR SHARE OF j) j
+                ON j.key = u.key AND j.version = u.version AND j.deleted_at IS NULL
+               FOR SHARE OF j) j
     """
 
     async def _copy(self, link: Link, specs: Specs, executions: list[NewExecution]) -> None:

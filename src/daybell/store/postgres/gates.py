@@ -22,8 +22,8 @@ class Connected:
     """What every part of the store stands on."""
 
     def __init__(self, url: str) -> None:
-        self.db = Database(url)
         self.names = Names()
+        self.db = Database(url, forget=self.names.clear)
 
 
 class Admission(Connected):
@@ -50,7 +50,8 @@ class Admission(Connected):
         SELECT p.ctid FROM daybell.gate g, LATERAL (
           SELECT x.ctid FROM daybell.parked x
            WHERE x.tenant = g.tenant AND x.gate = g.key AND x.run_at <= (SELECT now FROM t)
-           ORDER BY x.priority, x.run_at, x.id LIMIT greatest(least(g.capacity - g.holders, $3), 0)) p
+           ORDER BY x.priority, x.run_at, x.id
+           LIMIT greatest(least(g.capacity - g.holders, $3), 0)) p
          WHERE g.tenant = $1 AND g.key = $2)) RETURNING id),
     v AS (
       UPDATE daybell.live v SET state = 1, reason = NULL, run_at = (SELECT now FROM t)

@@ -67,7 +67,8 @@ class Intervening(Leasing):
     ENDED_IDS = """
     SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
-    SELECT id FROM daybell.history WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    SELECT id FROM daybell.history
+     WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
     """
 
     async def _cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
@@ -104,8 +105,8 @@ class Intervening(Leasing):
         JOIN daybell.dead d ON d.tenant = $1 AND d.id = u.id ORDER BY place),
     l AS (
       INSERT INTO daybell.live (tenant, job, version, lane, attempt, priority, id, args, unique_key,
-             gate, retries, timeout, scheduled_for, expires_at, schedule, parent, checkpoint, created_at,
-             run_at, state, error, reason)
+             gate, retries, timeout, scheduled_for, expires_at, schedule, parent, checkpoint,
+             created_at, run_at, state, error, reason)
       SELECT tenant, job, version, lane, attempt + 1, priority, id, args, unique_key,
              gate, retries, timeout, scheduled_for, NULL, schedule, parent, checkpoint, created_at,
              t.now, CASE WHEN gate IS NULL THEN 1 ELSE 4 END, error,
@@ -119,7 +120,8 @@ class Intervening(Leasing):
       INSERT INTO daybell.parked (tenant, gate, priority, run_at, id)
       SELECT $1, gate, priority, run_at, id FROM l WHERE gate IS NOT NULL),
     h AS (
-      INSERT INTO daybell.attempt (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
+      INSERT INTO daybell.attempt
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
       SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error
         FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
     DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id RETURNING d.id

@@ -20,7 +20,8 @@ from daybell.store.postgres.connection import Link, Row
 # All columns of `live` but those that an end changes, as they go on to history and dead.
 KEPT: Final = (
     "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
-    " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at, run_at"
+    " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at,"
+    " run_at"
 )
 # What the worker holds under the leases it names ($2 worker, $3 leases), and what it says it ends
 # ($4 ids, $5 attempts): a move is made where both agree with the row. `IS TRUE` keeps these hashed
@@ -34,8 +35,8 @@ IS_HELD: Final = """((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($6::uuid[]) AND worker = $2)"
 
 ENDED: Final = (
-    f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error, reason,"
-    " checkpoint"
+    f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
+    " reason, checkpoint"
 )
 Fence = tuple[UUID, int]
 
@@ -81,7 +82,8 @@ class Moving(Claiming):
     {OVER}
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
                                  started_at, worker, result)
-    SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t), (SELECT now FROM t) - u.ran, $2, u.result
+    SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
+           (SELECT now FROM t) - u.ran, $2, u.result
       FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::text[], $8::float8[])
                        u(id, attempt, result, ran) USING (id, attempt)
      WHERE coalesce(d.job, 0) > 0
@@ -121,7 +123,8 @@ class Moving(Claiming):
         FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[],
                                 $10::int[], $11::text[], $12::text[], $13::text[], $14::float8[],
                                 $15::text[])
-             u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran, checkpoint)
+             u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran,
+               checkpoint)
              USING (id, attempt)
        WHERE coalesce(d.job, 0) > 0),
     {OVER},
@@ -161,11 +164,13 @@ class Moving(Claiming):
     BACK = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
-      SELECT u.*, x.place, greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay))
-                           AS run_at
+      SELECT u.*, x.place,
+             greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
         FROM unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[], $10::int[],
-                    $11::float8[], $12::float8[], $13::text[], $14::text[], $15::float8[], $16::text[])
-             u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran, checkpoint),
+                    $11::float8[], $12::float8[], $13::text[], $14::text[], $15::float8[],
+                    $16::text[])
+             u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
+               checkpoint),
              LATERAL (SELECT v.ctid AS place FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
                          AND v.cancel_requested_at IS NULL
@@ -174,7 +179,8 @@ class Moving(Claiming):
     v AS (
       UPDATE daybell.live v
          SET attempt = v.attempt + 1, failures = u.failures, crashes = u.crashes, run_at = u.run_at,
-             state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2 ELSE u.state END,
+             state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2
+                          ELSE u.state END,
              error = coalesce(u.error, v.error), started_at = NULL,
              reason = CASE WHEN u.state = 4 THEN u.reason END,
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
@@ -182,8 +188,10 @@ class Moving(Claiming):
       RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome, u.ran,
                 u.error AS said),
     l AS (
-      INSERT INTO daybell.attempt (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
-      SELECT $1, id, attempt, outcome, $2, (SELECT now FROM t) - ran, (SELECT now FROM t), said FROM v),
+      INSERT INTO daybell.attempt
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
+      SELECT $1, id, attempt, outcome, $2, (SELECT now FROM t) - ran, (SELECT now FROM t), said
+        FROM v),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM v WHERE state <> 4),

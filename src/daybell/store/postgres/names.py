@@ -53,6 +53,18 @@ class Names:
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, LaneRow] = {}
 
+    def clear(self) -> None:
+        """Forget everything."""
+        for known in (
+            self._tenants,
+            self._tenant_names,
+            self._current,
+            self._jobs,
+            self._lanes,
+            self._lane_rows,
+        ):
+            known.clear()
+
     async def tenant(self, link: Link, name: str) -> int:
         """The tenant's number. Raises TenantNotFound."""
         key = self._tenants.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
@@ -67,7 +66,8 @@ class Scheduling(Enqueueing):
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
             rows = await link.fetch(
-                f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2) ORDER BY s.id",
+                f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
+                " ORDER BY s.id",
                 key,
                 job,
             )
@@ -92,16 +92,17 @@ class Scheduling(Enqueueing):
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         fired: dict[int, bool] = {}
-        indexed = sorted(enumerate(firings), key=lambda entry: entry[1].tenant)
-        for tenant, group in groupby(indexed, key=lambda entry: entry[1].tenant):
-            entries = list(group)
-            # The same schedule twice in one call: one after the other.
-            while entries:
-                first = {firing.schedule: index for index, firing in reversed(entries)}
-                now = [entry for entry in entries if first[entry[1].schedule] == entry[0]]
-                entries = [entry for entry in entries if first[entry[1].schedule] != entry[0]]
-                answers = await self._fire_all(tenant, [firing for _, firing in now])
-                fired |= dict(zip([index for index, _ in now], answers, strict=True))
+        left = list(enumerate(firings))
+        while left:
+            # One tenant at a time; the same schedule twice in one call: one after the other.
+            tenant = left[0][1].tenant
+            now: dict[UUID, tuple[int, Firing]] = {}
+            for index, firing in left:
+                if firing.tenant == tenant:
+                    now.setdefault(firing.schedule, (index, firing))
+            answers = await self._fire_all(tenant, [firing for _, firing in now.values()])
+            fired.update(zip([index for index, _ in now.values()], answers, strict=True))
+            left = [entry for entry in left if entry[0] not in fired]
         return [fired[index] for index in range(len(firings))]
 
     # Who could be advanced as things are: the others need not even be looked up.
@@ -123,10 +124,16 @@ class Scheduling(Enqueueing):
             if not left:
                 return [False for _ in firings]
             try:
-                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
+                async with self.db.link() as link:
+                    specs = await self.resolve(link, tenant, executions, fresh=attempt > 0)
                 advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
-            except (Outdated, JobNotFound):
-                continue  # a job was changed or deleted, its schedules with it: look again
+            except Outdated:
+                continue
+            except JobNotFound:
+                # Deleted just now, and its schedules with it? Then they are not found again.
+                if attempt == 0:
+                    continue
+                raise
             return [firing.schedule in advanced for firing in firings]
         raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 

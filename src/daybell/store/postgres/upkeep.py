@@ -152,7 +152,8 @@ class Maintaining(Connected):
 
     HEALTH = """
     SELECT daybell.now() AS now, current_setting('server_version') AS version,
-           current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+           current_setting('fsync') AS fsync,
+           current_setting('full_page_writes') AS full_page_writes,
            current_setting('synchronous_commit') AS synchronous_commit,
            current_setting('server_version_num')::int AS number,
            (SELECT count(*) FROM (SELECT FROM daybell.history_rest LIMIT 1000) r) AS unplaced,

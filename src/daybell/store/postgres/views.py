@@ -20,9 +20,10 @@ from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Connected
 
 SHOWN: Final = (
-    "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes, v.created_at,"
-    " v.run_at, v.scheduled_for, v.expires_at, v.started_at, v.unique_key, v.retries, v.timeout, v.gate,"
-    " v.schedule, v.parent, v.error, v.reason, v.progress, v.note, v.checkpoint, v.cancel_requested_at"
+    "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
+    " v.created_at, v.run_at, v.scheduled_for, v.expires_at, v.started_at, v.unique_key, v.retries,"
+    " v.timeout, v.gate, v.schedule, v.parent, v.error, v.reason, v.progress, v.note, v.checkpoint,"
+    " v.cancel_requested_at"
 )
 UNFINISHED: Final = "NULL::float8 AS finished_at, NULL::smallint AS outcome, NULL::text AS result"
 FINISHED: Final = "v.finished_at, v.outcome, v.result"
@@ -155,7 +156,8 @@ class Viewing(Connected):
             JOIN daybell.live v ON v.tenant = $1 AND v.id = h.id AND v.attempt = h.attempt
             JOIN daybell.lane l ON l.key = v.lane GROUP BY l.queue),
     w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
-            JOIN daybell.lane l ON l.key = v.lane WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
+            JOIN daybell.lane l ON l.key = v.lane
+           WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
     j AS (SELECT DISTINCT v.definition::json ->> 'queue' AS queue FROM daybell.job j
             JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
            WHERE j.tenant = $1 AND j.deleted_at IS NULL),

@@ -32,7 +32,8 @@ class Leasing(Applying):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
                                      capacity, state, started_at, renewed_at, lease_until)
-    SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11 FROM t
+    SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11
+      FROM t
     ON CONFLICT (tenant, id) DO UPDATE
        SET renewed_at = excluded.renewed_at, lease_until = excluded.lease_until
      WHERE w.state <> {DEAD}
@@ -70,7 +71,8 @@ class Leasing(Applying):
         FROM t WHERE w.id = $2 AND w.tenant = $1 AND w.state <> {DEAD}
       RETURNING w.state, w.lease_until, w.renewed_at)
     SELECT w.*,
-           ARRAY(SELECT id FROM daybell.lease WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
+           ARRAY(SELECT id FROM daybell.lease
+                  WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
            ARRAY(SELECT v.id FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
                     AND EXISTS (SELECT FROM daybell.lease l WHERE l.worker = $2
@@ -191,7 +193,8 @@ class Leasing(Applying):
     SELECT w.*, (SELECT count(*) FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
                    JOIN daybell.live v ON v.tenant = $1 AND v.id = x.id AND v.attempt = x.attempt
                   WHERE l.tenant = $1 AND l.worker = w.id) AS running
-      FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3) ORDER BY w.started_at, w.id
+      FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3)
+     ORDER BY w.started_at, w.id
     """
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
