@@ -29,6 +29,4 @@ def mint() -> UUID:
             stamp = _last + 1
         _last = stamp
     random = int.from_bytes(os.urandom(8)) >> 2
-    return UUID(
-        int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random
-    )
+    return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)

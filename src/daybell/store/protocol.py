@@ -164,7 +164,9 @@ class Executions(Protocol):
         """
         ...
 
-    async def report(self, tenant: str, *, worker: UUID, reports: Sequence[Report]) -> list[tuple[UUID, int]]:
+    async def report(
+        self, tenant: str, *, worker: UUID, reports: Sequence[Report]
+    ) -> list[tuple[UUID, int]]:
         """Write what running tasks show of themselves, under the same fence. Returns the (id,
         attempt) that were stale.
         """
