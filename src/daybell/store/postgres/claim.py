@@ -40,7 +40,6 @@ class Bounds:
     def __init__(self) -> None:
         self._bounds: dict[tuple[int, int], Instant] = {}
         self._swept_at: Instant = 0.0
-        self._is_short = True
 
     def get(self, lane: int, priority: int) -> Instant:
         return self._bounds.get((lane, priority), 0.0)
@@ -53,9 +52,15 @@ class Bounds:
             self._swept_at = now
             if len(claimed) < limit:
                 return
-        for row in claimed:
-            key = row["lane"], row["priority"]
-            self._bounds[key] = max(self._bounds.get(key, 0.0), row["run_at"] - LAG_SECONDS)
+        # Rows come in the order of priority, lane and time; most often all are of one lane.
+        ends = claimed[-1:] if _key(claimed[0]) == _key(claimed[-1]) else claimed
+        for row in ends:
+            bound = max(self._bounds.get(_key(row), 0.0), row["run_at"] - LAG_SECONDS)
+            self._bounds[_key(row)] = bound
+
+
+def _key(row: Row) -> tuple[int, int]:
+    return row["lane"], row["priority"]
 
 
 class Claiming(Enqueueing):
@@ -178,21 +183,21 @@ class Claiming(Enqueueing):
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
     ) -> list[Claimed]:
         """Rows of CLAIMED_COLUMNS, and of `lease` if none is given, as workers know them."""
-        jobs = await self.names.jobs(link, {row["job"] for row in rows})
+        jobs = await self.names.job_names(link, {row["job"] for row in rows})
         lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
         claimed: list[Claimed] = []
         for row in rows:
-            job = jobs[row["job"]]
+            lane = lanes[row["lane"]]
             claimed.append(
                 Claimed(
                     id=row["id"],
                     attempt=row["attempt"],
                     lease=row["lease"] if lease is None else lease,
                     tenant=tenant,
-                    job=job.name,
+                    job=jobs[row["job"]],
                     version=row["version"],
-                    kind=job.kind,
-                    queue=lanes[row["lane"]].queue,
+                    kind=lane.needs,
+                    queue=lane.queue,
                     priority=PRIORITIES[row["priority"]],
                     args=row["args"],
                     failures=row["failures"],

@@ -28,15 +28,8 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     expires: Seconds | None
 
 
-class JobRow(msgspec.Struct, frozen=True, gc=False):
-    """What never changes about a job, and the kind of it, by its number."""
-
-    name: str
-    kind: str
-
-
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
-    """A lane's meaning, by its number."""
+    """What a lane stands for."""
 
     queue: str
     needs: str
@@ -49,7 +42,7 @@ class Names:
         self._tenants: dict[str, int] = {}
         self._tenant_names: dict[int, str] = {}
         self._current: dict[tuple[int, str], CurrentJob] = {}
-        self._jobs: dict[int, JobRow] = {}
+        self._job_names: dict[int, str] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, LaneRow] = {}
 
@@ -59,7 +52,7 @@ class Names:
             self._tenants,
             self._tenant_names,
             self._current,
-            self._jobs,
+            self._job_names,
             self._lanes,
             self._lane_rows,
         ):
@@ -102,7 +95,7 @@ class Names:
                 self._current.pop((tenant, name), None)
             for row in await link.fetch(self._CURRENT, tenant, sorted(missing)):
                 definition = JobDefinition.from_json(row["definition"])
-                self._jobs[row["key"]] = JobRow(definition.name, definition.kind)
+                self._job_names[row["key"]] = definition.name
                 self._current[tenant, row["name"]] = CurrentJob(
                     row["key"],
                     row["version"],
@@ -123,20 +116,14 @@ class Names:
         """What was known of its current version may be wrong now."""
         self._current.pop((tenant, name), None)
 
-    _JOBS = """
-    SELECT j.key, j.name, v.definition
-      FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
-     WHERE j.key = ANY($1::int[])
-    """
-
-    async def jobs(self, link: Link, keys: Iterable[int]) -> dict[int, JobRow]:
+    async def job_names(self, link: Link, keys: Iterable[int]) -> dict[int, str]:
         """All jobs known by number, these included."""
-        missing = [key for key in set(keys) if key not in self._jobs]
+        missing = [key for key in set(keys) if key not in self._job_names]
         if missing:
-            for row in await link.fetch(self._JOBS, missing):
-                definition = JobDefinition.from_json(row["definition"])
-                self._jobs[row["key"]] = JobRow(row["name"], definition.kind)
-        return self._jobs
+            query = "SELECT key, name FROM daybell.job WHERE key = ANY($1::int[])"
+            for row in await link.fetch(query, missing):
+                self._job_names[row["key"]] = row["name"]
+        return self._job_names
 
     async def lane(self, link: Link, tenant: int, queue: str, needs: str) -> int:
         """The lane's number; a lane that is asked for exists from then on."""

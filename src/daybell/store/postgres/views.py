@@ -207,9 +207,9 @@ class Viewing(Connected):
         return query
 
     async def _executions(self, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
-        jobs = await self.names.jobs(link, {row["job"] for row in rows})
+        jobs = await self.names.job_names(link, {row["job"] for row in rows})
         lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
-        return [_execution(r, tenant, jobs[r["job"]].name, lanes[r["lane"]].queue) for r in rows]
+        return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
 def _parts(states: frozenset[State] | None) -> Iterator[str]:
