@@ -1,0 +1,182 @@
+"""What a program is told from outside, read once at the edge and passed down.
+
+Flags win over the environment, the environment wins over `daybell.toml` in the working directory.
+Passwords and keys never show: not in a repr, not in a message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from daybell.core.duration import parse_duration
+from daybell.errors import DaybellError, UsageError, shown
+
+PREFIX: Final = "DAYBELL_"
+FILE_NAME: Final = "daybell.toml"
+LEASE_SECONDS_LEAST: Final = 1.0
+LEASE_SECONDS_MOST: Final = 3600.0
+MASK: Final = "***"
+
+# Shorter ones would be found inside ordinary words; nobody keeps a secret with three letters.
+_SECRET_CHARS_LEAST: Final = 4
+_NAMED_SECRET: Final = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|key)\s*=\s*)[^&\s]+", re.I)
+_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Settings:
+    """Every setting that Daybell has; its names in the environment are the same with DAYBELL_."""
+
+    database_url: str = "sqlite:///daybell.db"
+    app: str | None = None  # "module:app", what a worker loads
+    api_url: str | None = None
+    api_key: str | None = None
+    lease: float = 15.0  # seconds that a worker may be silent before its work is given to others
+    listen_url: str | None = None  # a direct connection for wake-ups, past a pooler
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, object] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> Settings:
+        """Read all sources. A flag that is None and a variable that is empty were not given."""
+        found = _from_file((folder or Path()) / FILE_NAME)
+        found |= _from_environment(os.environ if environ is None else environ)
+        for name, value in (flags or {}).items():
+            if value is not None:
+                found[name] = _read(name, value, where=f"--{name.replace('_', '-')}")
+        return cls(**found)
+
+    def mask(self, text: str) -> str:
+        """Return `text` without the secrets that these settings hold."""
+        for secret in self._secrets():
+            if len(secret) >= _SECRET_CHARS_LEAST:
+                text = text.replace(secret, MASK)
+        return text
+
+    def __repr__(self) -> str:
+        shown_values = {
+            name: masked_url(value) if name.endswith("_url") and isinstance(value, str) else value
+            for name, value in vars(self).items()
+        }
+        if self.api_key is not None:
+            shown_values["api_key"] = MASK
+        inside = ", ".join(f"{name}={value!r}" for name, value in shown_values.items())
+        return f"Settings({inside})"
+
+    def _secrets(self) -> list[str]:
+        secrets = [self.api_key or ""]
+        for url in (self.database_url, self.listen_url, self.api_url):
+            _, _, rest = (url or "").partition("://")
+            secrets.append(rest.rpartition("@")[0].partition(":")[2])
+        # The longest first: one may contain another.
+        return sorted(filter(None, secrets), key=len, reverse=True)
+
+
+def masked_url(url: str) -> str:
+    """Return a URL as it may be shown: without its password, even one that was not encoded.
+
+    Where that cannot be told apart, too much is hidden rather than too little.
+    """
+    url = _NAMED_SECRET.sub(rf"\1{MASK}", url)
+    scheme, mark, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return f"{scheme}{mark}{user}:{MASK}@{place}" if mark and at and colon else url
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in _READERS:
+        variable = PREFIX + name.upper()
+        text = environ.get(variable, "").strip()
+        if text:
+            found[name] = _read(name, text, where=variable)
+    return found
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} is not a TOML file: {error}") from error
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if name not in _READERS:
+            raise UsageError(
+                f"{file}: there is no setting {shown(name)}; {_hint(name)}", field=name
+            )
+        found[name] = _read(name, value, where=f"{file}: {name}")
+    return found
+
+
+def _hint(name: str) -> str:
+    plain = name.lower().removeprefix(PREFIX.lower())
+    closest = difflib.get_close_matches(plain, _READERS, n=1)
+    return f"did you mean {closest[0]}?" if closest else f"there are {', '.join(_READERS)}"
+
+
+def _read(name: str, value: object, *, where: str) -> Any:
+    try:
+        return _READERS[name](value)
+    except DaybellError as error:
+        raise UsageError(f"{where}: {error}", field=name) from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"must be text, not {type(value).__name__}")
+    if not value.strip() or not value.isprintable():
+        raise UsageError("is empty, or has characters that cannot be printed")
+    return value.strip()
+
+
+def _app(value: object) -> str:
+    text = _text(value)
+    if _APP.fullmatch(text) is None:
+        raise UsageError(f"{shown(text)} is not of the form module:app, such as shop.jobs:app")
+    return text
+
+
+def _url_of(*schemes: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        text = _text(value)
+        if text.partition("://")[0].lower() not in schemes or "://" not in text:
+            raise UsageError(f"{shown(masked_url(text))} does not begin with {schemes[0]}://")
+        return text
+
+    return read
+
+
+def _lease(value: object) -> float:
+    seconds = parse_duration(value, what="lease")  # pyright: ignore[reportArgumentType]
+    if not LEASE_SECONDS_LEAST <= seconds <= LEASE_SECONDS_MOST:
+        raise UsageError(
+            f"{seconds:g} s is not a usable lease; it is from {LEASE_SECONDS_LEAST:g} s to 1 h"
+        )
+    return seconds
+
+
+_READERS: Final[dict[str, Callable[[object], Any]]] = {
+    "database_url": _text,  # store/open.py knows which there are
+    "app": _app,
+    "api_url": _url_of("https", "http"),
+    "api_key": _text,
+    "lease": _lease,
+    "listen_url": _url_of("postgresql", "postgres"),
+}
+assert list(_READERS) == [field.name for field in fields(Settings)]

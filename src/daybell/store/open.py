@@ -1,0 +1,104 @@
+"""From a URL to a store. Each kind is imported when it is asked for, and only then."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote
+
+from daybell.core.instant import Instant
+from daybell.errors import UsageError, shown
+from daybell.settings import masked_url
+from daybell.store.protocol import Store
+
+SCHEMES: Final = ("sqlite", "postgresql", "postgres", "memory")
+_TAKES: Final = (
+    "use sqlite:///file.db, sqlite:////absolute/file.db, postgresql://user:password@host/database"
+    " or memory://"
+)
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
+
+
+def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
+    """Return the store that a URL names, not opened yet.
+
+    `clock` replaces the time of a store that has no server to ask; PostgreSQL has one.
+    """
+    scheme, mark, rest = url.strip().partition("://")
+    scheme = scheme.lower()
+    if not mark or scheme not in SCHEMES:
+        raise UsageError(_unknown(url, scheme if mark else ""), field="database_url")
+    if scheme == "memory":
+        return _memory(rest, clock)
+    if scheme == "sqlite":
+        return _sqlite(rest, clock)
+    if clock is not None:
+        raise UsageError("PostgreSQL goes by its own clock; leave clock out", field="clock")
+    _check_authority(url.strip(), rest)
+    from daybell.store.postgres import PostgresStore
+
+    return PostgresStore(url.strip())
+
+
+def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
+    if rest.strip("/"):
+        raise UsageError(
+            f"memory://{rest} names a place, but memory has none; write memory://",
+            field="database_url",
+        )
+    from daybell.store.memory import MemoryStore
+
+    return MemoryStore() if clock is None else MemoryStore(clock=clock)
+
+
+def _sqlite(rest: str, clock: Callable[[], Instant] | None) -> Store:
+    if not rest.strip("/") or rest.strip("/") == ":memory:":
+        raise UsageError(
+            f"sqlite://{rest} names no file; write sqlite:///daybell.db, or memory:// for a store"
+            " that ends with the process",
+            field="database_url",
+        )
+    if not rest.startswith("/"):
+        raise UsageError(
+            f"sqlite://{rest} has two slashes; write sqlite:///{rest} for a file in this folder,"
+            " four slashes for an absolute path",
+            field="database_url",
+        )
+    if "?" in rest:
+        raise UsageError(
+            f"sqlite://{rest} has options after its ?; there are none. A ? in a file name is"
+            " written %3F",
+            field="database_url",
+        )
+    from daybell.store.sqlite import SqliteStore
+
+    path = unquote(rest[1:])
+    return SqliteStore(path) if clock is None else SqliteStore(path, clock=clock)
+
+
+def _check_authority(url: str, rest: str) -> None:
+    """Refuse a URL that a driver would take apart in the wrong place, password included."""
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    hosts = authority.rpartition("@")[2].split(",")
+    is_cut = "@" not in authority and "@" in rest.partition("?")[0]
+    if is_cut or not all(_HOST.fullmatch(host) for host in hosts):
+        raise UsageError(
+            f"{masked_url(url)} cannot be read: it is postgresql://user:password@host:5432/database."
+            " Write characters such as @ : / ? # % in a password as %40 %3A %2F %3F %23 %25",
+            field="database_url",
+        )
+
+
+def _unknown(url: str, scheme: str) -> str:
+    text = shown(masked_url(url))
+    if not scheme:
+        is_file = url.endswith((".db", ".sqlite", ".sqlite3"))
+        hint = f"for that file write sqlite:///{url}" if is_file else _TAKES
+        return f"{text} is not a database URL; {hint}"
+    plain = scheme.partition("+")[0]
+    closest = difflib.get_close_matches(plain, SCHEMES, n=1, cutoff=0.6)
+    if closest:
+        return f"there is no store for {scheme}:// ({text}); did you mean {closest[0]}://?"
+    return f"there is no store for {scheme}:// ({text}); {_TAKES}"
