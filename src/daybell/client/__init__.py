@@ -1,0 +1,8 @@
+"""The one facade over a store that programs, the HTTP API and the command line share.
+
+facade.py has the verbs; requests.py reads what people write.
+"""
+
+from daybell.client.facade import Client, EnqueuedMany
+
+__all__ = ["Client", "EnqueuedMany"]

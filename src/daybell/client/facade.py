@@ -1,0 +1,387 @@
+"""A tenant's jobs, executions, queues and workers, as verbs.
+
+A method is a verb of the domain. It takes what people write (durations as "5m", times with an
+offset, plain arguments), checks it, and hands the store what it needs. What can be asked again
+after a lost answer is asked again here, once, so that it happens exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final, Self, Unpack
+from uuid import UUID
+
+import msgspec
+
+from daybell.client.requests import (
+    Arguments,
+    EnqueueOptions,
+    Filters,
+    Id,
+    JobOptions,
+    copies,
+    read_args,
+    read_definition,
+    read_filter,
+    read_id,
+    read_pattern,
+)
+from daybell.core.execution import (
+    PENDING,
+    TERMINAL,
+    Enqueued,
+    Execution,
+    ExecutionDetail,
+    NewExecution,
+    State,
+)
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
+from daybell.core.limits import (
+    ENQUEUE_BATCH_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+    check_key,
+    check_name,
+)
+from daybell.core.view import ExecutionFilter, Health, Page, Queue
+from daybell.core.worker import Worker
+from daybell.errors import Conflict, DuplicateKey, ExecutionNotFound, NotFound, Unavailable
+from daybell.store.ids import mint
+from daybell.store.open import store_for
+from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.protocol import Store
+
+UNFINISHED: Final = frozenset(State) - TERMINAL
+
+
+class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to many enqueues at once. What was streamed is counted, but not listed."""
+
+    count: int
+    executions: tuple[Enqueued, ...] = ()
+
+
+class Client:
+    """A tenant's jobs, executions, queues and workers, in one store.
+
+    Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
+    schema up to date first. A store that is passed in belongs to whoever opened it.
+    """
+
+    def __init__(
+        self, store: str | Store, *, tenant: str = DEFAULT_TENANT, migrate: bool = False
+    ) -> None:
+        self.tenant = check_name(tenant, what="tenant")
+        self._is_owner = isinstance(store, str)
+        self._store: Store = store_for(store) if isinstance(store, str) else store
+        self._migrates = migrate
+
+    async def __aenter__(self) -> Self:
+        try:
+            if self._migrates:
+                await self._store.migrate()
+            if self._is_owner:
+                await self._store.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the store, if it was opened here."""
+        if self._is_owner:
+            await self._store.close()
+
+    # The store itself.
+
+    async def health(self) -> Health:
+        """What the store says of itself."""
+        return await self._store.health()
+
+    async def pending_migrations(self) -> tuple[str, ...]:
+        """The steps that `migrate` would make. Needs no entry."""
+        return await self._store.pending_migrations()
+
+    async def migrate(self) -> tuple[str, ...]:
+        """Bring the schema up to date; answers the steps made. Needs no entry."""
+        return await self._store.migrate()
+
+    async def tenants(self) -> tuple[str, ...]:
+        """All tenants, by name."""
+        return await self._store.list_tenants()
+
+    async def add_tenant(self, name: str) -> None:
+        """Create a tenant; one that exists is left as it is."""
+        await self._store.add_tenants([check_name(name, what="tenant")])
+
+    # Jobs.
+
+    async def define(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        promote: bool = False,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Define a job, or change it; answers its current version. See `Store.define_jobs`."""
+        definition = read_definition(name, **options)
+        (job,) = await self.define_jobs([definition], author=author, expect=expect, promote=promote)
+        return job
+
+    async def define_jobs(
+        self,
+        definitions: Iterable[JobDefinition],
+        *,
+        author: str = "",
+        expect: int | None = None,
+        promote: bool = False,
+    ) -> list[Job]:
+        """Define several jobs, all or nothing; answers the current version of each."""
+        jobs = [
+            NewJob(id=mint(), definition=one, author=author, expect=expect, promote=promote)
+            for one in definitions
+        ]
+        return await self._store.define_jobs(self.tenant, jobs)
+
+    async def job(self, name: str, *, version: int | None = None) -> Job:
+        """A job, at its current version or the one asked for."""
+        return await self._store.get_job(self.tenant, name, version=version)
+
+    async def jobs(
+        self, *, prefix: str = "", limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Job]:
+        """Jobs by name."""
+        return await self._store.list_jobs(self.tenant, prefix=prefix, limit=limit, cursor=cursor)
+
+    async def versions(self, name: str) -> list[Job]:
+        """All versions of a job, newest first."""
+        return await self._store.list_versions(self.tenant, name)
+
+    async def delete_job(self, name: str) -> int:
+        """Let a job run no more: nothing new, and what is unfinished is cancelled; answers how
+        many.
+        """
+        await self._store.delete_job(self.tenant, name)
+        return await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED))
+
+    # Executions.
+
+    async def enqueue(
+        self,
+        job: str,
+        args: Arguments | None = None,
+        *,
+        unique_key: str | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        """Ask for one execution of a job. Once this has answered, it is on disk.
+
+        A `unique_key` that an unfinished execution of the job holds answers with that execution
+        and `created=False`.
+        """
+        new = msgspec.structs.replace(
+            read_pattern(job, **options),
+            args=read_args(args),
+            unique_key=None if unique_key is None else check_key(unique_key),
+        )
+        return (await self._enqueue([new]))[0]
+
+    async def enqueue_many(
+        self, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedMany:
+        """Ask for one execution per item, all or nothing.
+
+        Up to 10,000 are one batch, and each is answered for. More are streamed in one
+        transaction, in flat memory: then a generator is read by the store, perhaps in a thread of
+        its own. A stream that ended in Unavailable cannot be sent again; it is raised unless the
+        stream turns out to have been committed.
+        """
+        pattern = read_pattern(job, **options)
+        rest = iter(args)
+        head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
+        if len(head) <= ENQUEUE_BATCH_MAX:
+            answers = await self._enqueue(list(copies(pattern, head)))
+            return EnqueuedMany(count=len(answers), executions=tuple(answers))
+        return EnqueuedMany(count=await self._load(copies(pattern, chain(head, rest))))
+
+    async def execution(self, id: Id) -> ExecutionDetail:
+        """One execution, with its ended attempts."""
+        return await self._store.get_execution(self.tenant, read_id(id))
+
+    async def executions(
+        self,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Page[Execution]:
+        """Executions, newest first. The status is one or several states, or "pending": not
+        started and not finished.
+        """
+        where = read_filter(**filters)
+        return await self._store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
+
+    async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
+        """How many executions there are in each state."""
+        return await self._store.count_executions(self.tenant, read_filter(**filters))
+
+    async def cancel(self, id: Id) -> Cancellation:
+        """Cancel an execution: at once if it has not started, else by asking it to stop."""
+        (answer,) = await self._store.cancel(self.tenant, [read_id(id)])
+        if answer is Cancellation.UNKNOWN:
+            raise ExecutionNotFound(f"no execution {id}")
+        return answer
+
+    async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
+        """Run it again: a dead one itself, a cancelled one as a new execution with the same
+        arguments. `force` does the latter for one that succeeded, or was discarded.
+        """
+        old = (await self.execution(id)).execution
+        if old.state is State.DEAD and not old.is_discarded:
+            return await self._revive(old)
+        is_over = old.state is State.SUCCEEDED or old.is_discarded
+        if old.state is State.CANCELLED or (is_over and force):
+            return await self._run_again(old)
+        if is_over:
+            what = "was discarded" if old.is_discarded else "has succeeded"
+            raise Conflict(f"execution {old.id} {what}; force runs it again, as a new one")
+        raise Conflict(
+            f"execution {old.id} is {old.state}; only a dead, cancelled or succeeded one can be"
+            " retried"
+        )
+
+    async def dead_letters(
+        self,
+        *,
+        job: str | None = None,
+        queue: str | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Execution]:
+        """Dead executions that no person has decided on, newest first."""
+        where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
+        return await self._store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
+
+    async def discard(self, id: Id) -> None:
+        """Take an execution off the dead-letter list. It stays in history."""
+        (was_listed,) = await self._store.discard(self.tenant, [read_id(id)])
+        if not was_listed:
+            state = (await self.execution(id)).execution.state
+            raise Conflict(f"execution {id} is not on the dead-letter list; it is {state}")
+
+    # Queues and workers.
+
+    async def queues(self) -> list[Queue]:
+        """Queues with their numbers, by name."""
+        return await self._store.list_queues(self.tenant)
+
+    async def pause_queue(self, name: str) -> None:
+        """Give out nothing from a queue until it is resumed. What runs goes on."""
+        await self._store.pause_queue(self.tenant, check_name(name, what="queue"), paused=True)
+
+    async def resume_queue(self, name: str) -> None:
+        """Give out work from a queue again."""
+        await self._store.pause_queue(self.tenant, check_name(name, what="queue"), paused=False)
+
+    async def purge_queue(self, name: str) -> int:
+        """Cancel all that waits in a queue and was there when this began; answers how many."""
+        queue = check_name(name, what="queue")
+        return await self._cancel_where(ExecutionFilter(queue=queue, states=PENDING))
+
+    async def workers(self, *, include_dead: bool = False) -> list[Worker]:
+        """Workers, oldest first."""
+        return await self._store.list_workers(self.tenant, include_dead=include_dead)
+
+    async def drain_worker(self, id: Id) -> None:
+        """Ask a worker to finish what it has, and claim nothing more."""
+        if not await self._store.drain(self.tenant, read_id(id)):
+            raise NotFound(f"no live worker {id}")
+
+    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+        try:
+            return await self._store.enqueue(self.tenant, executions)
+        except Unavailable:
+            # Perhaps it was committed and only the answer is lost: the ids tell.
+            return await self._store.enqueue(self.tenant, executions, repeat=True)
+
+    async def _load(self, executions: Iterable[NewExecution]) -> int:
+        last: UUID | None = None
+        count = 0
+
+        def counted() -> Iterator[NewExecution]:
+            nonlocal count, last
+            for one in executions:
+                last = one.id
+                count += 1
+                yield one
+
+        try:
+            return await self._store.load(self.tenant, counted())
+        except Unavailable:
+            # The stream cannot be read again. But it was all or nothing, so its last one tells.
+            if last is None or not await self._exists(last):
+                raise
+            return count
+
+    async def _exists(self, id: UUID) -> bool:
+        try:
+            await self._store.get_execution(self.tenant, id)
+        except NotFound:
+            return False
+        return True
+
+    async def _revive(self, old: Execution) -> Enqueued:
+        (answer,) = await self._store.revive(self.tenant, [old.id])
+        if answer is Revival.KEY_HELD:
+            raise _key_held(old)
+        if answer is not Revival.REVIVED:
+            raise Conflict(f"execution {old.id} is not dead any more; look at it again")
+        return Enqueued(old.id, created=False)
+
+    async def _run_again(self, old: Execution) -> Enqueued:
+        lasts = None if old.expires_at is None else old.expires_at - old.run_at
+        new = NewExecution(
+            id=mint(),
+            job=old.job,
+            args=old.args,
+            queue=old.queue,
+            priority=old.priority,
+            expires_in=lasts,
+            unique_key=old.unique_key,
+            retries=old.retries,
+            timeout=old.timeout,
+            gate=old.gate,
+            scheduled_for=old.scheduled_for,
+            schedule=old.schedule,
+            parent=old.parent,
+        )
+        (answer,) = await self._enqueue([new])
+        if not answer.created:
+            raise _key_held(old)
+        return answer
+
+    async def _cancel_where(self, where: ExecutionFilter) -> int:
+        cancelled, cursor = 0, None
+        while True:
+            page = await self._store.list_executions(
+                self.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
+            )
+            answers = await self._store.cancel(self.tenant, [one.id for one in page.items])
+            done = (Cancellation.CANCELLED, Cancellation.REQUESTED)
+            cancelled += sum(answer in done for answer in answers)
+            cursor = page.next_cursor
+            if cursor is None:
+                return cancelled
+
+
+def _key_held(execution: Execution) -> DuplicateKey:
+    return DuplicateKey(
+        f"another unfinished execution of {execution.job} holds the unique key of {execution.id};"
+        " wait for its end, or cancel it"
+    )

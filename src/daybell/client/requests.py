@@ -1,0 +1,250 @@
+"""What people write, turned into what a store takes; what makes no sense is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, TypedDict, TypeVar, cast
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core import payload
+from daybell.core.duration import Duration, parse_duration
+from daybell.core.execution import PENDING, NewExecution, State
+from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
+from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.limits import (
+    CRASHES_MAX_DEFAULT,
+    DESCRIPTION_CHARS_MAX,
+    INSTANT_MAX,
+    RETRIES_MAX,
+    check_name,
+)
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+from daybell.core.view import ExecutionFilter
+from daybell.errors import PayloadError, UsageError, shown
+from daybell.store.ids import mint
+
+T = TypeVar("T", bound=str)
+
+Arguments = Mapping[str, Any]
+Id = UUID | str
+Time = datetime | str | float
+Status = str | Iterable[str]
+
+KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
+
+
+class JobOptions(TypedDict, total=False):
+    """What a definition may say; what is left out is as usual."""
+
+    kind: str
+    queue: str
+    priority: str | int
+    retries: int | Retry | Mapping[str, Any] | None
+    timeout: Duration | None
+    expires: Duration | None  # not started this long after its time: skipped
+    max_crashes: int
+    on_lost: Literal["retry", "dead"]
+    store_result: bool
+    description: str
+    user_id: str | None
+    settings: Mapping[str, Any] | None  # of its kind
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What one enqueue may say; what is left out is as the job says."""
+
+    delay: Duration | None
+    at: Time | None
+    expires: Duration | None
+    priority: str | int | None
+    queue: str | None
+    retries: int | None
+    timeout: Duration | None
+
+
+class Filters(TypedDict, total=False):
+    """Which executions; what is left out does not restrict."""
+
+    status: Status | None
+    job: str | None
+    queue: str | None
+    worker: Id | None
+    parent: Id | None
+    since: Time | None
+    until: Time | None
+
+
+def read_definition(
+    name: str,
+    *,
+    kind: str = "task",
+    queue: str = DEFAULT_QUEUE,
+    priority: str | int = Priority.NORMAL,
+    retries: int | Retry | Mapping[str, Any] | None = None,
+    timeout: Duration | None = None,
+    expires: Duration | None = None,
+    max_crashes: int = CRASHES_MAX_DEFAULT,
+    on_lost: Literal["retry", "dead"] = "retry",
+    store_result: bool = True,
+    description: str = "",
+    user_id: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> JobDefinition:
+    """Return a job's definition."""
+    if len(description) > DESCRIPTION_CHARS_MAX:
+        raise UsageError(
+            f"description has {len(description):,} characters; the limit is"
+            f" {DESCRIPTION_CHARS_MAX:,}",
+            field="description",
+        )
+    return JobDefinition(
+        name=check_name(name, what="job"),
+        kind=read_word(kind, KINDS, "kind"),
+        queue=check_name(queue, what="queue"),
+        priority=Priority.parse(priority),
+        retry=Retry.parse(retries),
+        timeout=read_seconds(timeout, "timeout"),
+        expires=read_seconds(expires, "expires"),
+        max_crashes=read_whole(max_crashes, "max_crashes", least=1, most=RETRIES_MAX),
+        on_lost=read_word(on_lost, ("retry", "dead"), "on_lost"),
+        store_result=store_result,
+        description=description,
+        user_id=user_id,
+        settings=payload.encode(dict(settings or {}), what="settings"),
+    )
+
+
+def read_pattern(
+    job: str,
+    *,
+    delay: Duration | None = None,
+    at: Time | None = None,
+    expires: Duration | None = None,
+    priority: str | int | None = None,
+    queue: str | None = None,
+    retries: int | None = None,
+    timeout: Duration | None = None,
+) -> NewExecution:
+    """Return an execution as its options describe it, still without arguments."""
+    if delay is not None and at is not None:
+        raise UsageError("delay and at are two ways to say the same; give one", field="at")
+    return NewExecution(
+        id=mint(),
+        job=check_name(job, what="job"),
+        delay=read_seconds(delay, "delay"),
+        at=None if at is None else read_time(at, "at"),
+        expires_in=read_seconds(expires, "expires"),
+        priority=None if priority is None else Priority.parse(priority),
+        queue=None if queue is None else check_name(queue, what="queue"),
+        retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
+        timeout=read_seconds(timeout, "timeout"),
+    )
+
+
+def copies(pattern: NewExecution, args: Iterable[Arguments]) -> Iterator[NewExecution]:
+    """Yield one execution per item, each with an id of its own."""
+    for position, one in enumerate(args):
+        yield replace(pattern, id=mint(), args=read_args(one, what=f"args[{position}]"))
+
+
+def read_args(args: Arguments | None, *, what: str = "args") -> str:
+    """Return arguments as JSON text. They are given by name."""
+    if args is None:
+        return "{}"
+    if not isinstance(cast("object", args), Mapping):
+        raise PayloadError(
+            f"{what}: arguments are given by name, as a dict, not as {type(args).__name__}",
+            field="args",
+        )
+    for name in cast("Mapping[object, Any]", args):
+        if not isinstance(name, str):
+            raise PayloadError(f"{what}: {shown(name)} is not an argument's name", field="args")
+    return payload.encode(args if isinstance(args, dict) else dict(args), what=what)
+
+
+def read_filter(
+    *,
+    status: Status | None = None,
+    job: str | None = None,
+    queue: str | None = None,
+    worker: Id | None = None,
+    parent: Id | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> ExecutionFilter:
+    """Return which executions are asked for."""
+    return ExecutionFilter(
+        states=None if status is None else read_status(status),
+        job=job,
+        queue=queue,
+        worker=None if worker is None else read_id(worker, "worker"),
+        parent=None if parent is None else read_id(parent, "parent"),
+        since=None if since is None else read_time(since, "since"),
+        until=None if until is None else read_time(until, "until"),
+    )
+
+
+def read_status(status: Status) -> frozenset[State]:
+    """Return the states that a filter names; "pending" stands for four of them."""
+    found: set[State] = set()
+    for word in [status] if isinstance(status, str) else status:
+        if word == "pending":
+            found |= PENDING
+        elif word in _STATES:
+            found.add(State(word))
+        else:
+            known = ", ".join(("pending", *_STATES))
+            raise UsageError(f"{shown(word)} is not a status; there are {known}", field="status")
+    return frozenset(found)
+
+
+def read_id(value: Id, what: str = "id") -> UUID:
+    """Return an id that may be text."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(f"{what} {shown(value)} is not an id; it is a UUID", field=what) from None
+
+
+def read_time(value: Time, what: str) -> Instant:
+    """Return a moment: an aware datetime, ISO 8601 with an offset, or seconds since 1970."""
+    given = cast("object", value)
+    if isinstance(given, datetime):
+        instant = from_datetime(given)
+    elif isinstance(given, str):
+        instant = from_iso(given)
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        instant = float(given)
+    else:
+        raise UsageError(f"{what}={shown(given)} is not a time", field=what)
+    if not 0 <= instant <= INSTANT_MAX:
+        raise UsageError(f"{what}={shown(given)} is not between 1970 and 9999", field=what)
+    return instant
+
+
+def read_seconds(value: Duration | None, what: str) -> Seconds | None:
+    """Return a duration in seconds, or None for none."""
+    return None if value is None else parse_duration(value, what=what)
+
+
+def read_whole(value: object, what: str, *, least: int = 0, most: int) -> int:
+    """Return a whole number within its bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(
+            f"{what}={shown(value)} must be a whole number from {least} to {most:,}", field=what
+        )
+    return value
+
+
+def read_word(value: T, words: tuple[str, ...], what: str) -> T:
+    """Return one of a few words."""
+    if value not in words:
+        raise UsageError(f"{what} {shown(value)} is not one of {', '.join(words)}", field=what)
+    return value
+
+
+_STATES: Final = tuple(str(state) for state in State)
