@@ -9,6 +9,16 @@ import pytest
 import daybell
 
 PUBLIC = [
+    "Client",
+    "Conflict",
+    "DaybellError",
+    "NotFound",
+    "PermanentError",
+    "Retry",
+    "RetryLater",
+    "SchemaError",
+    "Unavailable",
+    "UsageError",
     "__version__",
 ]
 

@@ -1,5 +1,49 @@
 """Daybell, a distributed task scheduler that keeps every job in SQLite or PostgreSQL."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from daybell.client import Client
+    from daybell.core.retry import Retry
+    from daybell.errors import (
+        Conflict,
+        DaybellError,
+        NotFound,
+        PermanentError,
+        RetryLater,
+        SchemaError,
+        Unavailable,
+        UsageError,
+    )
+
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "Client",
+    "Conflict",
+    "DaybellError",
+    "NotFound",
+    "PermanentError",
+    "Retry",
+    "RetryLater",
+    "SchemaError",
+    "Unavailable",
+    "UsageError",
+    "__version__",
+]
+
+# Imported when first asked for: a name that a program does not use costs it nothing.
+_HOMES = {"Client": "daybell.client", "Retry": "daybell.core.retry"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "daybell.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

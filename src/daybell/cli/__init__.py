@@ -1,0 +1,97 @@
+"""The command line: `daybell`, or `python -m daybell`.
+
+Only what is needed to understand the words typed is imported here; a command imports the rest
+when it runs, so that `--help` and completion are quick.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from daybell.cli.edge import Command, guard, run_command
+
+app = typer.Typer(
+    name="daybell",
+    help="A distributed task scheduler that keeps every job in SQLite or PostgreSQL.",
+    no_args_is_help=True,
+    # Rich help looks nicer and takes three times as long to appear.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="Where jobs are kept: sqlite:///file.db or postgresql://…"
+        " Default: DAYBELL_DATABASE_URL, daybell.toml, sqlite:///daybell.db.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from daybell import __version__
+
+        typer.echo(f"daybell {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def read_settings(
+    context: typer.Context,
+    database_url: DatabaseUrl = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    context.obj = {"database_url": database_url}
+
+
+@app.command()
+def migrate(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with 1 if a step is pending.")
+    ] = False,
+    grant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE",
+            help="PostgreSQL: give this role what running needs, without rights on the schema.",
+            show_default=False,
+        ),
+    ] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Bring the store's schema up to date."""
+    from daybell.cli.migrate import migrate
+
+    _run(context, partial(migrate, check=check, grant=grant), database_url)
+
+
+@app.command()
+def doctor(context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None) -> None:
+    """Look for problems, and say what to do."""
+    from daybell.cli.doctor import doctor
+
+    _run(context, partial(doctor, as_json=as_json), database_url)
+
+
+def _run(context: typer.Context, command: Command, database_url: str | None) -> None:
+    # An option after a command's name wins over one before it.
+    flags = {"database_url": database_url or context.obj["database_url"]}
+    raise typer.Exit(run_command(command, flags))
+
+
+def main() -> None:
+    """Run the command that was typed, and end the process with its exit code."""
+    guard(lambda: app(prog_name="daybell"))

@@ -1,0 +1,125 @@
+"""`daybell doctor`: what is right, what is not, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import typer
+
+from daybell.cli.edge import DONE, FAILED
+from daybell.core.duration import format_duration
+from daybell.core.view import Check
+from daybell.errors import DaybellError, SchemaError
+from daybell.settings import Settings, masked_url
+from daybell.store.open import store_for
+from daybell.store.protocol import Store
+
+ROUND_TRIPS: Final = 5
+ROUND_TRIP_SECONDS_MOST: Final = 0.1
+CLOCK_SECONDS_MOST: Final = 1.0
+# A worker renews three times per lease; a store that restarts or fails over takes a few seconds.
+LEASE_SECONDS_LEAST: Final = 5.0
+LEASE_SECONDS_MOST: Final = 300.0
+
+
+async def doctor(settings: Settings, *, as_json: bool) -> int:
+    """Make all checks and show them."""
+    found = [*await check_store(settings), check_lease(settings.lease)]
+    is_well = all(check.is_ok for check in found)
+    if as_json:
+        report = {"is_ok": is_well, "checks": [advised(check) for check in found]}
+        typer.echo(settings.mask(msgspec.json.encode(report).decode()))
+    else:
+        typer.echo(settings.mask(render(found)))
+    return DONE if is_well else FAILED
+
+
+async def check_store(settings: Settings) -> list[Check]:
+    """Whether it can be reached and used, and what it says of itself."""
+    place = masked_url(settings.database_url)
+    store = store_for(settings.database_url)
+    try:
+        await store.open()
+        return [*await _measure(store, place), *(await store.health()).checks]
+    except SchemaError as error:
+        reached = Check(name="store", is_ok=True, found=place)
+        return [reached, Check(name="schema", is_ok=False, found=str(error))]
+    except DaybellError as error:
+        return [Check(name="store", is_ok=False, found=f"{place}: {error}")]
+    finally:
+        await store.close()
+
+
+async def _measure(store: Store, place: str) -> list[Check]:
+    """Ask a few times; the quickest answer says most about the way there and about the clock."""
+    quickest, ahead, product = float("inf"), 0.0, ""
+    for _ in range(ROUND_TRIPS):
+        before = time.time()
+        health = await store.health()
+        after = time.time()
+        if after - before < quickest:
+            quickest, product = after - before, health.product
+            ahead = health.now - (before + after) / 2
+    return [check_round_trip(place, product, quickest), check_clock(ahead, quickest)]
+
+
+def check_round_trip(place: str, product: str, seconds: float) -> Check:
+    """Every claim and every finish waits for at least one of these."""
+    return Check(
+        name="store",
+        is_ok=seconds <= ROUND_TRIP_SECONDS_MOST,
+        found=f"{place}, {product}, answers in {seconds * 1000:.1f} ms",
+        advice="that is slow: run Daybell near its database, and look at the database's load",
+    )
+
+
+def check_clock(ahead: float, round_trip: float) -> Check:
+    """Nothing is decided by this machine's clock, but people compare its logs with the store's."""
+    way = "ahead of" if ahead > 0 else "behind"
+    return Check(
+        name="clock",
+        is_ok=abs(ahead) <= CLOCK_SECONDS_MOST + round_trip / 2,
+        found=f"the store is {abs(ahead):.3f} s {way} this machine",
+        advice="due times go by the store's clock; let NTP set both",
+    )
+
+
+def check_lease(seconds: float) -> Check:
+    """Too short, and a hiccup costs work; too long, and a dead worker's work waits."""
+    is_short = seconds < LEASE_SECONDS_LEAST
+    return Check(
+        name="lease",
+        is_ok=LEASE_SECONDS_LEAST <= seconds <= LEASE_SECONDS_MOST,
+        found=f"{format_duration(seconds)}: a dead worker's work is given to others after that",
+        advice="a restart of the database would outlast it; raise DAYBELL_LEASE to 15s"
+        if is_short
+        else "work of a dead worker waits that long; lower DAYBELL_LEASE",
+    )
+
+
+def advised(check: Check) -> Check:
+    """The same; advice is for what needs it."""
+    return msgspec.structs.replace(check, advice="") if check.is_ok else check
+
+
+def render(found: Sequence[Check]) -> str:
+    """Lines for people, in colour on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for check in map(advised, found):
+        word = Text("ok", "green") if check.is_ok else Text("problem", "bold red")
+        said = f"{check.found}; {check.advice}" if check.advice else check.found
+        # Text, not markup: a message may contain square brackets.
+        table.add_row(word, check.name, Text(said))
+    # A file has no margin to fold at.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -1,0 +1,91 @@
+"""The edge between a terminal and the program: settings in, exit codes and plain messages out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+from daybell.errors import DaybellError, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from daybell.settings import Settings
+
+Command = Callable[["Settings"], Awaitable[int]]
+
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+_mask: Callable[[str], str] = str  # hides the secrets of the settings in use
+
+
+def run_command(command: Command, flags: Mapping[str, object]) -> int:
+    """Read the settings and run a command to its end; answers its exit code."""
+    global _mask
+    from daybell.settings import Settings, masked_url
+
+    settings = Settings.load(flags)
+    _mask = settings.mask
+    try:
+        return run_async(command(settings))
+    except Unavailable as error:
+        raise Unavailable(f"{masked_url(settings.database_url)}: {error}") from error
+
+
+def run_async(work: Awaitable[int]) -> int:
+    """Run to the end on the fastest event loop there is."""
+    import asyncio
+
+    async def whole() -> int:
+        return await work
+
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(whole())
+
+
+def guard(program: Callable[[], object]) -> NoReturn:
+    """Run a program and end the process as a command should: no traceback, no secrets, and quiet
+    about a closed pipe or Ctrl-C.
+    """
+    try:
+        program()
+        code: object = DONE
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = FAILED
+    except DaybellError as error:
+        code = MISUSED if isinstance(error, UsageError) else FAILED
+        complain(f"error: {error}")
+    except Exception as error:
+        code = FAILED
+        complain(f"error: unexpected {type(error).__name__}: {error}")
+        complain("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
+    raise SystemExit(FAILED if close_output() else code)
+
+
+def complain(message: str) -> None:
+    """Say on stderr what went wrong; with DAYBELL_DEBUG=1 also where."""
+    if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
+        import traceback
+
+        sys.stderr.write(_mask(traceback.format_exc()))
+    # One line, whatever the message contains.
+    sys.stderr.write(" ".join(_mask(message).split()) + "\n")
+
+
+def close_output() -> bool:
+    """Flush what was printed. True: the reader has gone, and the rest is dropped in silence."""
+    try:
+        sys.stdout.flush()
+        return False
+    except BrokenPipeError:
+        # Python flushes again at its end, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True

@@ -1,0 +1,42 @@
+"""`daybell migrate`: the store's schema."""
+
+from __future__ import annotations
+
+import typer
+
+from daybell.cli.edge import DONE, FAILED
+from daybell.errors import UsageError
+from daybell.settings import Settings, masked_url
+from daybell.store.open import store_for
+
+
+async def migrate(settings: Settings, *, check: bool, grant: str | None) -> int:
+    """Make the steps that are missing, or only tell which they are."""
+    if check and grant is not None:
+        raise UsageError("--check changes nothing, --grant does; give one of them")
+    place = masked_url(settings.database_url)
+    store = store_for(settings.database_url)
+    give = getattr(store, "grant", None)
+    if grant is not None and give is None:
+        raise UsageError(f"--grant is for PostgreSQL; {place} has no roles")
+    try:
+        if check:
+            return _tell(place, await store.pending_migrations())
+        for step in await store.migrate():
+            typer.echo(f"made {step}")
+        typer.echo(f"{place} is up to date")
+        if grant is not None and give is not None:
+            await give(grant)
+            typer.echo(f"{grant} may run Daybell there, and not change its schema")
+    finally:
+        await store.close()
+    return DONE
+
+
+def _tell(place: str, pending: tuple[str, ...]) -> int:
+    for step in pending:
+        typer.echo(f"pending {step}")
+    typer.echo(
+        f"{place} is not up to date; run: daybell migrate" if pending else f"{place} is up to date"
+    )
+    return FAILED if pending else DONE
