@@ -7,9 +7,8 @@ that number is not what was sent does anybody look at single rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -114,7 +113,8 @@ class Applying(Moving):
         if rounds == 0:
             raise Unavailable("these executions are changed by others all the time; try again")
         # Cancelled in the meantime, or changed between our look at a row and the lock on it.
-        for next_way, left in _by_way(list(again), wait=True, cancelled=again):
+        cancelled = {move.id for move, is_cancelling in again.items() if is_cancelling}
+        for next_way, left in _by_way(list(again), wait=True, cancelled=cancelled):
             verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
         return verdicts
 
@@ -226,15 +226,18 @@ def _by_way(
     moves: Sequence[Transition],
     *,
     wait: bool,
-    cancelled: Mapping[Transition, bool] = MappingProxyType({}),
+    cancelled: Collection[UUID] = (),
 ) -> Iterator[tuple[Way, list[Transition]]]:
     """Sort moves by the statements they take; where cancelling was requested, all are ends."""
     if not wait:
         yield Way.UNLOCKED, list(moves)
         return
+    if not cancelled and all(m.target is State.SUCCEEDED and m.gate is None for m in moves):
+        yield Way.SUCCEED, list(moves)
+        return
     ways: dict[Way, list[Transition]] = {}
     for move in moves:
-        is_cancelled = cancelled.get(move, False)
+        is_cancelled = move.id in cancelled
         if move.target not in TERMINAL and not is_cancelled:
             way = Way.BACK
         elif move.gate is not None:

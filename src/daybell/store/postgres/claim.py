@@ -107,7 +107,7 @@ class Claiming(Enqueueing):
       INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
       SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
     o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
-    SELECT t.now, t.worker_state, t.is_known, v.* FROM t LEFT JOIN v ON true
+    SELECT v.*, t.now, t.worker_state, t.is_known FROM t LEFT JOIN v ON true
      ORDER BY v.priority, array_position($5::int[], v.lane), v.run_at, v.id
     """
 
@@ -159,7 +159,7 @@ class Claiming(Enqueueing):
 
     # What a lease still holds: the attempt moves on when an execution leaves it.
     RECALL = f"""
-    SELECT daybell.now() AS now, {CLAIMED_COLUMNS}
+    SELECT {CLAIMED_COLUMNS}, daybell.now() AS now
       FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
       JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
      WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1 AND v.tenant = $1
@@ -182,35 +182,57 @@ class Claiming(Enqueueing):
     async def claimed_from(
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
     ) -> list[Claimed]:
-        """Rows of CLAIMED_COLUMNS, and of `lease` if none is given, as workers know them."""
+        """Rows that begin with CLAIMED_COLUMNS, as workers know them; or with a `lease` of theirs."""
         jobs = await self.names.job_names(link, {row["job"] for row in rows})
         lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
         claimed: list[Claimed] = []
         for row in rows:
-            lane = lanes[row["lane"]]
+            # Unpacked at once: looking up each column by its name takes twice as long.
+            (
+                id,
+                attempt,
+                job,
+                version,
+                lane_key,
+                priority,
+                args,
+                failures,
+                crashes,
+                created_at,
+                run_at,
+                expires_at,
+                scheduled_for,
+                retries,
+                timeout,
+                checkpoint,
+                gate,
+                cancel_requested_at,
+                *_,
+            ) = row
+            lane = lanes[lane_key]
             claimed.append(
                 Claimed(
-                    id=row["id"],
-                    attempt=row["attempt"],
+                    id=id,
+                    attempt=attempt,
                     lease=row["lease"] if lease is None else lease,
                     tenant=tenant,
-                    job=jobs[row["job"]],
-                    version=row["version"],
+                    job=jobs[job],
+                    version=version,
                     kind=lane.needs,
                     queue=lane.queue,
-                    priority=PRIORITIES[row["priority"]],
-                    args=row["args"],
-                    failures=row["failures"],
-                    crashes=row["crashes"],
-                    created_at=row["created_at"],
-                    run_at=row["run_at"],
-                    expires_at=row["expires_at"],
-                    scheduled_for=row["scheduled_for"],
-                    retries=row["retries"],
-                    timeout=row["timeout"],
-                    checkpoint=row["checkpoint"],
-                    gate=row["gate"],
-                    cancel_requested=row["cancel_requested_at"] is not None,
+                    priority=PRIORITIES[priority],
+                    args=args,
+                    failures=failures,
+                    crashes=crashes,
+                    created_at=created_at,
+                    run_at=run_at,
+                    expires_at=expires_at,
+                    scheduled_for=scheduled_for,
+                    retries=retries,
+                    timeout=timeout,
+                    checkpoint=checkpoint,
+                    gate=gate,
+                    cancel_requested=cancel_requested_at is not None,
                 )
             )
         return claimed

@@ -116,7 +116,7 @@ class Leasing(Applying):
             await link.execute(self.RETIRE, await self.names.tenant(link, tenant), worker)
 
     HOLDS = f"""
-    SELECT l.id AS lease, l.worker, {CLAIMED_COLUMNS}
+    SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker
       FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
       JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
      WHERE l.id = ANY($1::uuid[]) AND v.tenant = l.tenant
@@ -155,7 +155,7 @@ class Leasing(Applying):
         JOIN daybell.live v ON v.tenant = l.tenant AND v.id = x.id AND v.attempt = x.attempt)
     """
     LOST = f"""
-    SELECT l.id AS lease, l.worker, v.tenant, j.definition, {CLAIMED_COLUMNS}
+    SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition
       FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
       JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
