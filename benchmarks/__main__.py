@@ -1,0 +1,49 @@
+"""python -m benchmarks [throughput | growth | size …] [--store …] [--rounds N] [--quick]"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from benchmarks import growth, report, size, throughput
+from benchmarks.loops import run
+from benchmarks.places import KINDS
+from benchmarks.progress import say
+
+PARTS: Final = tuple(report.TITLES)
+QUICK_SCALE: Final = 0.2
+QUICK_ROUNDS: Final = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; default: all"
+    )
+    parser.add_argument("--store", choices=KINDS, action="append", help="only this one")
+    parser.add_argument("--rounds", type=int, default=5, help="of throughput; default: 5")
+    parser.add_argument("--quick", action="store_true", help="a rough look; nothing is kept")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"no part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    parts = arguments.parts or PARTS
+    kinds = arguments.store or KINDS
+    scale = QUICK_SCALE if arguments.quick else 1.0
+    rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
+
+    results = report.new_report(rounds)
+    for kind in kinds:
+        if "throughput" in parts:
+            lines = run(throughput.measure(kind, rounds=rounds, scale=scale))
+            report.add(results, "throughput", lines)
+        if "growth" in parts:
+            report.add(results, "growth", run(growth.measure(kind, scale=scale)))
+        if "size" in parts:
+            report.add(results, "size", run(size.measure(kind, scale=scale)))
+    print(report.page(results))
+    if not arguments.quick:
+        say(f"kept as {report.save(results).name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Claimers: processes of their own that claim and finish side by side, and start together."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+from benchmarks.loops import run
+from benchmarks.places import Kind, Place
+from benchmarks.sides import Side, SideName, open_side
+
+WARM_BATCH: Final = 20
+WARM_CYCLES: Final = 8  # PostgreSQL settles on a plan for a prepared statement after five
+
+
+class Order(NamedTuple):
+    """What a claimer shall do: about `quota` executions, or until there are none."""
+
+    batch: int
+    quota: float
+
+
+class Told(NamedTuple):
+    """What a claimer says afterwards. The clock is the same for all processes of a machine."""
+
+    done: int
+    ended_at: float
+    cpu_seconds: float
+
+
+class Drained(NamedTuple):
+    """What a crew did together, from the common start to the last finish."""
+
+    done: int
+    seconds: float
+    client_cpu: float
+    server_cpu: float
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds
+
+
+class Crew:
+    """Claimers of one side on one place, who stay for several rounds."""
+
+    def __init__(self, place: Place, side: SideName, size: int) -> None:
+        self._place = place
+        context = multiprocessing.get_context("spawn")
+        self._lines: list[Connection] = []
+        self._processes: list[Any] = []
+        for _ in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=work, args=(theirs, place.kind, side, place.url), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._lines.append(ours)
+            self._processes.append(process)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for line, process in zip(self._lines, self._processes, strict=True):
+            if process.is_alive():
+                line.send(None)
+            process.join(20)
+
+    @property
+    def warm_rows(self) -> int:
+        """How many executions `warm` needs."""
+        return len(self._lines) * WARM_BATCH * (WARM_CYCLES + 1)
+
+    def warm(self) -> None:
+        """Let every claimer see every statement often enough."""
+        self.drain(len(self._lines), WARM_BATCH, quota=WARM_BATCH * WARM_CYCLES)
+
+    def drain(self, claimers: int, batch: int, *, quota: float = math.inf) -> Drained:
+        """Have the first so many claimers finish what there is, or so much each."""
+        lines = self._lines[:claimers]
+        order = Order(batch, quota)
+        for line in lines:
+            line.send(order)
+        for line in lines:
+            assert line.recv() == "ready"
+        server_cpu = self._place.server_cpu()
+        started_at = time.monotonic()
+        for line in lines:
+            line.send("go")
+        told: Sequence[Told] = [line.recv() for line in lines]
+        return Drained(
+            done=sum(one.done for one in told),
+            seconds=max(one.ended_at for one in told) - started_at,
+            client_cpu=sum(one.cpu_seconds for one in told),
+            server_cpu=self._place.server_cpu() - server_cpu,
+        )
+
+
+def work(line: Connection, kind: Kind, side: SideName, url: str) -> None:
+    """The life of one claimer."""
+    run(serve(line, open_side(kind, side, url)))
+
+
+async def serve(line: Connection, side: Side) -> None:
+    await side.open()
+    while (order := line.recv()) is not None:
+        # After tables were emptied, the first use of a statement plans it anew.
+        await side.cycle(1)
+        gc.collect()
+        line.send("ready")
+        line.recv()
+        line.send(await drain(side, order))
+    await side.close()
+
+
+async def drain(side: Side, order: Order) -> Told:
+    """Claim and finish. Near the end, what is left may be locked by others for the moment: only
+    the second empty answer counts."""
+    done, empty = 0, 0
+    cpu = time.process_time()
+    ended_at = time.monotonic()
+    while done < order.quota and empty < 2:
+        count = await side.cycle(order.batch)
+        empty = 0 if count else empty + 1
+        if count:
+            done += count
+            ended_at = time.monotonic()
+    return Told(done, ended_at, time.process_time() - cpu)

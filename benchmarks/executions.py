@@ -1,0 +1,40 @@
+"""What is enqueued and finished in every benchmark: small, plain executions of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from daybell.core.execution import NewExecution
+from daybell.core.job import DEFAULT_QUEUE, DEFAULT_TENANT, JobDefinition, NewJob
+from daybell.store.ids import mint
+
+TENANT: Final = DEFAULT_TENANT
+QUEUE: Final = DEFAULT_QUEUE
+JOB: Final = "send_mail"
+RESULT: Final = '{"sent":true,"tries":1}'
+RAN: Final = 0.004  # seconds that a task says it took
+
+
+def new_job() -> NewJob:
+    return NewJob(id=mint(), definition=JobDefinition(name=JOB))
+
+
+def stream(count: int, **options: Any) -> Iterator[NewExecution]:
+    """So many executions, made one at a time, with arguments of about 90 bytes."""
+    for number in range(count):
+        args = (
+            f'{{"to":"user-{number:07}@example.org","template":"welcome","locale":"en",'
+            f'"order":{number * 7919 % 1000003:07}}}'
+        )
+        yield NewExecution(id=mint(), job=JOB, args=args, **options)
+
+
+def prepared(count: int, **options: Any) -> list[NewExecution]:
+    """The same, all made beforehand, so that making them is not part of what is timed."""
+    return list(stream(count, **options))
+
+
+def sliced(executions: list[NewExecution], size: int) -> list[list[NewExecution]]:
+    """Executions in batches of one size."""
+    return [executions[start : start + size] for start in range(0, len(executions), size)]

@@ -1,0 +1,53 @@
+"""A finding: one measured number, what it is held against, and whether it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`bar` is the limit that was promised, from above or from below; None: only to be known."""
+
+    store: str
+    what: str
+    value: float
+    unit: str
+    detail: str = ""
+    bar: float | None = None
+    is_upper: bool = True
+
+    @classmethod
+    def at_most(cls, store: str, what: str, value: float, bar: float, detail: str) -> Finding:
+        return cls(store, what, value, "x", detail, bar)
+
+    @classmethod
+    def at_least(cls, store: str, what: str, value: float, bar: float, detail: str) -> Finding:
+        return cls(store, what, value, "x", detail, bar, is_upper=False)
+
+    @property
+    def verdict(self) -> str:
+        if self.bar is None:
+            return ""
+        holds = self.value <= self.bar if self.is_upper else self.value >= self.bar
+        return f"{'pass' if holds else 'FAIL'} ({'≤' if self.is_upper else '≥'} {self.bar:g})"
+
+    @property
+    def shown(self) -> str:
+        number = f"{self.value:.2f}" if self.unit == "x" else f"{self.value:,.0f}"
+        return f"{number} {self.unit}".replace(" x", "x")
+
+    @property
+    def line(self) -> str:
+        return f"{self.store:9} {self.what}: {self.shown} {self.verdict}  {self.detail}".rstrip()
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "store": self.store,
+            "what": self.what,
+            "value": round(self.value, 3),
+            "unit": self.unit,
+            "detail": self.detail,
+            "bar": self.bar,
+            "verdict": self.verdict,
+        }

@@ -1,0 +1,131 @@
+"""Where the data under measurement is: databases of one PostgreSQL server, or SQLite files.
+
+Every place is migrated by the store itself, so the floor works on the final tables with all their
+indexes. Both kinds of server run as a careful operator would run them: every commit is on the disk
+before it is answered.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import asyncpg
+
+from benchmarks.executions import TENANT, new_job, prepared
+from daybell.store.protocol import Store
+from tests.postgres import Postgres
+from tests.stores import connect
+
+Kind = Literal["sqlite", "postgres"]
+KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
+
+DEFAULT_POSTGRES: Final = "18"
+# A checkpoint in the middle of a run would hit one side and not the other.
+SERVER_SETTINGS: Final = {"checkpoint_timeout": "1h"}
+
+
+class Place:
+    """One database."""
+
+    def __init__(self, kind: Kind, url: str, server: Postgres | None = None) -> None:
+        self.kind: Kind = kind
+        self.url = url
+        self._server = server
+
+    def store(self) -> Store:
+        """A store on this place, not opened yet."""
+        return connect(self.kind, self.url)
+
+    async def make(self) -> None:
+        """Create the tables, the job and its lane."""
+        store = self.store()
+        await store.migrate()
+        await store.open()
+        try:
+            await store.define_jobs(TENANT, [new_job()])
+            await store.enqueue(TENANT, prepared(1))
+        finally:
+            await store.close()
+        await self.clear()
+
+    async def clear(self) -> None:
+        """Remove all executions, and what they have left in the log."""
+        if self.kind == "postgres":
+            await self.run("TRUNCATE daybell.live, daybell.agenda, daybell.lease, daybell.history")
+            return
+        with closing(sqlite3.connect(self.url, timeout=60)) as connection:
+            for table in ("execution", "lease"):
+                connection.execute(f"DELETE FROM {table}")
+                connection.commit()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    async def run(self, *statements: str) -> Any:
+        """Run statements on a connection of our own; the answer is the last one's first value."""
+        link = await asyncpg.connect(self.url)
+        try:
+            for statement in statements[:-1]:
+                await link.execute(statement)
+            return await link.fetchval(statements[-1])
+        finally:
+            await link.close()
+
+    def server_cpu(self) -> float:
+        """Seconds of processor time that the server's processes have used; SQLite has none."""
+        if self._server is None:
+            return 0.0
+        postmaster = Path(f"/proc/{self._server.pid}/task/{self._server.pid}")
+        try:
+            children = (postmaster / "children").read_text().split()
+        except OSError:
+            return 0.0
+        return sum(map(process_cpu, [str(self._server.pid), *children]))
+
+
+class Ground:
+    """A server, or a folder, in which places are made."""
+
+    def __init__(self, kind: Kind, folder: Path, server: Postgres | None) -> None:
+        self._kind: Kind = kind
+        self._folder = folder
+        self._server = server
+
+    async def place(self, name: str) -> Place:
+        """A new place, migrated and empty."""
+        if self._server is None:
+            place = Place(self._kind, str(self._folder / f"{name}.db"))
+        else:
+            place = Place(self._kind, self._server.create_database(name), self._server)
+        await place.make()
+        return place
+
+    def drop(self, name: str) -> None:
+        """Remove a place that nobody uses any more: a million rows are in nobody's interest."""
+        if self._server is not None:
+            self._server.drop_database(name)
+            return
+        for file in self._folder.glob(f"{name}.db*"):
+            file.unlink()
+
+
+@contextmanager
+def open_ground(kind: Kind) -> Iterator[Ground]:
+    """Room for places, cleared away at the end."""
+    with tempfile.TemporaryDirectory(prefix="daybell-bench-") as folder:
+        if kind == "sqlite":
+            yield Ground(kind, Path(folder), None)
+        else:
+            with Postgres(version=DEFAULT_POSTGRES, durable=True, **SERVER_SETTINGS) as server:
+                yield Ground(kind, Path(folder), server)
+
+
+def process_cpu(pid: str) -> float:
+    """Seconds on a processor of one single-threaded process; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

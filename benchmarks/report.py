@@ -1,0 +1,106 @@
+"""Results: kept as JSON by day and commit, and shown as one page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.comparison import Comparison
+from benchmarks.finding import Finding
+from benchmarks.machine import commit, facts
+
+FOLDER: Final = Path(__file__).parent / "results"
+Report = dict[str, Any]
+
+TITLES: Final = {"throughput": "Throughput", "growth": "Growth", "size": "Size"}
+EXPLAINED: Final = {
+    "throughput": "Executions per second; medians of {rounds} rounds in which store and floor take"
+    " turns. The ratio is the median over the rounds, of neighbours in time. In brackets:"
+    " microseconds of processor time per execution, clients + server.",
+    "growth": "Each figure compares two states of the same store, which are asked in turns.",
+    "size": "Executions with arguments of about 90 bytes and a result of about 20.",
+}
+
+
+def new_report(rounds: int) -> Report:
+    """An empty report of this commit and machine."""
+    today = datetime.now(UTC).date().isoformat()
+    return {"date": today, "commit": commit(), "rounds": rounds, "machine": facts()}
+
+
+def add(report: Report, part: str, lines: list[Comparison] | list[Finding]) -> None:
+    report.setdefault(part, []).extend(line.as_json() for line in lines)
+
+
+def save(report: Report) -> Path:
+    """Write the report. Parts that were measured earlier on this day and commit are kept."""
+    FOLDER.mkdir(exist_ok=True)
+    file = FOLDER / f"{report['date']}-{report['commit'].rstrip('+')}.json"
+    if file.exists():
+        report = merged(json.loads(file.read_text()), report)
+    file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    (FOLDER / "latest.md").write_text(page(report))
+    return file
+
+
+def merged(old: Report, new: Report) -> Report:
+    """The new figures, and those of the old that were not measured again."""
+    result = old | {key: value for key, value in new.items() if key not in TITLES}
+    for part in TITLES:
+        fresh = new.get(part, [])
+        stores = {line["store"] for line in fresh}
+        kept = [line for line in old.get(part, []) if line["store"] not in stores]
+        if fresh or kept:
+            result[part] = kept + fresh
+    return result
+
+
+def page(report: Report) -> str:
+    """The report for people."""
+    changed = ", with uncommitted changes" if report["commit"].endswith("+") else ""
+    text = [
+        "# Benchmarks",
+        "",
+        f"Commit {report['commit'].rstrip('+')}{changed}, {report['date']}. Made by `make bench`.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in report["machine"].items()),
+    ]
+    for part, title in TITLES.items():
+        if part in report:
+            explained = EXPLAINED[part].format(rounds=report["rounds"])
+            text += ["", f"## {title}", "", explained, ""]
+            text += comparisons(report[part]) if part == "throughput" else findings(report[part])
+    return "\n".join(text) + "\n"
+
+
+def comparisons(lines: list[dict[str, Any]]) -> list[str]:
+    text = [
+        "| store | what | store/s | floor/s | ratio | range | bar |",
+        "|---|---|--:|--:|--:|--:|---|",
+    ]
+    for line in lines:
+        cpu = {
+            side: f"{line['client_us'][side]:.0f} + {line['server_us'][side]:.0f}"
+            for side in ("store", "floor")
+        }
+        low, high = min(line["ratios"]), max(line["ratios"])
+        text.append(
+            f"| {line['store']} | {line['what']} | {line['store_per_second']:,} ({cpu['store']})"
+            f" | {line['floor_per_second']:,} ({cpu['floor']}) | {line['ratio']:.2f}"
+            f" | {low:.2f} to {high:.2f} | {line['verdict']} |"
+        )
+    return text
+
+
+def findings(lines: list[dict[str, Any]]) -> list[str]:
+    text = ["| store | what | figure | bar | detail |", "|---|---|--:|---|---|"]
+    for line in lines:
+        shown = Finding(line["store"], line["what"], line["value"], line["unit"]).shown
+        text.append(
+            f"| {line['store']} | {line['what']} | {shown} | {line['verdict']} | {line['detail']} |"
+        )
+    return text
