@@ -6,7 +6,6 @@ that number is not what was sent does anybody look at single rows.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
@@ -17,8 +16,9 @@ from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.errors import Unavailable, UsageError
 from daybell.store.checks import transition_fault
 from daybell.store.codes import OUTCOMES, STATE_CODES
+from daybell.store.postgres.claim import Fence
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Fence, Moving, slots_of
+from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, slots_of
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 5
@@ -94,7 +94,7 @@ class Applying(Moving):
             match way:
                 case Way.SUCCEED:
                     if await self.succeed(link, key, batch):
-                        self.settle_leases(batch.leases)
+                        self.settle(worker, moves)
                         return []
                     made = dict[Fence, Row]()
                 case Way.END:
@@ -163,7 +163,7 @@ class Applying(Moving):
             elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
                 verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
         if not doubtful:
-            self.settle_leases(batch.leases)
+            self.settle(batch.worker, batch.moves)
             return verdicts, {}
         async with self.db.link() as link:
             key = await self.names.tenant(link, batch.tenant)
@@ -173,7 +173,7 @@ class Applying(Moving):
         for move in doubtful:
             if move not in again:
                 verdicts += _ruling(move, recorded.get(_fence(move)), batch.worker)
-        self.settle_leases(batch.only([m for m in batch.moves if m not in again]).leases)
+        self.settle(batch.worker, [move for move in batch.moves if move not in again])
         return verdicts, again
 
     RECORDED = """
@@ -201,11 +201,6 @@ class Applying(Moving):
     async def _still_held(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, bool]:
         rows = await link.fetch(self.STILL_HELD, *batch.guard(tenant))
         return {(row["id"], row["attempt"]): row["is_cancelling"] for row in rows}
-
-    def settle_leases(self, leases: Counter[UUID]) -> None:
-        """So many executions of each lease have left it."""
-        for lease, count in leases.items():
-            self.settle(lease, count)
 
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:

@@ -10,6 +10,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Instant
+from daybell.core.lifecycle import Transition
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.worker import Claim
 from daybell.errors import LeaseLost
@@ -21,6 +22,8 @@ from daybell.store.postgres.enqueue import Enqueueing
 LAG_SECONDS: Final = 0.2  # how much later than its run_at a row may be committed and still be seen
 SWEEP_SECONDS: Final = 1.0  # even later ones are found by looking at everything this often
 LIVE_WORKER: Final = WORKER_CODES[WORKER_STATES[1]]
+
+Fence = tuple[UUID, int]
 
 CLAIMED_COLUMNS: Final = (
     "v.id, v.attempt, v.job, v.version, v.lane, v.priority, v.args, v.failures, v.crashes,"
@@ -69,10 +72,10 @@ class Claiming(Enqueueing):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._bounds: dict[tuple[int, tuple[int, ...]], Bounds] = {}
-        # How many executions of a lease are unfinished, for those claimed through this store; a
-        # lease
-        # at zero is over, and its row goes with the next statement that writes leases.
-        self.open_leases: dict[UUID, int] = {}
+        # What is unfinished, by worker and lease, of what was claimed through this store. A lease
+        # with nothing left is over, and its row goes with the next statement that writes leases.
+        # By name and not by number: a move that is sent twice must not count twice.
+        self.open_leases: dict[tuple[UUID, UUID], set[Fence]] = {}
         self.done_leases: list[UUID] = []
 
     # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is
@@ -154,7 +157,7 @@ class Claiming(Enqueueing):
                 rows = []
             bounds.move(rows, limit=limit, now=head["now"])
             if rows:
-                self.open_leases[lease] = len(rows)
+                self.open_leases[worker, lease] = {(row["id"], row["attempt"]) for row in rows}
             return await self._claim(link, tenant, lease, head["now"], rows)
 
     # What a lease still holds: the attempt moves on when an execution leaves it.
@@ -241,16 +244,18 @@ class Claiming(Enqueueing):
         """These leases' rows are gone."""
         self.done_leases = [lease for lease in self.done_leases if lease not in leases]
 
-    def settle(self, lease: UUID, count: int) -> None:
-        """So many executions of a lease have left it."""
-        left = self.open_leases.get(lease)
-        if left is None:
-            return
-        if left > count:
-            self.open_leases[lease] = left - count
-        else:
-            del self.open_leases[lease]
-            self.done_leases.append(lease)
+    def settle(self, worker: UUID, moves: Sequence[Transition]) -> None:
+        """What these moves name is not, or no more, in this worker's hands."""
+        ended: dict[UUID, list[Fence]] = {}
+        for move in moves:
+            ended.setdefault(move.lease, []).append((move.id, move.attempt))
+        for lease, fences in ended.items():
+            left = self.open_leases.get((worker, lease))
+            if left is not None:
+                left.difference_update(fences)
+                if not left:
+                    del self.open_leases[worker, lease]
+                    self.done_leases.append(lease)
 
     DUE = """
     SELECT min(x.run_at) FROM unnest($1::int[], $2::smallint[]) q(lane, priority),

@@ -14,7 +14,7 @@ from daybell.core.worker import Report
 from daybell.errors import UsageError
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
-from daybell.store.postgres.claim import Claiming
+from daybell.store.postgres.claim import Claiming, Fence
 from daybell.store.postgres.connection import Link, Row
 
 # All columns of `live` but those that an end changes, as they go on to history and dead.
@@ -38,7 +38,6 @@ ENDED: Final = (
     f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
     " reason, checkpoint"
 )
-Fence = tuple[UUID, int]
 
 _by_id: Final = attrgetter("id")
 
@@ -50,7 +49,6 @@ class Batch:
         self.tenant = tenant
         self.worker = worker
         self.moves = moves
-        self.leases = Counter([move.lease for move in moves])
 
     def only(self, moves: list[Transition]) -> Batch:
         return Batch(self.tenant, self.worker, moves)
@@ -60,7 +58,7 @@ class Batch:
         return (
             tenant,
             self.worker,
-            list(self.leases),
+            list({move.lease for move in self.moves}),
             [move.id for move in self.moves],
             [move.attempt for move in self.moves],
         )
