@@ -1,0 +1,196 @@
+"""Exit codes, messages and manners of the command line, whatever the command."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import daybell as package
+from daybell.cli import app
+from daybell.cli.edge import guard
+from daybell.errors import Conflict, Unavailable, UsageError
+from tests.cli.terminal import daybell, environment
+
+HELP_SECONDS_MOST = 0.2  # of CPU, beyond what Python itself takes
+
+
+def end_of(error):
+    """What guard does with a program that raises."""
+
+    def program():
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        guard(program)
+    return end.value.code
+
+
+def cpu_seconds(*command: str) -> float:
+    """The CPU that a process takes; the least of a few, since the machine is busy elsewhere."""
+    taken: list[float] = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, *command], env=environment(), stdout=subprocess.DEVNULL, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(taken)
+
+
+def test_help_is_quick():
+    nothing = cpu_seconds("-c", "pass")
+    help = cpu_seconds("-m", "daybell", "--help")
+
+    assert help - nothing < HELP_SECONDS_MOST
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from daybell.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    loaded = set(done.stdout.split())
+    assert "typer" in loaded
+    assert not loaded & {"asyncio", "asyncpg", "msgspec", "rich", "sqlite3", "uvloop"}
+
+
+def test_the_version_is_shown(tmp_path):
+    assert daybell("--version", folder=tmp_path) == (0, f"daybell {package.__version__}\n", "")
+
+
+def test_both_help_options_work(tmp_path):
+    long, short = daybell("--help", folder=tmp_path), daybell("-h", folder=tmp_path)
+
+    assert long == short
+    assert long.out.startswith("Usage: daybell [OPTIONS] COMMAND")
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["migrate", "--nope"], []])
+def test_what_is_not_understood_exits_with_2(words, tmp_path):
+    ended = daybell(*words, folder=tmp_path)
+
+    assert ended.code == 2
+    assert "Usage: daybell" in ended.err + ended.out
+    assert "Traceback" not in ended.err
+
+
+def test_completion_is_there(tmp_path):
+    ended = daybell("mig", folder=tmp_path, _DAYBELL_COMPLETE="complete_bash",
+                    COMP_WORDS="daybell mig", COMP_CWORD="1")  # fmt: skip
+
+    assert (ended.code, ended.out.strip()) == (0, "migrate")
+
+
+def test_a_mistake_in_the_file_is_one_line_and_exit_2(tmp_path):
+    (tmp_path / "daybell.toml").write_text('databse_url = "memory://"')
+
+    ended = daybell("migrate", folder=tmp_path)
+
+    assert ended.code == 2
+    assert ended.err == (
+        "error: daybell.toml: there is no setting 'databse_url'; did you mean database_url?\n"
+    )
+
+
+def test_an_option_after_the_command_wins_over_one_before_it(tmp_path):
+    first, last = "sqlite:///first.db", "sqlite:///last.db"
+    ended = daybell("--database-url", first, "migrate", "--database-url", last, folder=tmp_path)
+
+    assert ended.code == 0
+    assert [file.name for file in tmp_path.glob("*.db")] == ["last.db"]
+
+
+def test_the_environment_and_the_file_name_the_store(tmp_path):
+    (tmp_path / "daybell.toml").write_text('database_url = "sqlite:///file.db"')
+
+    daybell("migrate", folder=tmp_path)
+    daybell("migrate", folder=tmp_path, DAYBELL_DATABASE_URL="sqlite:///variable.db")
+
+    assert {file.name for file in tmp_path.glob("*.db")} == {"file.db", "variable.db"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("no such thing"), 2, "error: no such thing\n"),
+        (Unavailable("away"), 1, "error: away\n"),
+        (Conflict("two\n  lines"), 1, "error: two lines\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 1, ""),
+        (SystemExit(3), 3, ""),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(error, code, said, capsys):
+    assert end_of(error) == code
+
+    assert capsys.readouterr().err == said
+
+
+def test_an_unexpected_error_says_how_to_see_more(capsys, monkeypatch):
+    monkeypatch.delenv("DAYBELL_DEBUG", raising=False)
+
+    assert end_of(ZeroDivisionError("by zero")) == 1
+
+    said = capsys.readouterr().err
+    assert said.startswith("error: unexpected ZeroDivisionError: by zero\n")
+    assert "DAYBELL_DEBUG=1" in said
+    assert "Traceback" not in said
+
+
+def test_debugging_shows_the_traceback(capsys, monkeypatch):
+    monkeypatch.setenv("DAYBELL_DEBUG", "1")
+
+    end_of(ZeroDivisionError("by zero"))
+
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_closed_pipe_is_no_news(tmp_path):
+    daybell("migrate", folder=tmp_path)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "daybell", "doctor"],
+        cwd=tmp_path, env=environment(), stdout=write_end, stderr=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    os.close(write_end)
+
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_ctrl_c_ends_a_running_command_quietly(tmp_path):
+    # A command that waits for ever, as the real ones should not.
+    code = (
+        "import asyncio, sys\n"
+        "from daybell.cli.edge import guard, run_command\n"
+        "async def wait(settings):\n"
+        "    print('waiting', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "guard(lambda: run_command(wait, {}))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    process.send_signal(signal.SIGINT)
+
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_every_command_has_a_short_help():
+    for command in app.registered_commands:
+        assert command.callback is not None
+        line = (command.callback.__doc__ or "").splitlines()[0]
+        assert 0 < len(line) <= 60

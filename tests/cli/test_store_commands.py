@@ -1,0 +1,222 @@
+"""`daybell migrate` and `daybell doctor`, on stores in good and in bad order."""
+
+import json
+import sqlite3
+import stat
+
+import asyncpg
+import pytest
+
+from tests.cli.terminal import daybell
+from tests.stores import POSTGRES
+
+SECRET = "hunter22"
+NOBODY_LISTENS = f"postgresql://me:{SECRET}@127.0.0.1:1/daybell"
+
+FUTURE = "INSERT INTO {table} VALUES (9999, 'future', 'abc', {breaking}{rest})"
+
+
+@pytest.fixture
+async def database(servers):
+    """An empty PostgreSQL database."""
+    async with servers.database(POSTGRES["postgres"]) as url:
+        yield url
+
+
+def checks_of(ended):
+    return {check["name"]: check for check in json.loads(ended.out)["checks"]}
+
+
+def test_migrate_makes_each_step_once(tmp_path):
+    first = daybell("migrate", folder=tmp_path)
+    again = daybell("migrate", folder=tmp_path)
+
+    assert first == (0, "made 0001_initial\nsqlite:///daybell.db is up to date\n", "")
+    assert again == (0, "sqlite:///daybell.db is up to date\n", "")
+    assert stat.S_IMODE((tmp_path / "daybell.db").stat().st_mode) == 0o600
+
+
+def test_migrate_check_only_tells(tmp_path):
+    before = daybell("migrate", "--check", folder=tmp_path)
+    is_untouched = not list(tmp_path.iterdir())
+    daybell("migrate", folder=tmp_path)
+    after = daybell("migrate", "--check", folder=tmp_path)
+
+    assert before.code == 1
+    assert before.out.startswith("pending 0001_initial\n")
+    assert is_untouched
+    assert after == (0, "sqlite:///daybell.db is up to date\n", "")
+
+
+def test_grant_is_for_postgresql(tmp_path):
+    ended = daybell("migrate", "--grant", "app", folder=tmp_path)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--grant is for PostgreSQL" in ended.err
+
+
+def test_check_and_grant_do_not_go_together(tmp_path):
+    assert daybell("migrate", "--check", "--grant", "app", folder=tmp_path).code == 2
+
+
+def test_doctor_finds_nothing_wrong_with_a_new_store(tmp_path):
+    daybell("migrate", folder=tmp_path)
+
+    ended = daybell("doctor", folder=tmp_path)
+    as_json = daybell("doctor", "--json", folder=tmp_path)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert all(line.startswith("ok ") for line in ended.out.splitlines())
+    assert not any(line.endswith(" ") for line in ended.out.splitlines())
+    assert json.loads(as_json.out)["is_ok"] is True
+    assert {"store", "clock", "schema", "durability", "lease"} <= set(checks_of(as_json))
+
+
+def test_doctor_says_what_to_do_about_a_missing_database(tmp_path):
+    ended = daybell("doctor", folder=tmp_path)
+
+    assert (ended.code, ended.err) == (1, "")
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("problem")]
+    assert "Run `daybell migrate`" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_doctor_measures_the_lease(tmp_path):
+    daybell("migrate", folder=tmp_path)
+
+    short = daybell("doctor", "--json", folder=tmp_path, DAYBELL_LEASE="2s")
+    long = daybell("doctor", "--json", folder=tmp_path, DAYBELL_LEASE="30m")
+
+    assert (short.code, long.code) == (1, 1)
+    assert "raise DAYBELL_LEASE" in checks_of(short)["lease"]["advice"]
+    assert "lower DAYBELL_LEASE" in checks_of(long)["lease"]["advice"]
+
+
+def test_doctor_notices_a_file_that_others_can_read(tmp_path):
+    daybell("migrate", folder=tmp_path)
+    (tmp_path / "daybell.db").chmod(0o644)
+
+    ended = daybell("doctor", folder=tmp_path)
+
+    assert ended.code == 1
+    assert "chmod 600" in ended.out
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+def test_a_file_that_is_no_database_is_left_alone(command, tmp_path):
+    file = tmp_path / "daybell.db"
+    file.write_text("Dear diary, " * 1000)
+
+    ended = daybell(command, folder=tmp_path)
+
+    assert ended.code in (1, 2)
+    assert "is not a SQLite database" in ended.err + ended.out
+    assert "Traceback" not in ended.err
+    assert file.read_text().startswith("Dear diary")
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+def test_a_missing_folder_is_named(command, tmp_path):
+    ended = daybell(command, "--database-url", "sqlite:///gone/x.db", folder=tmp_path)
+
+    assert ended.code in (1, 2)
+    assert "gone does not exist" in ended.err + ended.out
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+@pytest.mark.parametrize("breaking", [0, 1])
+def test_a_newer_schema_is_refused_if_it_breaks_this_program(command, breaking, tmp_path):
+    daybell("migrate", folder=tmp_path)
+    database = sqlite3.connect(tmp_path / "daybell.db")
+    columns = len(database.execute("SELECT * FROM migration").fetchone())
+    rest = ", 0" * (columns - 4)
+    database.execute(FUTURE.format(table="migration", breaking=breaking, rest=rest))
+    database.commit()
+    database.close()
+
+    ended = daybell(command, folder=tmp_path)
+
+    assert ended.code == breaking
+    said = ended.err + ended.out
+    assert ("newer than this program" in said and "Upgrade daybell" in said) is bool(breaking)
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["migrate", "--check"]])
+def test_a_server_that_is_not_there_is_one_line_without_the_password(command, tmp_path):
+    ended = daybell(*command, "--database-url", NOBODY_LISTENS, folder=tmp_path)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: postgresql://me:***@127.0.0.1:1/daybell: PostgreSQL cannot")
+    assert ended.err.count("\n") == 1
+    assert SECRET not in ended.err
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_doctor_reports_a_server_that_is_not_there(flags, tmp_path):
+    ended = daybell("doctor", *flags, folder=tmp_path, DAYBELL_DATABASE_URL=NOBODY_LISTENS)
+
+    assert (ended.code, ended.err) == (1, "")
+    assert "postgresql://me:***@127.0.0.1:1/daybell" in ended.out
+    assert SECRET not in ended.out
+
+
+@pytest.mark.parametrize("url", ["mysql://me:hunter22@db/x", "postgresql://me:1/hunter22@db/x"])
+def test_a_url_that_cannot_be_used_is_shown_without_its_password(url, tmp_path):
+    for command in ("migrate", "doctor"):
+        ended = daybell(command, "--database-url", url, folder=tmp_path, DAYBELL_DEBUG="1")
+
+        assert ended.code == 2
+        assert SECRET not in ended.err + ended.out
+
+
+@pytest.mark.postgres
+async def test_postgresql_is_migrated_granted_and_healthy(database, tmp_path):
+    connection = await asyncpg.connect(database)
+    await connection.execute("DROP ROLE IF EXISTS daybell_cli; CREATE ROLE daybell_cli LOGIN")
+    try:
+        before = daybell("migrate", "--check", "--database-url", database, folder=tmp_path)
+        made = daybell(
+            "migrate", "--grant", "daybell_cli", "--database-url", database, folder=tmp_path
+        )
+        after = daybell("doctor", "--json", "--database-url", database, folder=tmp_path)
+        as_role = database.replace("postgres@", "daybell_cli@", 1)
+        role = daybell("migrate", "--database-url", as_role, folder=tmp_path)
+    finally:
+        await connection.execute("DROP OWNED BY daybell_cli; DROP ROLE daybell_cli")
+        await connection.close()
+
+    assert (before.code, made.code, role.code) == (1, 0, 0), (before, made, role)
+    assert "daybell_cli may run Daybell there" in made.out
+    assert role.out.endswith("is up to date\n")
+    checks = checks_of(after)
+    assert "PostgreSQL" in checks["store"]["found"]
+    # The servers of the tests trade durability for speed, and are told so.
+    assert [name for name, check in checks.items() if not check["is_ok"]] == ["durability"]
+
+
+@pytest.mark.postgres
+async def test_a_role_that_does_not_exist_is_named(database, tmp_path):
+    ended = daybell(
+        "migrate", "--grant", "nobody_here", "--database-url", database, folder=tmp_path
+    )
+
+    assert ended.code == 1
+    assert "nobody_here" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+async def test_a_database_or_user_that_does_not_exist_is_named(command, database, tmp_path):
+    server = database.rpartition("/")[0]
+    elsewhere = server.replace("postgres@", f"nobody:{SECRET}@", 1)
+
+    no_database = daybell(command, "--database-url", f"{server}/gone", folder=tmp_path)
+    no_user = daybell(command, "--database-url", f"{elsewhere}/postgres", folder=tmp_path)
+
+    for ended, name in ((no_database, "gone"), (no_user, "nobody")):
+        assert ended.code == 1
+        assert name in ended.err + ended.out
+        assert "Traceback" not in ended.err
+        assert SECRET not in ended.err + ended.out

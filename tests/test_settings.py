@@ -1,0 +1,218 @@
+"""Settings: where they come from, who wins, and that no secret gets out."""
+
+from pathlib import Path
+
+import pytest
+
+from daybell.errors import UsageError
+from daybell.settings import Settings, masked_url
+from daybell.store.memory import MemoryStore
+from daybell.store.open import store_for
+from daybell.store.postgres import PostgresStore
+from daybell.store.sqlite import SqliteStore
+
+SECRET = "hunter22"
+
+
+def load(flags=None, /, *, toml: str | None = None, folder: Path, **environ: str) -> Settings:
+    if toml is not None:
+        (folder / "daybell.toml").write_text(toml)
+    variables = {f"DAYBELL_{name.upper()}": value for name, value in environ.items()}
+    return Settings.load(flags, environ=variables, folder=folder)
+
+
+def test_without_any_source_the_defaults_hold(tmp_path):
+    settings = load(folder=tmp_path)
+
+    assert settings == Settings()
+    assert settings.database_url == "sqlite:///daybell.db"
+    assert settings.lease == 15.0
+
+
+def test_every_setting_can_come_from_the_environment(tmp_path):
+    settings = load(
+        folder=tmp_path,
+        database_url="memory://",
+        app="shop.jobs:app",
+        api_url="https://daybell.example",
+        api_key="dbk_1",
+        lease="1m30s",
+        listen_url="postgresql://db/daybell",
+    )
+
+    assert settings == Settings(
+        database_url="memory://",
+        app="shop.jobs:app",
+        api_url="https://daybell.example",
+        api_key="dbk_1",
+        lease=90.0,
+        listen_url="postgresql://db/daybell",
+    )
+
+
+def test_flags_win_over_the_environment_over_the_file(tmp_path):
+    toml = 'database_url = "sqlite:///file.db"\napp = "file:app"\nlease = 30\n'
+    flags = {"database_url": "sqlite:///flag.db", "app": None}
+
+    settings = load(
+        flags, toml=toml, folder=tmp_path, database_url="sqlite:///env.db", app="env:app"
+    )
+
+    assert settings.database_url == "sqlite:///flag.db"
+    assert settings.app == "env:app"
+    assert settings.lease == 30.0
+
+
+def test_an_empty_variable_was_not_given(tmp_path):
+    settings = load(toml='app = "file:app"', folder=tmp_path, app="", database_url=" ")
+
+    assert settings == Settings(app="file:app")
+
+
+def test_variables_of_others_are_left_alone(tmp_path):
+    assert load(folder=tmp_path, debug="1", test_all="1") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ('databse_url = "memory://"', "did you mean database_url?"),
+        ('DAYBELL_LEASE = "15s"', "did you mean lease?"),
+        ("colour = 1", "there are database_url, app"),
+        ("[server]\nport = 1", "there is no setting 'server'"),
+        ("lease = true", "lease: lease True is of type bool"),
+        ('lease = "soon"', "lease: lease 'soon' cannot be read"),
+        ('lease = "100ms"', "lease: 0.1 s is not a usable lease"),
+        ("lease = 86400", "lease: 86400 s is not a usable lease"),
+        ("database_url = 5", "database_url: must be text, not int"),
+        ('database_url = "  "', "database_url: is empty"),
+        ('app = "shop"', "app: 'shop' is not of the form module:app"),
+        ('api_url = "daybell.example"', "api_url: 'daybell.example' does not begin with https://"),
+        ('listen_url = "mysql://x"', "listen_url: 'mysql://x' does not begin with postgresql://"),
+        ("lease = ", "is not a TOML file"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_file_and_key(toml, said, tmp_path):
+    with pytest.raises(UsageError) as error:
+        load(toml=toml, folder=tmp_path)
+
+    assert str(error.value).startswith(str(tmp_path / "daybell.toml"))
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "daybell.toml").write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(UsageError, match="not a TOML file"):
+        load(folder=tmp_path)
+
+
+def test_a_mistake_in_a_variable_or_flag_is_named(tmp_path):
+    with pytest.raises(UsageError, match="DAYBELL_LEASE: lease 'x' cannot be read"):
+        load(folder=tmp_path, lease="x")
+    with pytest.raises(UsageError, match="--database-url: must be text"):
+        load({"database_url": 5}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("postgresql://me:hunter22@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me@db:5432/x", "postgresql://me@db:5432/x"),
+        (
+            "postgresql://me:hunter22@a:1,b:2/x?sslmode=on",
+            "postgresql://me:***@a:1,b:2/x?sslmode=on",
+        ),
+        ("postgresql://me:p@hunter22@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me:p/hunter22@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me:p?hunter22#@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://db/x?user=me&password=hunter22", "postgresql://db/x?user=me&password=***"),
+        ("postgresql://db/x?sslpassword=hunter22&a=b", "postgresql://db/x?sslpassword=***&a=b"),
+        ("host=db password=hunter22 user=me", "host=db password=*** user=me"),
+        ("sqlite:///daybell.db", "sqlite:///daybell.db"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, masked):
+    assert masked_url(url) == masked
+
+
+def test_settings_show_no_secret():
+    settings = Settings(
+        database_url=f"postgresql://me:{SECRET}@db/x",
+        listen_url=f"postgresql://me:{SECRET}@db/x",
+        api_key=SECRET,
+    )
+
+    assert SECRET not in repr(settings)
+    assert "database_url='postgresql://me:***@db/x'" in repr(settings)
+    assert settings.mask(f"it said {SECRET}!") == "it said ***!"
+
+
+@pytest.mark.parametrize("name", ["listen_url", "api_url"])
+def test_a_refused_url_is_shown_without_its_password(name, tmp_path):
+    with pytest.raises(UsageError) as error:
+        load(folder=tmp_path, **{name: f"ftp://me:{SECRET}@db"})
+
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("sqlite:///daybell.db", SqliteStore),
+        ("sqlite:////var/lib/daybell.db", SqliteStore),
+        ("SQLite:///daybell.db", SqliteStore),
+        ("postgresql://me:pw@a:5432,b/x?target_session_attrs=primary", PostgresStore),
+        ("postgres:///daybell?host=/run/postgresql", PostgresStore),
+        ("postgresql://[::1]:5432/x", PostgresStore),
+        ("memory://", MemoryStore),
+    ],
+)
+def test_a_url_names_a_store(url, kind):
+    assert isinstance(store_for(url), kind)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite://", "memory://"),
+        ("sqlite://:memory:", "memory://"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite://daybell.db", "write sqlite:///daybell.db"),
+        ("sqlite:///daybell.db?mode=ro", "%3F"),
+        ("memory://somewhere", "write memory://"),
+        ("jobs.db", "write sqlite:///jobs.db"),
+        ("", "is not a database URL"),
+        ("host=db dbname=x", "postgresql://"),
+        ("postgresql+asyncpg://db/x", "did you mean postgresql://?"),
+        ("postgre://db/x", "did you mean postgres"),
+        ("mysql://db/x", "use sqlite:///file.db"),
+        ("postgresql://me:1/hunter22@db/x", "%2F"),
+        ("postgresql://me:hunter22/x@db/x", "%2F"),
+        ("postgresql://me:hunter22#x@db/x", "%23"),
+        ("postgresql://me:hunter22@db:port/x", "cannot be read"),
+    ],
+)
+def test_a_url_that_names_none_is_refused_with_a_way_out(url, said):
+    with pytest.raises(UsageError) as error:
+        store_for(url)
+
+    assert said in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+def test_a_clock_is_for_stores_without_a_server():
+    with pytest.raises(UsageError, match="its own clock"):
+        store_for("postgresql://db/x", clock=lambda: 0.0)
+
+
+async def test_a_store_goes_by_the_clock_it_is_given(tmp_path):
+    for url in ("memory://", f"sqlite:///{tmp_path}/odd%20name.db"):
+        store = store_for(url, clock=lambda: 1_000.0)
+        await store.migrate()
+        await store.open()
+
+        assert (await store.health()).now == 1_000.0
+        await store.close()
+    assert (tmp_path / "odd name.db").exists()
