@@ -159,6 +159,18 @@ async def test_only_the_kinds_asked_for_are_given(store):
     assert ids(await claim(store, kinds=[])) == []
 
 
+async def test_kinds_of_one_queue_share_its_order(store, clock):
+    await defined(store, "http", kind="http")
+    wanted = []
+    for job in ("http", "resize", "resize", "http"):
+        wanted += await enqueued(store, job=job)
+        await clock.advance(1)
+
+    taken = [id for _ in range(4) for id in ids(await claim(store, 1, kinds=["task", "http"]))]
+
+    assert taken == wanted
+
+
 async def test_a_future_execution_is_not_given(store, clock):
     await enqueued(store, delay=5.0)
     await clock.advance(4.5)

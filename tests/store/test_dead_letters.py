@@ -60,7 +60,7 @@ async def test_a_revived_one_can_be_claimed_again_with_a_clean_slate(store, cloc
 async def test_a_revived_one_is_the_same_execution(store):
     await defined(store, queue="images")
     options = {"queue": "images", "args": '{"n": 1}', "retries": 2, "timeout": 5.0}
-    (id,) = await dead(store, parent=mint(), schedule=mint(), expires_in=900.0, **options)
+    (id,) = await dead(store, parent=mint(), schedule=mint(), **options)
     before = await look(store, id)
 
     await store.revive(TENANT, [id])
@@ -69,7 +69,16 @@ async def test_a_revived_one_is_the_same_execution(store):
     for field in ("args", "queue", "priority", "retries", "timeout", "parent", "schedule"):
         assert getattr(after, field) == getattr(before, field)
     assert (after.created_at, after.version) == (before.created_at, before.version)
-    assert after.expires_at == before.expires_at
+
+
+async def test_a_revived_one_does_not_expire_any_more(store, clock):
+    (id,) = await dead(store, expires_in=60.0)
+    await clock.advance(120)
+
+    await store.revive(TENANT, [id])
+
+    assert (await look(store, id)).expires_at is None
+    assert (await claim(store)).one.expires_at is None
 
 
 async def test_the_attempts_before_a_revival_stay_on_record(store):

@@ -188,10 +188,10 @@ def repeated(row: Row, worker: UUID, move: Transition) -> Verdict | None:
         ended.append(moves.final_attempt(execution))
     for attempt in ended:
         if (attempt.attempt, attempt.worker) == (move.attempt, worker):
-            if attempt.outcome is Outcome.CANCELLED and execution.cancel_requested_at is not None:
-                return Verdict(move.id, move.attempt, Ruling.CANCELLED)
             if attempt.outcome is move.outcome:
                 return None
+            if attempt.outcome is Outcome.CANCELLED:
+                return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return Verdict(move.id, move.attempt, Ruling.STALE)
 
 
@@ -241,7 +241,8 @@ def revive(tables: Tables, row: Row | None, now: Instant) -> Revival:
     state = target(dead.state, Event.REVIVED)
     logged = replace(row, attempts=(*row.attempts, moves.final_attempt(dead)))
     revived = moves.back(logged, state, now, now)
-    execution = replace(revived.execution, failures=0, crashes=0)
+    # A person wants it run, however late it is by now.
+    execution = replace(revived.execution, failures=0, crashes=0, expires_at=None)
     if dead.gate is not None:
         execution = replace(execution, state=State.WAITING, reason="gate")
     tables.put(replace(revived, execution=execution))
