@@ -224,7 +224,9 @@ class Enqueueing(Admission):
         created = [row["id"] for row in await link.fetch(self.INSERT, specs.tenant, *columns)]
         if savepoint is None:
             return {id: Enqueued(id) for id in created}
-        finished = {row["id"] for row in await link.fetch(self.FINISHED, specs.tenant, created)}
+        # Of all of them: one that ended may not be created because its key has a new holder.
+        sent = [execution.id for execution in executions]
+        finished = {row["id"] for row in await link.fetch(self.FINISHED, specs.tenant, sent)}
         if not finished:
             await savepoint.commit()
             return {id: Enqueued(id) for id in created}
