@@ -69,19 +69,20 @@ class Leasing(Applying):
     w AS (
       UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
         FROM t WHERE w.id = $2 AND w.tenant = $1 AND w.state <> {DEAD}
-      RETURNING w.state, w.lease_until, w.renewed_at)
+      RETURNING w.state, w.lease_until, w.renewed_at),
+    h AS NOT MATERIALIZED (
+      SELECT x.id, x.attempt FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+       WHERE l.worker = $2 AND l.tenant = $1 AND l.id = ANY($4::uuid[]))
     SELECT w.*,
            ARRAY(SELECT id FROM daybell.lease
                   WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
            ARRAY(SELECT v.id FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
-                    AND EXISTS (SELECT FROM daybell.lease l WHERE l.worker = $2
-                                   AND l.id = ANY($4::uuid[]) AND v.id = ANY(l.ids))
+                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
                   ORDER BY v.id) AS cancelling,
            ARRAY(SELECT v.attempt FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
-                    AND EXISTS (SELECT FROM daybell.lease l WHERE l.worker = $2
-                                   AND l.id = ANY($4::uuid[]) AND v.id = ANY(l.ids))
+                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
                   ORDER BY v.id) AS attempts
       FROM w
     """
