@@ -49,9 +49,9 @@ class Intervening(Leasing):
        AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
     RETURNING p.id
     """
-    # What waits without being parked waits for something else, and holds no slot but its own.
+    # What waits without being parked waits for something else, and keeps its slot.
     WAITING = """
-    SELECT id FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) AND state = 4
+    SELECT id, gate FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) AND state = 4
     """
     CANCEL_PENDING = f"""
     WITH d AS (DELETE FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) RETURNING *)
@@ -77,15 +77,13 @@ class Intervening(Leasing):
             key = await self.names.tenant(link, tenant)
             await self._lock_gates_of(link, key, "live", wanted)
             live = await _ids(link, self.LOCK_UNFINISHED, key, wanted)
-            queued = {
-                row["id"]: row["gate"] for row in await link.fetch(self.UNQUEUE, key, list(live))
-            }
+            inside = await _gates(link, self.UNQUEUE, key, live)
             parked = await _ids(link, self.UNPARK, key, list(live))
-            waiting = await _ids(link, self.WAITING, key, list(live))
-            pending = {*queued, *parked, *waiting}
+            inside |= await _gates(link, self.WAITING, key, live - parked)
+            pending = {*inside, *parked}
             await link.execute(self.CANCEL_PENDING, key, list(pending))
             await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
-            await self.free_slots(link, key, Counter(gate for gate in queued.values() if gate))
+            await self.free_slots(link, key, Counter(gate for gate in inside.values() if gate))
             ended = await _ids(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
 
         def answer(id: UUID) -> Cancellation:
@@ -173,6 +171,10 @@ class Intervening(Leasing):
         if gates:
             await self.lock_gates(link, tenant, gates)
         return gates
+
+
+async def _gates(link: Link, query: str, tenant: int, ids: set[UUID]) -> dict[UUID, str | None]:
+    return {row["id"]: row["gate"] for row in await link.fetch(query, tenant, list(ids))}
 
 
 async def _ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
