@@ -77,9 +77,9 @@ class ConnectionThread:
         """Have an operation done. Cancelling the future does not undo what is under way."""
         return self._send(operation, is_alone)
 
-    async def stop(self) -> None:
+    def stop(self) -> asyncio.Future[None]:
         """Finish what was asked for, disconnect, and end the thread."""
-        await asyncio.shield(self._send(None, is_alone=True))
+        return self._send(None, is_alone=True)
 
     def _send(
         self, operation: Operation[Any] | None, is_alone: bool = False

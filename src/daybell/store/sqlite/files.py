@@ -75,7 +75,7 @@ def connect(path: str) -> sqlite3.Connection:
     """Open a file that exists. Transactions are ours to begin and end."""
     connection = sqlite3.connect(
         # By URI, because only so a missing file stays missing.
-        f"file:{quote(os.path.abspath(path))}?mode=rw",
+        f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=rw",
         uri=True,
         timeout=0,  # see `patiently`
         isolation_level=None,

@@ -10,13 +10,14 @@ import msgspec
 
 from daybell.core.execution import Claimed, Execution
 from daybell.core.instant import Instant
-from daybell.store.codes import OUTCOMES, PRIORITIES, STATES
+from daybell.core.priority import Priority
+from daybell.store.codes import OUTCOMES, STATES
 from daybell.store.sqlite.names import Transaction
 
 Row: TypeAlias = tuple[Any, ...]
 
 _UUIDS: Final = list[UUID]
-_PRIORITIES: Final = dict(enumerate(PRIORITIES))
+_PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in Priority}
 
 
 def uuids(values: list[bytes]) -> list[UUID]:

@@ -71,12 +71,10 @@ class SqliteStore(
         return names(await asyncio.to_thread(apply_migrations, self._path, self._clock))
 
     async def close(self) -> None:
-        writer, reader = self._writer, self._reader
+        threads = [thread for thread in (self._reader, self._writer) if thread is not None]
         self._writer = self._reader = None
-        # The writer last: whoever is last to leave tidies up the log.
-        for thread in (reader, writer):
-            if thread is not None:
-                await thread.stop()
+        # Both end even if nobody waits for it any more.
+        await asyncio.shield(asyncio.gather(*(thread.stop() for thread in threads)))
 
 
 def names(migrations: list[Migration]) -> tuple[str, ...]:

@@ -100,8 +100,7 @@ DELETE FROM worker WHERE (tenant, id) IN (
      LIMIT ?)
 """
 _OLD_LEASES: Final = """
-DELETE FROM lease WHERE n IN (
-    SELECT n FROM lease WHERE claimed_at < ? ORDER BY n LIMIT ?)
+DELETE FROM lease WHERE claimed_at < ? AND n IN (SELECT n FROM lease ORDER BY n LIMIT ?)
 """
 
 

@@ -95,12 +95,20 @@ def list_executions(
     return Page(items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None)
 
 
+# By which index executions of some states are found.
+_PLACES: Final = {
+    "state <= 3": {State.QUEUED, State.SCHEDULED, State.RETRYING},
+    "state = 4": {State.WAITING},
+    "state = 5": {State.RUNNING},
+    "state >= 7": {State.DEAD, State.CANCELLED, State.SKIPPED},
+}
 _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
 
 
 def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+    wanted = frozenset(State) if where.states is None else where.states
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
-        counts = count_all(tx, tx.names.tenant(tx, tenant))
+        counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
         conditions, values = matching(tx, tenant, where)
         counts = dict(
@@ -110,7 +118,6 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> di
                 (tx.now, *values),
             )
         )
-    wanted = frozenset(State) if where.states is None else where.states
     return {STATES[code]: n for code, n in counts.items() if n and STATES[code] in wanted}
 
 
@@ -128,12 +135,15 @@ SELECT state, count(*) FROM execution WHERE state >= 7 AND tenant = ? GROUP BY s
 _COUNT: Final = "SELECT count(*) FROM execution WHERE tenant = ?"
 
 
-def count_all(tx: Transaction, owner: int) -> dict[int, int]:
+def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> dict[int, int]:
     """How many are in each state, from indexes alone: what is in none of the others succeeded."""
-    counts = dict(tx.execute(_COUNT_PENDING, (tx.now, owner)))
-    counts |= dict(tx.execute(_COUNT_OTHERS, (owner, owner, owner)))
-    (total,) = tx.execute(_COUNT, (owner,)).fetchone()
-    return counts | {STATE_CODES[State.SUCCEEDED]: total - sum(counts.values())}
+    counts = dict(tx.execute(_COUNT_OTHERS, (owner, owner, owner)))
+    if wanted & _PLACES["state <= 3"] or State.SUCCEEDED in wanted:
+        counts |= dict(tx.execute(_COUNT_PENDING, (tx.now, owner)))
+    if State.SUCCEEDED in wanted:
+        (total,) = tx.execute(_COUNT, (owner,)).fetchone()
+        counts[STATE_CODES[State.SUCCEEDED]] = total - sum(counts.values())
+    return counts
 
 
 def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> tuple[list[str], list[Any]]:
@@ -177,13 +187,6 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> tuple[list
 
 
 FEW: Final = 20_000
-# By which index executions of some states are found.
-_PLACES: Final = {
-    "state <= 3": {State.QUEUED, State.SCHEDULED, State.RETRYING},
-    "state = 4": {State.WAITING},
-    "state = 5": {State.RUNNING},
-    "state >= 7": {State.DEAD, State.CANCELLED, State.SKIPPED},
-}
 
 
 def narrow(tx: Transaction, conditions: list[str], states: frozenset[State]) -> None:
