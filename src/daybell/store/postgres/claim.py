@@ -185,7 +185,7 @@ class Claiming(Enqueueing):
     async def claimed_from(
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
     ) -> list[Claimed]:
-        """Rows that begin with CLAIMED_COLUMNS, as workers know them; or with a `lease` of theirs."""
+        """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
         jobs = await self.names.job_names(link, {row["job"] for row in rows})
         lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
         claimed: list[Claimed] = []

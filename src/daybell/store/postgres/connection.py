@@ -53,7 +53,13 @@ UNSTORABLE: Final = (
     UnicodeEncodeError,
     OverflowError,
 )
-_CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# What is undone and succeeds at the next try. The tables have no CHECK of their own: a violated one
+# is the bound of a partition, when a day was made while a row for it was on its way to the rest.
+_CONFLICTS: Final = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.CheckViolationError,
+)
 # Everything after which the same call may succeed: broken, refused or overloaded connections, a
 # server that starts, stops, is read-only for the moment of a failover, or out of room.
 _AWAY: Final = (
@@ -227,6 +233,8 @@ def translated() -> Generator[None]:
         raise SchemaError(
             f"the database lacks what this program needs: {error}. Run `daybell migrate`"
         ) from error
+    except _CONFLICTS as error:
+        raise Unavailable(f"others were in the way, try again: {_said(error)}") from error
     except UNSTORABLE as error:
         raise UsageError(f"PostgreSQL cannot keep this: {_said(error)}") from error
     except _AWAY as error:

@@ -222,6 +222,7 @@ DECLARE
   high float8 := low + 86400;
   key text := CASE parent WHEN 'history' THEN 'finished_at' WHEN 'attempt' THEN 'ended_at' END;
 BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('daybell.days'));  -- one maker at a time
   IF key IS NULL OR to_regclass('daybell.' || part) IS NOT NULL THEN
     RETURN false;
   END IF;
@@ -229,6 +230,8 @@ BEGIN
   EXECUTE format('CREATE TABLE daybell.%I (LIKE daybell.%I INCLUDING STORAGE,
                   CONSTRAINT day CHECK (%I >= %L::float8 AND %I < %L::float8))',
                  part, parent, key, low, key, high);
+  -- Attaching takes this lock anyway. Taken here, it leaves no row behind that is just being written.
+  EXECUTE format('LOCK TABLE daybell.%I IN ACCESS EXCLUSIVE MODE', parent || '_rest');
   EXECUTE format('WITH moved AS (DELETE FROM daybell.%I WHERE %I >= %L::float8 AND %I < %L::float8
                   RETURNING *) INSERT INTO daybell.%I SELECT * FROM moved',
                  parent || '_rest', key, low, key, high, part);
@@ -255,6 +258,7 @@ BEGIN
   IF parent NOT IN ('history', 'attempt') THEN
     RETURN 0;
   END IF;
+  PERFORM pg_advisory_xact_lock(hashtext('daybell.days'));
   FOR part IN
     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
      WHERE i.inhparent = ('daybell.' || parent)::regclass AND c.relname ~ ('^' || parent || '_\d{8}$')
