@@ -1,0 +1,119 @@
+"""Pages that restate the code are compared with it.
+
+`python -m tests.test_reference` writes the generated part of the lifecycle page again.
+"""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from daybell.core import limits
+from daybell.core.duration import format_duration
+from daybell.core.execution import TERMINAL, State
+from daybell.core.lifecycle import TRANSITIONS
+from daybell.settings import Settings
+
+DOCS = Path(__file__).parent.parent / "docs"
+LIFECYCLE = DOCS / "concepts" / "lifecycle.md"
+BEGIN, END = "<!-- lifecycle -->\n", "<!-- /lifecycle -->\n"
+
+
+def lifecycle_part() -> str:
+    """The table and the diagram of all moves."""
+    rows = [f"| `{source}` | {event} | `{target}` |" for (source, event), target in moves()]
+    arrows = [f"    {source} --> {target}: {event}" for (source, event), target in moves()]
+    ends = [f"    {state} --> [*]" for state in State if state in TERMINAL]
+    return "\n".join(
+        [
+            BEGIN + "| from | event | to |\n| --- | --- | --- |",
+            *rows,
+            "\n```mermaid\nstateDiagram-v2",
+            *(f"    [*] --> {state}" for state in ("scheduled", "queued", "waiting", "skipped")),
+            *arrows,
+            *ends,
+            "```\n" + END,
+        ]
+    )
+
+
+def moves():
+    return TRANSITIONS.items()
+
+
+def generated_part(page: str) -> str:
+    return page[page.index(BEGIN) : page.index(END) + len(END)]
+
+
+def rows_of(page: Path) -> list[list[str]]:
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_lifecycle_page_shows_every_move():
+    assert generated_part(LIFECYCLE.read_text()) == lifecycle_part(), (
+        "run: python -m tests.test_reference"
+    )
+
+
+def test_the_lifecycle_page_explains_every_state():
+    explained = {cells[0].strip("`") for cells in rows_of(LIFECYCLE) if len(cells) == 2}
+
+    assert set(State) <= explained
+
+
+def test_the_limits_page_has_every_limit_with_its_value():
+    known = {
+        name: f"{value:,.0f}"
+        for name, value in vars(limits).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, int | float)
+    }
+
+    shown = {
+        cells[2].strip("`"): cells[1].split()[0]
+        for cells in rows_of(DOCS / "reference" / "limits.md")
+        if re.fullmatch(r"`[A-Z_]+`", cells[-1])
+    }
+
+    assert shown == known
+
+
+def test_the_configuration_page_has_every_setting_with_its_default():
+    defaults = Settings()
+    known: dict[str, list[str]] = {}
+    for field in fields(Settings):
+        value = getattr(defaults, field.name)
+        text = format_duration(value) if isinstance(value, float) else value
+        known[f"`DAYBELL_{field.name.upper()}`"] = [
+            f"`{field.name}`",
+            "none" if text is None else f"`{text}`",
+        ]
+
+    shown = {
+        cells[0]: cells[1:3]
+        for cells in rows_of(DOCS / "reference" / "configuration.md")
+        if cells[0].startswith("`DAYBELL_")
+    }
+
+    assert shown == known
+
+
+def test_decisions_are_numbered_complete_and_short():
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text()
+        headings = re.findall(r"^## (.+)$", text, re.M)
+        assert headings == [
+            "Status",
+            "Context",
+            "Decision",
+            "Consequences",
+            "How we would notice it was wrong",
+        ], page.name
+        assert len(text.splitlines()) <= 60, page.name
+
+
+if __name__ == "__main__":
+    page = LIFECYCLE.read_text()
+    LIFECYCLE.write_text(page.replace(generated_part(page), lifecycle_part()))
