@@ -1,6 +1,7 @@
 """The client: what people write reaches the store, and lost answers lose nothing."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,11 @@ class Faulty:
         if self._is_after:
             await getattr(self._store, self._operation)(*args, **options)
         raise Unavailable("the connection broke")
+
+
+def over(store: Any) -> Client:
+    """A client of something that only behaves like a store."""
+    return Client(store)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -276,7 +282,7 @@ async def test_a_unique_key_that_is_held_names_the_holder(client):
 async def test_an_enqueue_whose_answer_was_lost_happens_exactly_once(client, store, after):
     faulty = Faulty(store, "enqueue", after=after)
 
-    answer = await Client(faulty).enqueue("resize", unique_key="photo-1")
+    answer = await over(faulty).enqueue("resize", unique_key="photo-1")
 
     assert answer.created
     assert faulty.calls == [{}, {"repeat": True}]
@@ -293,7 +299,7 @@ async def test_an_enqueue_that_ran_and_finished_meanwhile_is_not_made_again(clie
                 await apply(store, hands, *(success(one) for one in hands.executions))
                 raise
 
-    answer = await Client(Quick(store, "enqueue", after=True)).enqueue("resize")
+    answer = await over(Quick(store, "enqueue", after=True)).enqueue("resize")
 
     assert await client.count() == {State.SUCCEEDED: 1}
     assert (await look(store, answer.id)).state is State.SUCCEEDED
@@ -303,7 +309,7 @@ async def test_a_store_that_stays_away_is_not_asked_for_ever(store, client):
     faulty = Faulty(store, "enqueue", after=False, times=99)
 
     with pytest.raises(Unavailable):
-        await Client(faulty).enqueue("resize")
+        await over(faulty).enqueue("resize")
     assert len(faulty.calls) == 2
 
 
@@ -349,7 +355,7 @@ async def test_a_stream_that_breaks_off_leaves_nothing(client):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 async def test_a_stream_whose_answer_was_lost_is_looked_for(client, store, after):
-    faulty = Client(Faulty(store, "load", after=after))
+    faulty = over(Faulty(store, "load", after=after))
     count = ENQUEUE_BATCH_MAX + 1
     items = [{"n": n} for n in range(count)]
 
