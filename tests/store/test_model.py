@@ -383,13 +383,15 @@ class Twins(RuleBasedStateMachine):
             new = an_execution(schedule.job, **options, scheduled_for=schedule.next_at)
             decision = draw(Decision.FIRED, *Decision)
             fired = decision is Decision.FIRED
-            tick = Tick(at=schedule.next_at, decision=decision, execution=new if fired else None)
+            ticks = [Tick(at=schedule.next_at, decision=decision, execution=new if fired else None)]
+            if draw(False, True):
+                ticks.append(a_tick(schedule.next_at + 1, job=schedule.job))
             firing = Firing(
                 tenant=TENANT,
                 schedule=schedule.id,
                 expect=schedule.next_at - draw(0, 0, 0, 1),
                 next_at=schedule.next_at + 5,
-                ticks=(tick, *([a_tick(schedule.next_at + 1, job=schedule.job)] if draw(False, True) else [])),
+                ticks=tuple(ticks),
             )
             firings += [firing] * draw(1, 1, 2)
             self.sent.append(new)

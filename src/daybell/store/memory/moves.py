@@ -87,11 +87,8 @@ def key_holder(tables: Tables, tenant: str, job: str, key: str | None) -> UUID |
         return None
     for row in tables.rows.values():
         held = row.execution
-        if (held.tenant, held.job, held.unique_key) == (
-            tenant,
-            job,
-            key,
-        ) and held.state not in TERMINAL:
+        name = held.tenant, held.job, held.unique_key
+        if name == (tenant, job, key) and held.state not in TERMINAL:
             return held.id
     return None
 
@@ -133,16 +130,10 @@ def leave(tables: Tables, row: Row, move: Transition, now: Instant) -> None:
     if state in TERMINAL:
         finish(tables, ended, now)
     else:
-        error = move.error  # of this attempt; the execution may still show an earlier one
-        log = replace(final_attempt(execution), error=error)
-        tables.put(
-            back(
-                replace(ended, attempts=(*row.attempts, log)),
-                state,
-                due(now, move.delay, move.at),
-                now,
-            )
-        )
+        # The log has this attempt's own error; the execution may still show an earlier one.
+        log = replace(final_attempt(execution), error=move.error)
+        logged = replace(ended, attempts=(*row.attempts, log))
+        tables.put(back(logged, state, due(now, move.delay, move.at), now))
 
 
 def finish(tables: Tables, row: Row, now: Instant) -> None:
