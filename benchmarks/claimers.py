@@ -99,7 +99,7 @@ class Crew:
             done=sum(one.done for one in told),
             seconds=max(one.ended_at for one in told) - started_at,
             client_cpu=sum(one.cpu_seconds for one in told),
-            server_cpu=self._place.server_cpu() - server_cpu,
+            server_cpu=self._place.server_cpu().since(server_cpu),
         )
 
 

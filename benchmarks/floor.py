@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import asyncpg
 
-from benchmarks.executions import JOB, RAN, RESULT
+from benchmarks.executions import JOB, RAN, RESULT, sliced
 from daybell.core.execution import NewExecution
 from daybell.core.priority import Priority
 from daybell.store.ids import mint
@@ -43,15 +44,14 @@ WITH l AS (
 INSERT INTO daybell.agenda (run_at, lane, priority, id)
 SELECT $6, $4, $5, id FROM unnest($7::uuid[]) id
 """
-# One probe of the key per row: the fastest of the ways to read `live` that were tried.
+# Of the ways to read `live`, ANY(ARRAY(…)) is the cheapest: one walk through the index, in order.
 CLAIM: Final = f"""
 WITH d AS (
   DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM daybell.agenda WHERE lane = $4 AND priority = $5 AND run_at <= $6
      ORDER BY run_at, id LIMIT $7 FOR UPDATE SKIP LOCKED)) RETURNING id),
 v AS MATERIALIZED (
-  SELECT v.* FROM d, LATERAL (SELECT {CLAIMED} FROM daybell.live v
-                               WHERE v.tenant = $1 AND v.id = d.id LIMIT 1) v),
+  SELECT {CLAIMED} FROM daybell.live WHERE tenant = $1 AND id = ANY(ARRAY(SELECT id FROM d))),
 l AS (
   INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
   SELECT $2, $3, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0)
@@ -156,12 +156,14 @@ class PostgresFloor:
 
 
 INSERT_COLUMNS: Final = "tenant, id, job, version, lane, priority, state, created_at, run_at, args"
-INSERT: Final = f"INSERT INTO execution ({INSERT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?)"
+INSERT: Final = f"INSERT INTO execution ({INSERT_COLUMNS}) VALUES "
+INSERT_ROW: Final = "(?, ?, ?, ?, ?, ?, 1, ?, ?, ?)"
+INSERT_ROWS: Final = 256  # in one statement: twice as fast as one row at a time
 DUE: Final = f"""
 SELECT n, {CLAIMED} FROM execution
  WHERE state <= 3 AND lane = ? AND priority = ? AND run_at <= ? ORDER BY run_at, id LIMIT ?
 """
-START: Final = "UPDATE execution SET state = 5, worker = ?, lease = ? WHERE n = ?"
+START: Final = "UPDATE execution SET state = 5, worker = ?, lease = ? WHERE n IN "
 LEASE: Final = "INSERT INTO lease (id, claimed_at) VALUES (?, ?)"
 END: Final = """
 UPDATE execution
@@ -189,13 +191,18 @@ class SqliteFloor:
     def prepare(self, executions: Sequence[NewExecution]) -> Any:
         now = time.time()
         row = self._job, self._version, self._lane, PRIORITY, now, now
-        return [(1, new.id.bytes, *row, new.args) for new in executions]
+        statements: list[tuple[str, list[Any]]] = []
+        for some in sliced(list(executions), INSERT_ROWS):
+            values = [value for new in some for value in (1, new.id.bytes, *row, new.args)]
+            statements.append((INSERT + ", ".join([INSERT_ROW] * len(some)), values))
+        return statements
 
     prepare_load = prepare
 
     async def enqueue(self, batch: Any) -> None:
         self._begin()
-        self._link.executemany(INSERT, batch)
+        for statement, values in batch:
+            self._link.execute(statement, values)
         self._link.execute("COMMIT")
 
     load = enqueue
@@ -205,7 +212,7 @@ class SqliteFloor:
         for start in range(0, len(batches), callers):
             self._begin()
             for batch in batches[start : start + callers]:
-                self._link.execute(INSERT, batch[0])
+                self._link.execute(*batch[0])
             self._link.execute("COMMIT")
 
     async def cycle(self, limit: int) -> int:
@@ -214,7 +221,8 @@ class SqliteFloor:
         self._begin()
         rows = link.execute(DUE, (self._lane, PRIORITY, now, limit)).fetchall()
         if rows:
-            link.executemany(START, [(self._worker, lease, row[0]) for row in rows])
+            numbers = [row[0] for row in rows]
+            link.execute(f"{START}({marks(len(numbers))})", (self._worker, lease, *numbers))
             link.execute(LEASE, (lease, now))
         link.execute("COMMIT")
         if rows:
@@ -226,3 +234,9 @@ class SqliteFloor:
 
     def _begin(self) -> None:
         files.patiently(lambda: self._link.execute("BEGIN IMMEDIATE"))
+
+
+@cache
+def marks(count: int) -> str:
+    """So many parameters."""
+    return ", ".join("?" * count)

@@ -29,6 +29,14 @@ DEFAULT_POSTGRES: Final = "18"
 SERVER_SETTINGS: Final = {"checkpoint_timeout": "1h"}
 
 
+class ServerTime(dict[str, float]):
+    """Seconds of processor time by process."""
+
+    def since(self, earlier: ServerTime) -> float:
+        """What was used in between. A process that has ended meanwhile is not counted."""
+        return sum(seconds - earlier.get(pid, 0.0) for pid, seconds in self.items())
+
+
 class Place:
     """One database."""
 
@@ -74,16 +82,16 @@ class Place:
         finally:
             await link.close()
 
-    def server_cpu(self) -> float:
-        """Seconds of processor time that the server's processes have used; SQLite has none."""
+    def server_cpu(self) -> ServerTime:
+        """What the server's processes have used so far; SQLite has none."""
         if self._server is None:
-            return 0.0
+            return ServerTime()
         postmaster = Path(f"/proc/{self._server.pid}/task/{self._server.pid}")
         try:
             children = (postmaster / "children").read_text().split()
         except OSError:
-            return 0.0
-        return sum(map(process_cpu, [str(self._server.pid), *children]))
+            return ServerTime()
+        return ServerTime({pid: process_cpu(pid) for pid in children})
 
 
 class Ground:

@@ -83,7 +83,7 @@ class Bench:
                 await self._places[name].clear()
                 server_cpu = self._places[name].server_cpu()
                 sample = await action(side)
-                sample.server_cpu = self._places[name].server_cpu() - server_cpu
+                sample.server_cpu = self._places[name].server_cpu().since(server_cpu)
                 if round_ >= 0:  # the one before is to get warm
                     line.samples[name].append(sample)
         announce(line)
@@ -176,9 +176,15 @@ class Stopwatch:
 
 def announce(line: Comparison) -> None:
     say(
-        f"{line.store:9} {line.what:46} {line.rate('store'):>9,.0f}/s"
-        f"  floor {line.rate('floor'):>9,.0f}/s  ratio {line.ratio:.2f} {line.verdict}"
+        f"{line.store:9} {line.what:43} {line.rate('store'):>8,.0f}/s"
+        f" floor {line.rate('floor'):>8,.0f}/s ratio {line.ratio:.2f} {line.verdict:14}"
+        f" µs {processor_time(line, 'store')}, floor {processor_time(line, 'floor')}"
     )
+
+
+def processor_time(line: Comparison, side: SideName) -> str:
+    """Microseconds per execution, of clients and server."""
+    return f"{line.cpu(side, 'client_cpu'):.1f} + {line.cpu(side, 'server_cpu'):.1f}"
 
 
 async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Comparison]:
