@@ -212,10 +212,11 @@ CREATE TABLE daybell.leader (
 );
 
 -- Days are made and dropped by functions of the schema's owner, so that the role which Daybell runs
--- under needs no right to create or drop anything.
+-- under needs no right to create or drop anything. pg_temp is named last, or it would be searched
+-- first, and a caller could put a table of his own in front of the catalogue.
 
 CREATE FUNCTION daybell.make_day(parent text, day date) RETURNS boolean LANGUAGE plpgsql
-  SECURITY DEFINER SET search_path = pg_catalog, daybell SET lock_timeout = '2s' AS $$
+  SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
   part text := parent || '_' || to_char(day, 'YYYYMMDD');
   low float8 := date_part('epoch', day::timestamp);
@@ -242,7 +243,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION daybell.make_days(ahead int) RETURNS int LANGUAGE sql
-  SECURITY DEFINER SET search_path = pg_catalog, daybell AS $$
+  SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT count(*) FILTER (WHERE daybell.make_day(parent, day))::int
     FROM unnest(ARRAY['history', 'attempt']) parent,
          generate_series(0, least(ahead, 30)) n,
@@ -250,7 +251,7 @@ CREATE FUNCTION daybell.make_days(ahead int) RETURNS int LANGUAGE sql
 $$;
 
 CREATE FUNCTION daybell.drop_days(parent text, before float8) RETURNS int LANGUAGE plpgsql
-  SECURITY DEFINER SET search_path = pg_catalog, daybell SET lock_timeout = '500ms' AS $$
+  SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
   part text;
   dropped int := 0;
