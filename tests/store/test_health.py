@@ -7,6 +7,7 @@ import pytest
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, an_execution, defined, look
+from tests.postgres import free_port
 from tests.stores import POSTGRES, SHARED_KINDS, connect
 
 
@@ -121,6 +122,18 @@ async def test_an_empty_database_is_refused_until_it_is_migrated(kind, tmp_path,
         await store.open()
         assert await store.list_tenants() == ("default",)
         await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_server_that_cannot_be_reached_is_unavailable():
+    store = connect("postgres", f"postgresql://postgres@127.0.0.1:{free_port()}/daybell")
+
+    with pytest.raises(Unavailable):
+        await store.open()
+    with pytest.raises(Unavailable):
+        await store.migrate()
+
+    await store.close()
 
 
 def an_empty_database(kind, folder, servers):
