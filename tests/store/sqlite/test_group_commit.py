@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -25,11 +25,17 @@ from tests.builders import (
 EVERYTHING = ExecutionFilter()
 
 
-@contextmanager
-def busy(store):
+@asynccontextmanager
+async def busy(store):
     """Keep the writing thread busy, so that operations queue up and become one group."""
-    free = threading.Event()
-    store._write(lambda tx: free.wait())
+    begun, free = threading.Event(), threading.Event()
+
+    def operation(tx):
+        begun.set()
+        free.wait()
+
+    store._write(operation)
+    await asyncio.to_thread(begun.wait)
     try:
         yield
     finally:
@@ -38,7 +44,7 @@ def busy(store):
 
 async def together(store, *operations):
     """Have operations done in one transaction; their answers or errors."""
-    with busy(store):
+    async with busy(store):
         tasks = [asyncio.ensure_future(operation) for operation in operations]
         await asyncio.sleep(0)  # lets each be sent
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,7 +150,7 @@ async def test_the_current_version_is_found_whoever_has_changed_it(store, path):
 async def test_cancelled_callers_do_not_stop_the_thread(store):
     await defined(store)
     new = [an_execution() for _ in range(20)]
-    with busy(store):
+    async with busy(store):
         tasks = [asyncio.create_task(store.enqueue(TENANT, [one])) for one in new]
         await asyncio.sleep(0)
         for task in tasks[::2]:
@@ -198,7 +204,7 @@ async def test_a_load_whose_rows_raise_leaves_nothing(store):
 async def test_reading_goes_on_while_a_write_is_under_way(store):
     await enqueued(store, 3)
 
-    with busy(store):
+    async with busy(store):
         counts = await store.count_executions(TENANT, EVERYTHING)
 
     assert counts == {State.QUEUED: 3}
@@ -226,7 +232,7 @@ async def test_closing_finishes_what_was_asked_for(path):
     store = SqliteStore(path)
     await store.open()
     await defined(store)
-    with busy(store):
+    async with busy(store):
         tasks = [asyncio.create_task(store.enqueue(TENANT, [an_execution()])) for _ in range(20)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(store.close())

@@ -13,13 +13,14 @@ from daybell.store.sqlite import SqliteStore, files
 from tests.builders import TENANT, a_job, an_execution, defined, enqueued
 
 EVERYTHING = ExecutionFilter()
+SECONDS = 30
 
 
 async def waited_out(operation, refused, release):
     """Start an operation, let go of the lock once it has been refused, and return its answer."""
     refused.clear()
     task = asyncio.ensure_future(operation)
-    await asyncio.to_thread(refused.wait)
+    assert await asyncio.to_thread(refused.wait, SECONDS)
     assert not task.done()
     release()
     return await task
@@ -119,7 +120,7 @@ async def test_what_a_transaction_read_stays_true_until_it_commits(path, refused
         asyncio.ensure_future(store.define_jobs(TENANT, [a_job(timeout=timeout)]))
         for store, timeout in ((first, 1.0), (second, 2.0))
     ]
-    await asyncio.to_thread(refused.wait)
+    assert await asyncio.to_thread(refused.wait, SECONDS)
     go_on.set()
     await held
 
