@@ -330,3 +330,26 @@ async def test_what_is_claimed_or_finished_or_paused_is_not_due(store, clock):
 
 def by_id(one):
     return one.id
+
+
+async def test_a_claim_that_comes_back_short_says_when_the_next_one_is_due(store, clock):
+    await enqueued(store, 1)
+    await enqueued(store, 1, delay=30.0)
+    await enqueued(store, 1, delay=10.0)
+    worker = await registered(store)
+
+    claim = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=5)
+
+    assert len(claim.executions) == 1
+    assert claim.next_due == pytest.approx(clock.now() + 10.0, abs=1.0)
+
+
+async def test_a_full_claim_or_one_with_nothing_to_come_names_no_time(store):
+    await enqueued(store, 2)
+    worker = await registered(store)
+
+    full = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=1)
+    last = await store.claim(TENANT, worker=worker, lease=mint(), queues=["default"], limit=5)
+
+    assert full.next_due is None
+    assert last.next_due is None

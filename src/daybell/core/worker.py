@@ -69,6 +69,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     lease: UUID
     now: Instant
     executions: list[Claimed]
+    # When the next one is due that such a claim could take. Known only if this one came back short.
+    next_due: Instant | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -131,7 +131,9 @@ class Executions(Protocol):
 
         No execution is ever given to two claims. `lease` is a fresh id made by the caller;
         asking again with the same id returns what that claim took and is still unfinished, and
-        takes nothing more. Paused queues give nothing, and a draining worker gets nothing.
+        takes nothing more. Paused queues give nothing, and a draining worker gets nothing. A
+        claim that comes back short says when the next execution will be due, so that an idle
+        worker knows how long to sleep.
         Raises LeaseLost if the worker is unknown or dead.
         """
         ...

@@ -78,7 +78,15 @@ class MemoryExecutions(Part):
             for row in taken:
                 tables.put(row)
                 tables.leases[lease] = tenant, worker
-            return Claim(lease=lease, now=now, executions=[claimed(tables, row) for row in taken])
+            coming = [row.execution.run_at for row in claimable(tables, tenant, queues, kinds)]
+            return Claim(
+                lease=lease,
+                now=now,
+                executions=[claimed(tables, row) for row in taken],
+                next_due=min(
+                    (at for at in coming if at > now and len(taken) < limit), default=None
+                ),
+            )
 
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)

@@ -32,6 +32,68 @@ CLAIMED_COLUMNS: Final = (
 )
 
 
+# LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
+# whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
+# evaluated once and can be used by the index, which a volatile function cannot.
+ONE_KIND: Final = """
+        SELECT x.ctid
+          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[])
+                 q(lane, queue, priority, bound),
+               LATERAL (SELECT a.ctid FROM daybell.agenda a
+                         WHERE a.lane = q.lane AND a.priority = q.priority
+                           AND a.run_at <= (SELECT now FROM t) AND a.run_at >= q.bound
+                         ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x"""
+# Kinds of one queue share its order: their lanes are merged, at most a page of each.
+SEVERAL_KINDS: Final = """
+        SELECT x.ctid
+          FROM (SELECT queue, priority, array_agg(lane) AS lanes, array_agg(bound) AS bounds
+                  FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[]) WITH ORDINALITY
+                       u(lane, queue, priority, bound, place)
+                 GROUP BY queue, priority ORDER BY min(place)) q,
+               LATERAL (SELECT y.ctid
+                          FROM unnest(q.lanes, q.bounds) k(lane, bound),
+                               LATERAL (SELECT a.ctid, a.run_at, a.id FROM daybell.agenda a
+                                         WHERE a.lane = k.lane AND a.priority = q.priority
+                                           AND a.run_at <= (SELECT now FROM t)
+                                           AND a.run_at >= k.bound
+                                         ORDER BY a.run_at, a.id LIMIT $4
+                                           FOR UPDATE SKIP LOCKED) y
+                         ORDER BY y.run_at, y.id LIMIT $4) x"""
+# LIMIT 1 makes the look into `live` one probe per row, whatever the planner believes of the table.
+CLAIM: Final = f"""
+    WITH t AS MATERIALIZED (
+      SELECT daybell.now() AS now,
+             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
+             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known),
+    d AS (
+      DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}
+         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known FROM t)
+           AND q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
+         LIMIT $4)) RETURNING id),
+    v AS MATERIALIZED (
+      SELECT v.* FROM d, LATERAL (SELECT {CLAIMED_COLUMNS} FROM daybell.live v
+                                   WHERE v.tenant = $1 AND v.id = d.id LIMIT 1) v),
+    l AS (
+      INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
+      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
+    o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
+    SELECT v.*, t.now, t.worker_state, t.is_known,
+           CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
+             SELECT min(x.run_at)
+               FROM unnest($5::int[], $6::text[], $7::smallint[]) q(lane, queue, priority),
+                    LATERAL (SELECT a.run_at FROM daybell.agenda a
+                              WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > t.now
+                              ORDER BY a.run_at, a.id LIMIT 1) x
+              WHERE q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
+           ) END AS next_due
+      FROM t LEFT JOIN v ON true
+     ORDER BY v.priority, array_position($6::text[], $6[array_position($5::int[], v.lane)]),
+              v.run_at, v.id
+    """
+CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND)
+CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
+
+
 class Bounds:
     """A lower bound on run_at for each lane and priority: where the last claim got to.
 
@@ -78,42 +140,6 @@ class Claiming(Enqueueing):
         self.open_leases: dict[tuple[UUID, UUID], set[Fence]] = {}
         self.done_leases: list[UUID] = []
 
-    # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is
-    # ever
-    # sorted, whatever the backlog, and rows of the future are never stepped over. The
-    # subselects for
-    # `now` are evaluated once and can be used by the index, which a volatile function cannot.
-    # LIMIT 1
-    # makes the look into `live` one probe per row, whatever the planner believes of the table's
-    # size.
-    CLAIM = f"""
-    WITH t AS MATERIALIZED (
-      SELECT daybell.now() AS now,
-             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
-             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known),
-    d AS (
-      DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY(
-        SELECT x.ctid
-          FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[])
-                 q(lane, queue, priority, bound),
-               LATERAL (SELECT a.ctid FROM daybell.agenda a
-                         WHERE a.lane = q.lane AND a.priority = q.priority
-                           AND a.run_at <= (SELECT now FROM t) AND a.run_at >= q.bound
-                         ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x
-         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known FROM t)
-           AND q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
-         LIMIT $4)) RETURNING id),
-    v AS MATERIALIZED (
-      SELECT v.* FROM d, LATERAL (SELECT {CLAIMED_COLUMNS} FROM daybell.live v
-                                   WHERE v.tenant = $1 AND v.id = d.id LIMIT 1) v),
-    l AS (
-      INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
-      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
-    o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
-    SELECT v.*, t.now, t.worker_state, t.is_known FROM t LEFT JOIN v ON true
-     ORDER BY v.priority, array_position($5::int[], v.lane), v.run_at, v.id
-    """
-
     async def claim(
         self,
         tenant: str,
@@ -133,7 +159,7 @@ class Claiming(Enqueueing):
             done = self.done_leases[:]
             try:
                 rows = await link.fetch(
-                    self.CLAIM,
+                    CLAIM_ONE if len(kinds) == 1 else CLAIM_SEVERAL,
                     key,
                     worker,
                     lease,
@@ -146,19 +172,22 @@ class Claiming(Enqueueing):
                 )
             except asyncpg.UniqueViolationError:
                 # Its own twin, still under way when we looked, has taken something after all.
-                return await self._recall(tenant, worker, lease)
+                return await self._recall(tenant, worker, lease, queues, kinds, limit)
             self.forget_leases(done)
             head = rows[0]
             if head["worker_state"] is None or WORKER_STATES[head["worker_state"]] == "dead":
                 raise dead_worker(worker)
             if head["is_known"]:
-                return await self._recall(tenant, worker, lease)
+                return await self._recall(tenant, worker, lease, queues, kinds, limit)
             if head["id"] is None:
                 rows = []
             bounds.move(rows, limit=limit, now=head["now"])
             if rows:
                 self.open_leases[worker, lease] = {(row["id"], row["attempt"]) for row in rows}
-            return await self._claim(link, tenant, lease, head["now"], rows)
+            executions = await self.claimed_from(link, tenant, rows, lease=lease)
+            return Claim(
+                lease=lease, now=head["now"], executions=executions, next_due=head["next_due"]
+            )
 
     # What a lease still holds: the attempt moves on when an execution leaves it.
     RECALL = f"""
@@ -169,18 +198,24 @@ class Claiming(Enqueueing):
      ORDER BY v.priority, v.run_at, v.id
     """
 
-    async def _recall(self, tenant: str, worker: UUID, lease: UUID) -> Claim:
+    async def _recall(
+        self,
+        tenant: str,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        limit: int,
+    ) -> Claim:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
             rows = await link.fetch(self.RECALL, key, worker, lease)
             now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
-            return await self._claim(link, tenant, lease, now, rows)
-
-    async def _claim(
-        self, link: Link, tenant: str, lease: UUID, now: Instant, rows: Sequence[Row]
-    ) -> Claim:
-        executions = await self.claimed_from(link, tenant, rows, lease=lease)
-        return Claim(lease=lease, now=now, executions=executions)
+            executions = await self.claimed_from(link, tenant, rows, lease=lease)
+            due = None
+            if len(rows) < limit:
+                due = await self._next_due(link, key, queues, kinds, after=now)
+        return Claim(lease=lease, now=now, executions=executions, next_due=due)
 
     async def claimed_from(
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
@@ -259,7 +294,8 @@ class Claiming(Enqueueing):
 
     DUE = """
     SELECT min(x.run_at) FROM unnest($1::int[], $2::smallint[]) q(lane, priority),
-      LATERAL (SELECT run_at FROM daybell.agenda a WHERE a.lane = q.lane AND a.priority = q.priority
+      LATERAL (SELECT run_at FROM daybell.agenda a
+                WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > $3
                 ORDER BY run_at, id LIMIT 1) x
     """
     PAUSED = "SELECT queue FROM daybell.paused_queue WHERE tenant = $1"
@@ -269,14 +305,26 @@ class Claiming(Enqueueing):
     ) -> Instant | None:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            paused = {row["queue"] for row in await link.fetch(self.PAUSED, key)}
-            open_queues = [queue for queue in queues if queue not in paused]
-            lanes = await self.names.lanes(link, key, open_queues, kinds)
-            return await link.fetchval(
-                self.DUE,
-                [lane for _ in PRIORITIES for lane in lanes],
-                [priority for priority in PRIORITIES for _ in lanes],
-            )
+            return await self._next_due(link, key, queues, kinds, after=0.0)
+
+    async def _next_due(
+        self,
+        link: Link,
+        tenant: int,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        *,
+        after: Instant,
+    ) -> Instant | None:
+        paused = {row["queue"] for row in await link.fetch(self.PAUSED, tenant)}
+        open_queues = [queue for queue in queues if queue not in paused]
+        lanes = await self.names.lanes(link, tenant, open_queues, kinds)
+        return await link.fetchval(
+            self.DUE,
+            [lane for _ in PRIORITIES for lane in lanes],
+            [priority for priority in PRIORITIES for _ in lanes],
+            after,
+        )
 
 
 def dead_worker(worker: UUID) -> LeaseLost:

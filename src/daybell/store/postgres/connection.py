@@ -182,7 +182,7 @@ class Database:
     @asynccontextmanager
     async def _borrowed(self) -> AsyncGenerator[Link]:
         if self._pool is None:
-            raise Unavailable("the store is not open; call open() first, or use `async with`")
+            raise UsageError("the store is not open; call open() first")
         with translated():
             async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
                 yield cast(Link, link)

@@ -208,7 +208,7 @@ _LOGGED: Final = "SELECT outcome, worker FROM attempt WHERE execution = ? AND at
 
 def repeated(tx: Transaction, row: Row, worker: bytes, move: Transition) -> Verdict | None:
     """Judge a move that cannot be made: its first answer was lost, or it comes too late."""
-    n, _, attempt, _, holder, outcome, _, _, cancel_requested_at = row
+    n, _, attempt, _, holder, outcome, _, _, _ = row
     ended: list[tuple[int, bytes | None]] = []
     if outcome is not None and attempt == move.attempt:
         ended.append((outcome, holder))
@@ -216,10 +216,10 @@ def repeated(tx: Transaction, row: Row, worker: bytes, move: Transition) -> Verd
         ended += tx.execute(_LOGGED, (n, move.attempt))
     for outcome, holder in ended:
         if holder == worker:
-            if outcome == CANCELLED_OUTCOME and cancel_requested_at is not None:
-                return Verdict(move.id, move.attempt, Ruling.CANCELLED)
             if outcome == OUTCOME_CODES[move.outcome]:
                 return None
+            if outcome == CANCELLED_OUTCOME:
+                return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return Verdict(move.id, move.attempt, Ruling.STALE)
 
 

@@ -37,16 +37,25 @@ class SqliteClaim(Part):
 
         def operation(tx: Transaction) -> Claim:
             owner = tx.names.tenant(tx, tenant)
-            rows = claim(tx, owner, worker, lease, queues, kinds, limit)
-            executions = claimed(tx, tenant, [lease] * len(rows), rows)
-            return Claim(lease=lease, now=tx.now, executions=executions)
+            lanes = find_lanes(tx, owner, queues, kinds)
+            rows = claim(tx, owner, worker, lease, lanes, limit)
+            return Claim(
+                lease=lease,
+                now=tx.now,
+                executions=claimed(tx, tenant, [lease] * len(rows), rows),
+                next_due=first_after(tx, lanes, tx.now) if len(rows) < limit else None,
+            )
 
         return await self._write(operation)
 
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
     ) -> Instant | None:
-        return await self._read(lambda tx: next_due(tx, tenant, queues, kinds))
+        def operation(tx: Transaction) -> Instant | None:
+            lanes = find_lanes(tx, tx.names.tenant(tx, tenant), queues, kinds)
+            return first_after(tx, lanes, float("-inf"))
+
+        return await self._read(operation)
 
 
 _HELD: Final = f"""
@@ -63,8 +72,7 @@ def claim(
     owner: int,
     worker: UUID,
     lease: UUID,
-    queues: Sequence[str],
-    kinds: Sequence[str],
+    lanes: list[list[int]],
     limit: int,
 ) -> list[Row]:
     """Take what is due; for a lease that was used before, show what it still holds."""
@@ -73,7 +81,7 @@ def claim(
     held = tx.execute(_HELD, (*key, owner)).fetchall()
     if held or state == DRAINING or tx.execute(_IS_USED, (lease.bytes,)).fetchone():
         return held
-    found = find_due(tx, owner, queues, kinds, limit)
+    found = find_due(tx, lanes, limit)
     if found:
         _START.run(tx, [row[0] for row in found], first=key)
         tx.execute(_REMEMBER, (lease.bytes, tx.now))
@@ -90,13 +98,10 @@ SELECT {CLAIMED_COLUMNS} FROM execution
 """
 
 
-def find_due(
-    tx: Transaction, owner: int, queues: Sequence[str], kinds: Sequence[str], limit: int
-) -> list[Row]:
+def find_due(tx: Transaction, lanes_of_queues: list[list[int]], limit: int) -> list[Row]:
     """Best priority first, then queues in the order given, then oldest time."""
-    lanes_of_queues = find_lanes(tx, owner, queues, kinds)
     found: list[Row] = []
-    for priority in range(len(PRIORITIES)):
+    for priority in PRIORITIES:
         for lanes in lanes_of_queues:
             room = limit - len(found)
             rows: list[Row] = []
@@ -108,6 +113,9 @@ def find_due(
             if len(found) == limit:
                 return found
     return found
+
+
+_PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
 
 
 def find_lanes(
@@ -123,19 +131,19 @@ def find_lanes(
     return lanes_of_queues
 
 
-_PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
-_NEXT: Final = """
-SELECT run_at FROM execution WHERE state <= 3 AND lane = ? AND priority = ? ORDER BY run_at LIMIT 1
+_FIRST_AFTER: Final = """
+SELECT run_at FROM execution
+ WHERE state <= 3 AND lane = ? AND priority = ? AND run_at > ? ORDER BY run_at LIMIT 1
 """
 
 
-def next_due(
-    tx: Transaction, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+def first_after(
+    tx: Transaction, lanes_of_queues: list[list[int]], after: Instant
 ) -> Instant | None:
-    owner = tx.names.tenant(tx, tenant)
+    """The earliest time in these lanes that is later than `after`."""
     found: list[Instant] = []
-    for lanes in find_lanes(tx, owner, queues, kinds):
+    for lanes in lanes_of_queues:
         for lane in lanes:
-            for priority in range(len(PRIORITIES)):
-                found += [at for (at,) in tx.execute(_NEXT, (lane, priority))]
+            for priority in PRIORITIES:
+                found += [at for (at,) in tx.execute(_FIRST_AFTER, (lane, priority, after))]
     return min(found, default=None)

@@ -62,7 +62,7 @@ def admit(tx: Transaction, gate: int, limit: int | None = None) -> int:
     for priority in PRIORITIES:
         if len(admitted) >= room:
             break
-        due = tx.execute(_DUE, (gate, int(priority), tx.now, room - len(admitted)))
+        due = tx.execute(_DUE, (gate, priority, tx.now, room - len(admitted)))
         admitted += [n for (n,) in due]
     if admitted:
         _LET_IN.run(tx, admitted)

@@ -10,14 +10,12 @@ import msgspec
 
 from daybell.core.execution import Claimed, Execution
 from daybell.core.instant import Instant
-from daybell.core.priority import Priority
-from daybell.store.codes import OUTCOMES, STATES
+from daybell.store.codes import OUTCOMES, PRIORITIES, STATES
 from daybell.store.sqlite.names import Transaction
 
 Row: TypeAlias = tuple[Any, ...]
 
 _UUIDS: Final = list[UUID]
-_PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in Priority}
 
 
 def uuids(values: list[bytes]) -> list[UUID]:
@@ -54,7 +52,7 @@ def claimed(
                 version=version.version,
                 kind=version.kind,
                 queue=names.lane_row(tx, row[4]).queue,
-                priority=_PRIORITIES[row[5]],
+                priority=PRIORITIES[row[5]],
                 args=row[6],
                 failures=row[7],
                 crashes=row[8],
@@ -95,7 +93,7 @@ def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
         version=version.version,
         state=STATES[shown_state(row[2], row[10], tx.now)],
         queue=tx.names.lane_row(tx, row[3]).queue,
-        priority=_PRIORITIES[row[4]],
+        priority=PRIORITIES[row[4]],
         args=row[5],
         attempt=row[6],
         failures=row[7],
