@@ -105,6 +105,7 @@ async def drain(ground: Ground, scale: float) -> Finding:
                 drained = crew.drain(DRAIN_CLAIMERS, DRAIN_BATCH, quota=quota)
                 done[name] += drained.done
                 seconds[name] += drained.seconds
+    assert min(done.values()) >= count, f"{done} instead of {count} each"
     fresh, analyzed = (done[name] / seconds[name] for name in ("fresh", "analyzed"))
     for name in names:
         ground.drop(name)
