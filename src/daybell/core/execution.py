@@ -95,7 +95,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     created: bool = True
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """An execution in the hands of a worker. `(id, attempt)` names this one start; `lease` the
     claim it came with.
     """

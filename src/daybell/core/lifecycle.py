@@ -75,7 +75,7 @@ def target(source: State, event: Event) -> State:
         raise IllegalTransition(f"an execution that is {source} cannot be {event}") from None
 
 
-class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """A decided move of a running execution, for `Store.apply`. The first three fields are its
     guard.
     """
@@ -117,15 +117,15 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 def after_success(claimed: Claimed, *, result: str | None, ran: Seconds) -> Transition:
     """The task returned."""
-    return Transition(
-        id=claimed.id,
-        attempt=claimed.attempt,
-        lease=claimed.lease,
-        gate=claimed.gate,
-        target=State.SUCCEEDED,
-        outcome=Outcome.SUCCEEDED,
-        failures=claimed.failures,
-        crashes=claimed.crashes,
+    return Transition(  # by position: this is made for every execution that ends well
+        claimed.id,
+        claimed.attempt,
+        claimed.lease,
+        State.SUCCEEDED,
+        Outcome.SUCCEEDED,
+        claimed.failures,
+        claimed.crashes,
+        claimed.gate,
         result=result,
         ran=ran,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -18,10 +19,12 @@ from daybell.store.checks import transition_fault
 from daybell.store.codes import OUTCOMES, STATE_CODES
 from daybell.store.postgres.claim import Fence
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, slots_of
+from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease, slots_of
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 5
+
+_by_id: Final = attrgetter("id")
 
 
 class Way(Enum):
@@ -94,7 +97,7 @@ class Applying(Moving):
             match way:
                 case Way.SUCCEED:
                     if await self.succeed(link, key, batch):
-                        self.settle(worker, moves)
+                        self.settle(worker, batch.leases)
                         return []
                     made = dict[Fence, Row]()
                 case Way.END:
@@ -162,8 +165,8 @@ class Applying(Moving):
                 doubtful.append(move)
             elif row["state"] == CANCELLED and move.target is not State.CANCELLED:
                 verdicts.append(Verdict(move.id, move.attempt, Ruling.CANCELLED))
+        self.settle(batch.worker, by_lease([move for move in batch.moves if _fence(move) in made]))
         if not doubtful:
-            self.settle(batch.worker, batch.moves)
             return verdicts, {}
         async with self.db.link() as link:
             key = await self.names.tenant(link, batch.tenant)
@@ -173,7 +176,6 @@ class Applying(Moving):
         for move in doubtful:
             if move not in again:
                 verdicts += _ruling(move, recorded.get(_fence(move)), batch.worker)
-        self.settle(batch.worker, [move for move in batch.moves if move not in again])
         return verdicts, again
 
     RECORDED = """
@@ -205,11 +207,11 @@ class Applying(Moving):
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
     """The first move of each execution, in one order of locks for everybody; and later ones."""
-    by_id = {move.id: move for move in reversed(moves)}
-    first = sorted(by_id.values(), key=lambda move: move.id)
-    if len(first) == len(moves):
-        return first, []
-    return first, [move for move in moves if by_id[move.id] is not move]
+    if len({move.id for move in moves}) == len(moves):
+        return sorted(moves, key=_by_id), []
+    first = {move.id: move for move in reversed(moves)}
+    later = [move for move in moves if first[move.id] is not move]
+    return sorted(first.values(), key=_by_id), later
 
 
 def _faults(moves: Sequence[Transition]) -> dict[UUID, str]:

@@ -34,6 +34,7 @@ SETTINGS: Final[dict[str, str]] = {
     "application_name": "daybell",
     "enable_seqscan": "off",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
     "timezone": "UTC",
     "statement_timeout": "60s",
     "lock_timeout": "20s",

@@ -49,6 +49,7 @@ class Batch:
         self.tenant = tenant
         self.worker = worker
         self.moves = moves
+        self.leases = by_lease(moves)
 
     def only(self, moves: list[Transition]) -> Batch:
         return Batch(self.tenant, self.worker, moves)
@@ -58,7 +59,7 @@ class Batch:
         return (
             tenant,
             self.worker,
-            list({move.lease for move in self.moves}),
+            list(self.leases),
             [move.id for move in self.moves],
             [move.attempt for move in self.moves],
         )
@@ -67,9 +68,8 @@ class Batch:
 class Moving(Claiming):
     """Ends, ways back, and what a running task shows of itself."""
 
-    # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500
-    # would be
-    # 250,000 comparisons, and the planner takes both lists to be short.
+    # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
+    # be 250,000 comparisons, and the planner takes both lists to be short.
     SUCCEED = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
@@ -263,6 +263,18 @@ def _kept_result(result: str | None) -> str | None:
     if result is not None and len(result) > RESULT_BYTES_MAX:
         raise UsageError(f"a result has more than {RESULT_BYTES_MAX:,} bytes")
     return result
+
+
+def by_lease(moves: Sequence[Transition]) -> dict[UUID, int]:
+    """How many moves there are of each lease. They come in runs that share the very same object."""
+    counts: dict[UUID, int] = {}
+    start = 0
+    for end in range(1, len(moves) + 1):
+        lease = moves[start].lease
+        if end == len(moves) or moves[end].lease is not lease:
+            counts[lease] = counts.get(lease, 0) + end - start
+            start = end
+    return counts
 
 
 def slots_of(made: dict[Fence, Row]) -> Counter[str]:
