@@ -124,7 +124,14 @@ class Database:
         if self._pool is not None:
             return
         with translated():
-            self.is_pooled = not await self._keeps_settings()
+            try:
+                self.is_pooled = not await self._keeps_settings()
+            except ValueError:
+                # What it says may be a part of the URL, and that part the password.
+                raise UsageError(
+                    "not a usable PostgreSQL URL: it must read postgresql://user:password@host:port/"
+                    "database, with special characters escaped, such as %2F for /"
+                ) from None
             self._pool = await _driver.create_pool(
                 self._url,
                 min_size=1,
