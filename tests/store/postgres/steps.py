@@ -135,23 +135,23 @@ class SteppedDatabase(Database):
         super().__init__(url, forget=forget)
         self.stop = Stop()
         self._idle: list[asyncpg.Connection] = []
-        self._all: list[asyncpg.Connection] = []
+        self.connections: list[asyncpg.Connection] = []
 
     async def open(self) -> None:
         # A deadlock that takes a second to be noticed would be a second per case.
         settings = SETTINGS | {"deadlock_timeout": "20ms", "lock_timeout": "10s"}
-        while len(self._all) < 2:
+        while len(self.connections) < 2:
             connection = await asyncpg.connect(self._url, server_settings=settings)
-            self._all.append(connection)
+            self.connections.append(connection)
             self._idle.append(connection)
 
     async def close(self) -> None:
-        for connection in self._all:
+        for connection in self.connections:
             await connection.close()
 
     @property
     def processes(self) -> list[int]:
-        return [connection.get_server_pid() for connection in self._all]
+        return [connection.get_server_pid() for connection in self.connections]
 
     @asynccontextmanager
     async def _borrowed(self) -> AsyncGenerator[Any]:

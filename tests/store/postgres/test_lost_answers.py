@@ -9,6 +9,7 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling
 from daybell.errors import Unavailable
 from daybell.store.ids import mint
+from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from tests.builders import (
     TENANT,
     an_execution,
@@ -251,3 +252,17 @@ async def test_an_enqueue_repeated_waits_for_a_first_copy_still_under_way(
     assert await sql.fetchval("SELECT count(*) FROM daybell.live") == 2
     assert await violations(sql) == []
     await twin.close()
+
+
+async def test_many_claims_asked_again_at_once_do_not_wait_for_each_other(store):
+    count = 2 * POOL_CONNECTIONS_MAX
+    await enqueued(store, count)
+    worker = await registered(store)
+    firsts = [await claim(store, 1, worker=worker) for _ in range(count)]
+
+    async with asyncio.timeout(20):
+        agains = await asyncio.gather(
+            *[claim(store, 1, worker=worker, lease=first.lease) for first in firsts]
+        )
+
+    assert [again.one.id for again in agains] == [first.one.id for first in firsts]
