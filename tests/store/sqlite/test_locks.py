@@ -71,13 +71,14 @@ async def test_a_read_is_asked_again_while_somebody_recovers_the_log(store):
     assert await store._read(operation) == "read"
 
 
-async def test_switching_to_wal_is_waited_for(tmp_path, refused):
-    """A reader in the old mode is in the way of the switch."""
+@pytest.mark.parametrize("lock", ["BEGIN EXCLUSIVE", "BEGIN; SELECT * FROM sqlite_schema"])
+async def test_a_file_that_is_not_in_wal_mode_yet_is_waited_for(tmp_path, refused, lock):
+    """Before the switch a writer is in everybody's way, and a reader in the way of the switch."""
     path = tmp_path / "old.db"
     raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     raw.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
-    raw.execute("BEGIN")
-    raw.execute("SELECT * FROM sqlite_schema").fetchall()
+    for statement in lock.split(";"):
+        raw.execute(statement).fetchall()
     store = SqliteStore(str(path))
 
     made = await waited_out(store.migrate(), refused, lambda: raw.execute("ROLLBACK"))

@@ -73,8 +73,14 @@ class SqliteStore(
     async def close(self) -> None:
         threads = [thread for thread in (self._reader, self._writer) if thread is not None]
         self._writer = self._reader = None
-        # Both end even if nobody waits for it any more.
-        await asyncio.shield(asyncio.gather(*(thread.stop() for thread in threads)))
+        # They end even if nobody waits for it any more.
+        await asyncio.shield(stop(threads))
+
+
+async def stop(threads: list[Reader | Writer]) -> None:
+    """End one after the other: only who is alone when it leaves tidies up the log."""
+    for thread in threads:
+        await thread.stop()
 
 
 def names(migrations: list[Migration]) -> tuple[str, ...]:
@@ -99,8 +105,9 @@ _APPLIED: Final = "SELECT version, name, checksum, is_breaking FROM migration OR
 
 def applied_steps(connection: sqlite3.Connection, path: str) -> list[Applied]:
     """The steps that a database remembers. Raises UsageError for a database of somebody else."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: who sees tables that another process has just made sees its mark as well.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != files.APPLICATION_ID and (application or tables):
         raise UsageError(
             f"{path} holds the data of another program; give Daybell a file of its own"
@@ -133,7 +140,8 @@ def apply_migrations(path: str, clock: Clock) -> list[Migration]:
     files.create(path)
     try:
         with closing(files.connect(path)) as connection:
-            applied_steps(connection, path)  # before anything is changed in somebody else's file
+            # Before anything is changed in somebody else's file.
+            patiently(lambda: applied_steps(connection, path))
             files.use_wal(connection, path)
             patiently(lambda: connection.execute("BEGIN EXCLUSIVE"))
             known = migrate.known_migrations(PACKAGE)
