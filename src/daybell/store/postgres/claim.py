@@ -29,7 +29,11 @@ CLAIMED_COLUMNS: Final = (
     " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
     " v.gate, v.cancel_requested_at"
 )
-
+# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it. LIMIT 1
+# makes this one probe for each, whatever the planner believes of the table's size.
+IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
+           LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
+                       AND v.attempt = x.attempt LIMIT 1) v"""
 
 # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
 # whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
@@ -152,6 +156,22 @@ class Claiming(Enqueueing):
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
         checks.check_limit(limit, most=CLAIM_BATCH_MAX)
+        claim = await self._take(tenant, worker, lease, queues, kinds, limit)
+        if claim is None:
+            # On another connection, after the first was given back: who waits must hold none.
+            claim = await self._recall(tenant, worker, lease, queues, kinds, limit)
+        return claim
+
+    async def _take(
+        self,
+        tenant: str,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        limit: int,
+    ) -> Claim | None:
+        """Claim, unless the lease has been used before: None."""
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
             lanes = await self.names.lanes(link, key, queues, kinds)
@@ -172,14 +192,13 @@ class Claiming(Enqueueing):
                     done,
                 )
             except asyncpg.UniqueViolationError:
-                # Its own twin, still under way when we looked, has taken something after all.
-                return await self._recall(tenant, worker, lease, queues, kinds, limit)
+                return None  # its own twin, under way when we looked, has taken something after all
             self.forget_leases(done)
             head = rows[0]
             if head["worker_state"] is None or WORKER_STATES[head["worker_state"]] == "dead":
                 raise dead_worker(worker)
             if head["is_known"]:
-                return await self._recall(tenant, worker, lease, queues, kinds, limit)
+                return None
             if head["id"] is None:
                 rows = []
             bounds.move(rows, limit=limit, now=head["now"])
@@ -190,12 +209,10 @@ class Claiming(Enqueueing):
                 lease=lease, now=head["now"], executions=executions, next_due=head["next_due"]
             )
 
-    # What a lease still holds: the attempt moves on when an execution leaves it.
     RECALL = f"""
     SELECT {CLAIMED_COLUMNS}, daybell.now() AS now
-      FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
-      JOIN daybell.live v ON v.id = x.id AND v.attempt = x.attempt
-     WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1 AND v.tenant = $1
+      FROM daybell.lease l, {IN_LEASE}
+     WHERE l.id = $3 AND l.worker = $2 AND l.tenant = $1
      ORDER BY v.priority, v.run_at, v.id
     """
 

@@ -32,7 +32,9 @@ NOW: Final = "(SELECT now FROM t)"
 # (what it holds, columns that differ, where it is). The order of the parts does not matter.
 RUNNING: Final = f"""
   SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, h.worker, false AS is_discarded
-    FROM h JOIN daybell.live v ON v.tenant = $1 AND v.id = h.id AND v.attempt = h.attempt"""
+    FROM h, LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+                        AND v.attempt = h.attempt LIMIT 1) v
+   WHERE true"""
 CLAIMABLE: Final = f"""
   SELECT {SHOWN}, {UNFINISHED},
          CASE WHEN v.run_at <= {NOW} THEN 1::smallint ELSE v.state END AS state,
@@ -77,7 +79,7 @@ class Query:
         conditions = " AND ".join([*self._conditions, *more])
         if not conditions:
             return part
-        return f"{part} {'AND' if ' WHERE v.' in part else 'WHERE'} {conditions}"
+        return f"{part} AND {conditions}"
 
 
 class Viewing(Connected):
@@ -152,9 +154,10 @@ class Viewing(Connected):
                  min(a.run_at) FILTER (WHERE a.run_at <= {NOW}) AS oldest
             FROM daybell.agenda a JOIN daybell.lane l ON l.key = a.lane
            WHERE l.tenant = $1 GROUP BY l.queue),
-    r AS (SELECT l.queue, count(*) AS running FROM h
-            JOIN daybell.live v ON v.tenant = $1 AND v.id = h.id AND v.attempt = h.attempt
-            JOIN daybell.lane l ON l.key = v.lane GROUP BY l.queue),
+    r AS (SELECT l.queue, count(*) AS running
+            FROM h, LATERAL (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+                                AND v.attempt = h.attempt LIMIT 1) v, daybell.lane l
+           WHERE l.key = v.lane GROUP BY l.queue),
     w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
             JOIN daybell.lane l ON l.key = v.lane
            WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),

@@ -17,18 +17,12 @@ from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
 from daybell.store.outcomes import Lost
 from daybell.store.postgres.apply import Applying
-from daybell.store.postgres.claim import CLAIMED_COLUMNS, dead_worker
+from daybell.store.postgres.claim import CLAIMED_COLUMNS, IN_LEASE, dead_worker
 from daybell.store.postgres.connection import Link, Row
 
 LIVE: Final = WORKER_CODES[WorkerState.LIVE]
 DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
-
-# What a lease `l` still holds, as `v`. LIMIT 1 makes it one probe for each, whatever the planner
-# believed of the table's size when it planned this: as a join it would read all of `live`.
-UNFINISHED: Final = """unnest(l.ids, l.attempts) x(id, attempt) CROSS JOIN LATERAL (
-        SELECT * FROM daybell.live v
-         WHERE v.tenant = l.tenant AND v.id = x.id AND v.attempt = x.attempt LIMIT 1) v"""
 
 
 class Leasing(Applying):
@@ -124,7 +118,7 @@ class Leasing(Applying):
 
     HOLDS = f"""
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker
-      FROM daybell.lease l, {UNFINISHED} WHERE l.id = ANY($1::uuid[])
+      FROM daybell.lease l, {IN_LEASE} WHERE l.id = ANY($1::uuid[])
     """
     OWN = "SELECT id FROM daybell.lease WHERE id = ANY($3::uuid[]) AND worker = $2 AND tenant = $1"
     END_LEASES = (
@@ -156,12 +150,12 @@ class Leasing(Applying):
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
-      SELECT FROM {UNFINISHED})
+      SELECT FROM {IN_LEASE})
     """
     LOST = f"""
     WITH l AS MATERIALIZED (SELECT * FROM daybell.lease l WHERE {IS_ORPHAN})
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition
-      FROM l, {UNFINISHED}
+      FROM l, {IN_LEASE}
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
      LIMIT $1
     """
@@ -193,7 +187,7 @@ class Leasing(Applying):
         return found
 
     LIST = f"""
-    SELECT w.*, (SELECT count(*) FROM daybell.lease l, {UNFINISHED}
+    SELECT w.*, (SELECT count(*) FROM daybell.lease l, {IN_LEASE}
                   WHERE l.tenant = $1 AND l.worker = w.id) AS running
       FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3)
      ORDER BY w.started_at, w.id

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from daybell.store.sqlite.names import Transaction
 
-SIZES: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+ROWS_MAX: Final = 256  # of one statement
 
 
 class Bulk:
@@ -20,15 +20,17 @@ class Bulk:
 
     def __init__(self, head: str, row: str, tail: str = "") -> None:
         self._width = row.count("?")
-        self._statements = [(size, f"{head} {', '.join([row] * size)} {tail}") for size in SIZES]
+        sizes = [1 << power for power in range(ROWS_MAX.bit_length())]
+        self._statements = {size: f"{head} {', '.join([row] * size)} {tail}" for size in sizes}
 
     def run(self, tx: Transaction, values: list[Any], *, first: Sequence[Any] = ()) -> int:
         """Run it for all values, which are the rows' one after another; answer how many rows it
         changed. `first` are parameters of the head.
         """
         changed = start = 0
-        for size, statement in self._statements:
-            while (end := start + size * self._width) <= len(values):
-                changed += tx.execute(statement, (*first, *values[start:end])).rowcount
-                start = end
+        while rest := (len(values) - start) // self._width:
+            size = min(ROWS_MAX, 1 << (rest.bit_length() - 1))  # the largest power of two in it
+            end = start + size * self._width
+            changed += tx.execute(self._statements[size], (*first, *values[start:end])).rowcount
+            start = end
         return changed
