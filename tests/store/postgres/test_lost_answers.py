@@ -266,3 +266,30 @@ async def test_many_claims_asked_again_at_once_do_not_wait_for_each_other(store)
         )
 
     assert [again.one.id for again in agains] == [first.one.id for first in firsts]
+
+
+@pytest.mark.parametrize("after", [1, 2])
+async def test_an_enqueue_repeated_slowly_does_not_create_what_ended_meanwhile(
+    stepped, place, store, sql, new, after
+):
+    await stepped.enqueue(TENANT, [an_execution(retries=1)])
+    await apply(store, hands := await claim(store), success(hands.one))
+    stop = stepped.steps.stop = Stop(after)
+    repeating = asyncio.create_task(stepped.enqueue(TENANT, new, repeat=True))
+    await stop.arrival()
+    twin = await stepped_store(place.url)
+
+    async def live():
+        await twin.enqueue(TENANT, new)
+        hands = await claim(twin)
+        await apply(twin, hands, *[success(one) for one in hands.executions])
+
+    living = asyncio.create_task(live())
+    await settle(sql, living, twin.steps.processes)
+    stop.resumed.set()
+
+    assert said(await repeating) == created(new)
+    await living
+    assert await states(store, [one.id for one in new]) == [State.SUCCEEDED] * 2
+    assert await violations(sql) == []
+    await twin.close()

@@ -99,6 +99,22 @@ async def test_a_renewal_that_waits_for_a_reaper_hears_that_it_is_dead(
         await renewing
 
 
+async def test_a_claim_steps_over_what_another_is_taking(slow, quick, store, sql):
+    ids = await enqueued(store, 4)
+    workers = [await registered(store) for _ in range(2)]
+    for each in (slow, quick):
+        await each.next_due(TENANT, queues=["default"])
+    first, resume = await stopped(slow, claim(slow, 2, worker=workers[0]))
+
+    second = asyncio.create_task(claim(quick, 2, worker=workers[1]))
+    assert not await settle(sql, second, quick.steps.processes), "it should not wait"
+    resume()
+
+    taken = [one.id for hands in (await first, await second) for one in hands.executions]
+    assert taken == ids
+    assert await violations(sql) == []
+
+
 async def test_what_a_worker_claims_while_it_is_declared_dead_comes_back(slow, store, clock, sql):
     (id,) = await enqueued(store)
     worker = await registered(store)
