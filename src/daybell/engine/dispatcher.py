@@ -1,0 +1,137 @@
+"""Claiming: as much as can start soon, and no more.
+
+What a worker has claimed is invisible to idle ones, so it claims ahead only as far as its recent
+rate of starts justifies: with tasks of a second not at all, with tasks of microseconds hundreds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
+from daybell.core.limits import CLAIM_BATCH_MAX
+from daybell.engine.clock import Clock
+from daybell.engine.events import Events, Started
+from daybell.engine.executor import Executor
+from daybell.engine.leases import Leases
+from daybell.engine.loop import AGAIN
+from daybell.engine.queues import Queues
+from daybell.store.protocol import Store
+
+POLL_SECONDS: Final = 1.0
+CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
+AHEAD_MAX: Final = 2 * CLAIM_MAX
+RATE_SMOOTHING: Final = 0.3
+
+
+class Dispatcher:
+    """From the store into the executor."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        *,
+        tenant: str,
+        worker: UUID,
+        queues: Queues,
+        kinds: Sequence[str],
+        concurrency: int,
+        leases: Leases,
+        clock: Clock,
+        mint: Callable[[], UUID],
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._tenant = tenant
+        self._worker = worker
+        self._queues = queues
+        self._kinds = tuple(kinds)
+        self._concurrency = concurrency
+        self._leases = leases
+        self._clock = clock
+        self._mint = mint
+        self._events = events
+        self._buffer: deque[Claimed] = deque()
+        self._asked: UUID | None = None  # a claim without an answer, to be asked for again
+        self._started = 0
+        self._rate = 0.0  # starts a second, smoothed
+        self._rated_at = clock.monotonic()
+        self._claim_seconds = 0.01
+        self.is_open = True
+        self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
+
+    async def tick(self) -> Seconds | None:
+        limit = self._wanted()
+        if limit <= 0 or not self.is_open:
+            return None
+        self._asked = lease = self._asked or self._mint()
+        self._leases.ask(lease)
+        sent = self._clock.monotonic()
+        claim = await self._store.claim(
+            self._tenant,
+            worker=self._worker,
+            lease=lease,
+            queues=self._queues.order(),
+            limit=limit,
+            kinds=self._kinds,
+        )
+        self._asked = None
+        self._learn(self._clock.monotonic() - sent)
+        self._clock.correct(claim.now)
+        self._leases.answer(lease, len(claim.executions))
+        self._buffer.extend(claim.executions)
+        self.fill()
+        if len(claim.executions) >= limit:
+            return AGAIN
+        if claim.next_due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))
+
+    def fill(self) -> None:
+        """Start what is buffered, as far as there are slots; ask for more when it runs low."""
+        buffer, executor = self._buffer, self._executor
+        while buffer and len(executor) < self._concurrency:
+            claimed = buffer.popleft()
+            self._started += 1
+            self._events.emit(Started, claimed)
+            executor.start(claimed)
+        if self._wanted() > 0:
+            self.wake()
+
+    def close(self) -> list[Claimed]:
+        """Claim nothing more, and hand over what was claimed and not started."""
+        self.is_open = False
+        unstarted = list(self._buffer)
+        self._buffer.clear()
+        return unstarted
+
+    def _wanted(self) -> int:
+        """How many to claim now; nothing while what is in hand will last."""
+        in_hand = len(self._executor) + len(self._buffer)
+        ahead = self._ahead()
+        wanted = self._concurrency + ahead - in_hand
+        # Not one at a time when many pass: wait until half of what may be ahead is used up.
+        return min(wanted, CLAIM_MAX) if wanted > ahead // 2 else 0
+
+    def _ahead(self) -> int:
+        """What will start while the next two claims are on their way, beyond the free slots."""
+        starting = int(self._rate * self._claim_seconds * 2)
+        return 0 if starting < self._concurrency // 4 else min(starting, AHEAD_MAX)
+
+    def _learn(self, claim_seconds: Seconds) -> None:
+        now = self._clock.monotonic()
+        elapsed = now - self._rated_at
+        if elapsed >= 0.005:
+            self._rate += RATE_SMOOTHING * (self._started / elapsed - self._rate)
+            self._started, self._rated_at = 0, now
+        self._claim_seconds += RATE_SMOOTHING * (claim_seconds - self._claim_seconds)
+
+
+def _nothing() -> None:
+    pass

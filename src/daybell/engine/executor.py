@@ -1,0 +1,274 @@
+"""Running claimed executions: resolve, begin, perform, conclude.
+
+One task per execution, so that each has a context of its own and can be stopped by itself. What an
+execution leads to is decided in `core.lifecycle`; here is only what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core import lifecycle
+from daybell.core.execution import Claimed
+from daybell.core.failure import Failure
+from daybell.core.instant import Seconds
+from daybell.core.lifecycle import Transition
+from daybell.core.retry import Retry, when
+from daybell.core.worker import Report
+from daybell.engine.clock import Clock
+from daybell.engine.handlers import Handler, Handlers
+from daybell.errors import PayloadError, PermanentError, RetryLater, UsageError
+
+logger = logging.getLogger("daybell.worker")
+
+UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
+
+Fence = tuple[UUID, int]
+
+
+class Stop(Enum):
+    """Why a running execution is stopped from outside."""
+
+    TIMEOUT = "it took longer than its timeout"
+    CANCEL = "somebody cancelled it"
+    RELEASE = "the worker shuts down"
+    ABANDON = "the worker lost its lease"
+
+
+class Run:
+    """One execution in this worker's hands, from its start to its end."""
+
+    __slots__ = (
+        "checkpoint",
+        "claimed",
+        "handler",
+        "has_news",
+        "is_shown",
+        "note",
+        "progress",
+        "started",
+        "stop",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, claimed: Claimed) -> None:
+        self.claimed = claimed
+        self.handler: Handler | None = None
+        self.started: Seconds | None = None
+        self.stop: Stop | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.progress: float | None = None
+        self.note: str | None = None
+        self.checkpoint: str | None = None
+        self.has_news = False
+        self.is_shown = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.stop is not None
+
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        if progress is not None:
+            self.progress = progress
+        if note is not None:
+            self.note = note
+        if checkpoint is not None:
+            self.checkpoint = checkpoint
+        self.has_news = True
+
+    def ran(self, clock: Clock) -> Seconds:
+        return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
+
+    def as_report(self, clock: Clock) -> Report:
+        """What people may see of it now."""
+        self.is_shown, self.has_news = True, False
+        return Report(
+            id=self.claimed.id,
+            attempt=self.claimed.attempt,
+            lease=self.claimed.lease,
+            ran=self.ran(clock),
+            progress=self.progress,
+            note=self.note,
+            checkpoint=self.checkpoint,
+        )
+
+
+class Executor:
+    """Starts, stops and concludes runs.
+
+    `finish` is given what each led to, `freed` is told of every end.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        clock: Clock,
+        finish: Callable[[Claimed, Transition], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._finish = finish
+        self._freed = freed
+        self._runs: dict[Fence, Run] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(list(self._runs.values()))
+
+    def start(self, claimed: Claimed) -> None:
+        """Run it, from the next turn of the event loop on."""
+        run = Run(claimed)
+        self._runs[claimed.id, claimed.attempt] = run
+        run.task = asyncio.get_running_loop().create_task(self._execute(run))
+
+    def stop(self, fence: Fence, why: Stop) -> bool:
+        """Stop one run. It ends when its task does. False: it is not here, or stopped already."""
+        run = self._runs.get(fence)
+        if run is None or run.stop is not None or run.task is None:
+            return False
+        run.stop = why
+        run.task.cancel()
+        return True
+
+    def stop_all(self, why: Stop) -> None:
+        for run in self:
+            self.stop((run.claimed.id, run.claimed.attempt), why)
+
+    async def wait(self) -> None:
+        """Until nothing runs any more."""
+        while self._runs:
+            tasks = [run.task for run in self._runs.values() if run.task is not None]
+            await asyncio.wait(tasks)
+
+    async def _execute(self, run: Run) -> None:
+        try:
+            move = self._resolve(run) or self._begin(run) or await self._perform(run)
+        except BaseException as error:
+            # The task's own errors are dealt with in _perform: this one is ours.
+            logger.exception("running %s failed in the worker itself", run.claimed.job)
+            move = self._failed(run, error)
+        self._conclude(run, move)
+
+    def _resolve(self, run: Run) -> Transition | None:
+        """Find the handler. A job unknown here goes back for others, later and later."""
+        run.handler = self._handlers.find(run.claimed.job)
+        if run.handler is not None:
+            return None
+        delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
+        logger.warning(
+            "no task here is called %r; execution %s goes back for %.0f s",
+            run.claimed.job,
+            run.claimed.id,
+            delay,
+        )
+        return lifecycle.after_release(run.claimed, delay=delay)
+
+    def _begin(self, run: Run) -> Transition | None:
+        """Start the clock, unless it is too late or no longer wanted."""
+        claimed = run.claimed
+        if claimed.cancel_requested:
+            return lifecycle.after_cancel(claimed)
+        if claimed.expires_at is not None and lifecycle.is_expired(claimed, now=self._clock.now()):
+            return lifecycle.after_expiry(claimed)
+        run.started = self._clock.monotonic()
+        timeout = self._timeout(run)
+        if timeout is not None:
+            fence = claimed.id, claimed.attempt
+            loop = asyncio.get_running_loop()
+            run.timer = loop.call_later(timeout, self.stop, fence, Stop.TIMEOUT)
+        return None
+
+    async def _perform(self, run: Run) -> Transition | None:
+        assert run.handler is not None
+        try:
+            result = await run.handler.run(run)
+        except asyncio.CancelledError as error:
+            return self._stopped(run, error)
+        except RetryLater as asked:
+            return self._put_off(run, asked)
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt too: a task does not end its worker.
+            return self._failed(run, error)
+        return lifecycle.after_success(run.claimed, result=result, ran=run.ran(self._clock))
+
+    def _stopped(self, run: Run, error: BaseException) -> Transition | None:
+        ran = run.ran(self._clock)
+        match run.stop:
+            case Stop.TIMEOUT:
+                late = TimeoutError(
+                    f"it did not end within its timeout of {self._timeout(run):g} s"
+                )
+                return self._failed(run, late, timed_out=True)
+            case Stop.CANCEL:
+                return lifecycle.after_cancel(run.claimed, ran=ran)
+            case Stop.RELEASE:
+                move = lifecycle.after_release(run.claimed, ran=ran)
+                return msgspec.structs.replace(move, checkpoint=run.checkpoint)
+            case Stop.ABANDON:
+                return None
+            case None:
+                return self._failed(run, error)
+
+    def _put_off(self, run: Run, asked: RetryLater) -> Transition:
+        try:
+            delay, at = when(asked)
+        except UsageError as error:
+            return self._failed(run, error)
+        ran = run.ran(self._clock)
+        return lifecycle.after_retry_later(
+            run.claimed, delay=delay, at=at, ran=ran, checkpoint=run.checkpoint
+        )
+
+    def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
+        failure = Failure.from_exception(error)
+        # What cannot be kept as a result will not be different the next time.
+        permanent = isinstance(error, PermanentError | PayloadError)
+        return lifecycle.after_failure(
+            run.claimed,
+            self._policy(run),
+            error=failure.to_json(),
+            kinds=failure.names,
+            ran=run.ran(self._clock),
+            jitter=self._clock.jitter(),
+            timed_out=timed_out,
+            permanent=permanent,
+            checkpoint=run.checkpoint,
+        )
+
+    def _conclude(self, run: Run, move: Transition | None) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        del self._runs[run.claimed.id, run.claimed.attempt]
+        if move is not None:
+            self._finish(run.claimed, move)
+        self._freed()
+
+    def _timeout(self, run: Run) -> Seconds | None:
+        if run.claimed.timeout is not None:
+            return run.claimed.timeout
+        return None if run.handler is None else run.handler.timeout
+
+    def _policy(self, run: Run) -> Retry:
+        policy = Retry() if run.handler is None else run.handler.retry
+        if run.claimed.retries is None:
+            return policy
+        return msgspec.structs.replace(policy, retries=run.claimed.retries)

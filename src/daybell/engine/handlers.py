@@ -1,0 +1,56 @@
+"""What the engine needs to know to run a job: given from outside, by whoever knows how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
+from daybell.core.retry import Retry
+
+
+class Running(Protocol):
+    """One execution while it runs, as its handler sees it."""
+
+    claimed: Claimed
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was asked to stop."""
+        ...
+
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Show how far it is. Written in batches, a moment later; may be called from any thread."""
+        ...
+
+
+class Handler(Protocol):
+    """How one job is run."""
+
+    @property
+    def retry(self) -> Retry: ...
+    @property
+    def timeout(self) -> Seconds | None: ...
+
+    async def run(self, running: Running) -> str | None:
+        """Do the work and return the result as JSON text, or None for no result to keep.
+
+        Cancelling the awaiting task stops the work, as far as that is possible.
+        """
+        ...
+
+
+class Handlers(Protocol):
+    """All jobs that a worker can run."""
+
+    def find(self, job: str) -> Handler | None: ...
+
+
+Observer = Callable[[Any], None]

@@ -1,0 +1,62 @@
+"""Renewing the worker's lease: one write for all that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from daybell.core.instant import Seconds
+from daybell.core.worker import Renewal, WorkerState
+from daybell.engine.clock import Clock
+from daybell.engine.executor import Executor, Stop
+from daybell.engine.leases import Leases
+from daybell.errors import LeaseLost
+from daybell.store.protocol import Store
+
+
+class Heartbeat:
+    """Prolongs the lease, and hears what the store has to say to this worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        *,
+        tenant: str,
+        worker: UUID,
+        lease: Seconds,
+        leases: Leases,
+        clock: Clock,
+        on_drain: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._tenant = tenant
+        self._worker = worker
+        self._lease = lease
+        self._leases = leases
+        self._clock = clock
+        self._on_drain = on_drain
+        self._on_lost = on_lost
+        self.renewed_at = clock.monotonic()  # before the last good renewal was sent
+
+    async def tick(self) -> Seconds | None:
+        sent = self._clock.monotonic()
+        try:
+            renewal = await self._store.renew(
+                self._tenant, worker=self._worker, lease=self._lease, leases=self._leases.known()
+            )
+        except LeaseLost:
+            self._on_lost()
+            return None
+        self.renewed_at = sent
+        self._hear(renewal)
+        return None
+
+    def _hear(self, renewal: Renewal) -> None:
+        self._clock.correct(renewal.now)
+        for fence in renewal.cancel:
+            self._executor.stop(fence, Stop.CANCEL)
+        if renewal.state is WorkerState.DRAINING:
+            self._on_drain()

@@ -1,0 +1,34 @@
+"""The claims that a worker knows of, for its heartbeat to name."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class Leases:
+    """A lease is known from before its claim is sent until the last of its executions has left."""
+
+    def __init__(self) -> None:
+        self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
+
+    def ask(self, lease: UUID) -> None:
+        """A claim under this lease is about to be sent."""
+        self._open[lease] = -1
+
+    def answer(self, lease: UUID, count: int) -> None:
+        """The claim was answered with so many executions."""
+        if count:
+            self._open[lease] = count
+        else:
+            self._open.pop(lease, None)
+
+    def leave(self, lease: UUID) -> None:
+        """One execution of the lease is over for this worker."""
+        left = self._open.get(lease, 0) - 1
+        if left > 0:
+            self._open[lease] = left
+        else:
+            self._open.pop(lease, None)
+
+    def known(self) -> list[UUID]:
+        return list(self._open)

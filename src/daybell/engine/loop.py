@@ -1,0 +1,118 @@
+"""The one loop around every tick: interval, early wake-up, error backoff, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from daybell.core.instant import Seconds
+from daybell.engine.clock import Clock
+from daybell.errors import Unavailable
+
+logger = logging.getLogger("daybell.engine")
+
+BACKOFF_MIN_SECONDS: Final = 0.1
+BACKOFF_MAX_SECONDS: Final = 5.0
+AGAIN: Final = 0.0  # what a tick returns that has more to do
+
+Tick = Callable[[], Awaitable[Seconds | None]]
+
+
+class Loop:
+    """Repeats a tick until stopped.
+
+    A tick returns how long to wait, at most, before the next one; None waits for the interval. It
+    is not run in parallel with itself. One that raises is logged and tried again after a growing
+    wait: while the store is away, nothing exits.
+    """
+
+    def __init__(self, name: str, tick: Tick, *, interval: Seconds, clock: Clock) -> None:
+        self.name = name
+        self._tick = tick
+        self._interval = interval
+        self._clock = clock
+        self._failures = 0
+        self._is_stopping = False
+        self._is_woken = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._passed = asyncio.Event()  # set after every tick, good or bad
+        self._succeeded = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin ticking, at once."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
+
+    def wake(self) -> None:
+        """Tick now rather than later; while a tick is under way, once more after it."""
+        self._is_woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def pass_once(self) -> None:
+        """Tick now, and return when that tick has ended, well or not."""
+        self._passed.clear()
+        self.wake()
+        await self._passed.wait()
+
+    async def until_first(self) -> None:
+        """Return when a tick has ended well for the first time."""
+        await self._succeeded.wait()
+
+    async def stop(self) -> None:
+        """Let the tick that is under way end, and start no other."""
+        self._is_stopping = True
+        self.wake()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._is_woken = False
+            try:
+                pause = await self._tick()
+                if self._failures:
+                    logger.info("%s works again", self.name)
+                self._failures = 0
+                self._succeeded.set()
+            except Exception as error:
+                pause = self._after(error)
+            self._passed.set()
+            await self._pause(self._interval if pause is None else pause)
+
+    def _after(self, error: Exception) -> Seconds:
+        self._failures += 1
+        if not isinstance(error, Unavailable):
+            logger.exception("%s failed; trying again", self.name, exc_info=error)
+        elif self._failures == 1:
+            logger.warning("%s: %s; trying again", self.name, error)
+        pause = min(BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS * 2 ** min(self._failures - 1, 10))
+        # A fleet that lost its database together must not come back together.
+        return pause * (0.5 + 0.5 * self._clock.jitter())
+
+    async def _pause(self, seconds: Seconds) -> None:
+        if self._is_stopping:
+            return
+        # A failing tick is not hurried: its wake-ups would make the backoff void.
+        if self._is_woken and not self._failures:
+            seconds = 0.0
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, _set, self._waiter) if seconds > 0 else None
+        if timer is None:
+            loop.call_soon(_set, self._waiter)
+        try:
+            await self._waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiter = None
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,90 @@
+"""A node: the roles that one process plays, started and stopped together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from daybell.core.instant import Seconds
+from daybell.core.view import Retention
+from daybell.engine.clock import Clock
+from daybell.engine.events import Events
+from daybell.engine.janitor import Janitor
+from daybell.engine.leader import LEASE_SECONDS, Leader
+from daybell.engine.loop import Loop
+from daybell.engine.reaper import Reaper
+from daybell.engine.worker import Worker
+from daybell.errors import Unavailable
+from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.engine")
+
+SWEEP_SECONDS: Final = 2.0
+
+
+class Upkeep:
+    """What any node does for all: reaping, admission, and, if it leads, cleaning up."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        mint: Callable[[], UUID],
+        events: Events,
+        retention: Retention,
+    ) -> None:
+        self._store = store
+        self.reaper = Reaper(store, events=events)
+        self.janitor = Janitor(store, retention)
+        self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
+        self._loops = (
+            Loop("reap", self.reaper.tick, interval=SWEEP_SECONDS, clock=clock),
+            Loop("admit", self._admit, interval=SWEEP_SECONDS, clock=clock),
+            Loop("lead", self.leader.tick, interval=LEASE_SECONDS / 3, clock=clock),
+        )
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        for loop in self._loops:
+            await loop.stop()
+        try:
+            await self.leader.resign()
+        except Unavailable as error:
+            logger.warning("could not resign, the leadership will end by itself: %s", error)
+
+    async def _admit(self) -> Seconds | None:
+        """Let delayed executions through their gates when their time has come."""
+        await self._store.admit()
+        return None
+
+
+class Node:
+    """Workers and upkeep on one store."""
+
+    def __init__(self, *, workers: Sequence[Worker] = (), upkeep: Upkeep | None = None) -> None:
+        self.workers = tuple(workers)
+        self.upkeep = upkeep
+
+    async def start(self) -> None:
+        if self.upkeep is not None:
+            self.upkeep.start()
+        for worker in self.workers:
+            await worker.start()
+
+    def wake(self) -> None:
+        """Something may be there to claim."""
+        for worker in self.workers:
+            worker.wake()
+
+    async def stop(self) -> None:
+        """Drain the workers first: what they give back, others can take while the rest ends."""
+        for worker in self.workers:
+            await worker.stop()
+        if self.upkeep is not None:
+            await self.upkeep.stop()
