@@ -58,7 +58,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "store/sqlite/*": ({"time.time"}, "the store's clock; SQLite has no server to ask"),
     "cli/doctor.py": ({"time.time"}, "it compares this machine's clock with the store's"),
     "engine/clock.py": (
-        {"time.time", "time.monotonic", "random.random"},
+        {"time.time", "time.monotonic", "random", "random.random", "asyncio.sleep"},
         "the engine's port to time and chance",
     ),
     "store/ids.py": ({"time.time_ns", "os.urandom"}, "UUIDv7 is a time and random bits"),

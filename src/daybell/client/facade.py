@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client.coalescer import Coalescer
 from daybell.client.requests import (
     Arguments,
     EnqueueOptions,
@@ -76,6 +77,8 @@ class Client:
         self._is_owner = isinstance(store, str)
         self._store: Store = store_for(store) if isinstance(store, str) else store
         self._migrates = migrate
+        self._coalescer = Coalescer(self._enqueue)
+        self._others: dict[str, Client] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -95,6 +98,12 @@ class Client:
         """Close the store, if it was opened here."""
         if self._is_owner:
             await self._store.close()
+
+    def for_tenant(self, tenant: str) -> Client:
+        """A client for another tenant of the same store."""
+        if tenant not in self._others:
+            self._others[tenant] = Client(self._store, tenant=tenant)
+        return self._others[tenant]
 
     # The store itself.
 
@@ -178,19 +187,21 @@ class Client:
         args: Arguments | None = None,
         *,
         unique_key: str | None = None,
+        parent: UUID | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued:
         """Ask for one execution of a job. Once this has answered, it is on disk.
 
         A `unique_key` that an unfinished execution of the job holds answers with that execution
-        and `created=False`.
+        and `created=False`. Those that come at the same time go to the store together.
         """
         new = msgspec.structs.replace(
             read_pattern(job, **options),
             args=read_args(args),
             unique_key=None if unique_key is None else check_key(unique_key),
+            parent=parent,
         )
-        return (await self._enqueue([new]))[0]
+        return await self._coalescer.enqueue(new)
 
     async def enqueue_many(
         self, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]

@@ -1,0 +1,72 @@
+"""Single enqueues that come at the same time go to the store together.
+
+The first is sent at once; what comes while it is on its way makes up the next group. So a lone
+enqueue waits for nothing, and fifty at once are one statement instead of fifty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.errors import DaybellError, Unavailable
+
+GROUP_MAX: Final = 1000
+
+Send = Callable[[Sequence[NewExecution]], Awaitable[list[Enqueued]]]
+Waiting = tuple[NewExecution, "asyncio.Future[Enqueued]"]
+
+
+class Coalescer:
+    """Gathers executions of one event loop."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: list[Waiting] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def enqueue(self, new: NewExecution) -> Enqueued:
+        """Enqueue one, perhaps together with others; their errors are not its."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Enqueued] = loop.create_future()
+        self._waiting.append((new, answer))
+        if self._sender is None:
+            self._sender = loop.create_task(self._send_all())
+        return await answer
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                group = self._waiting[:GROUP_MAX]
+                del self._waiting[:GROUP_MAX]
+                await self._send_group(group)
+        finally:
+            self._sender = None
+
+    async def _send_group(self, group: list[Waiting]) -> None:
+        try:
+            answers = await self._send([new for new, _ in group])
+        except Unavailable as error:
+            _fail(group, error)
+        except DaybellError as error:
+            # One of them is at fault, and the group was all or nothing: one by one, then.
+            if len(group) == 1:
+                _fail(group, error)
+            else:
+                for one in group:
+                    await self._send_group([one])
+        except BaseException as error:
+            _fail(group, error)
+            raise
+        else:
+            for (_, future), answer in zip(group, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+
+def _fail(group: list[Waiting], error: BaseException) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,1 @@
+"""How a kind of job runs. python.py: functions, on the event loop or in threads."""

@@ -1,0 +1,81 @@
+"""Python functions as jobs: coroutines on the event loop, the others in threads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from daybell.core import arguments, payload
+from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
+from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.retry import Retry
+from daybell.runners.threads import Threads
+
+
+class Running(Protocol):
+    """What a handler is given: see `engine.handlers.Running`, which this must fit."""
+
+    claimed: Claimed
+
+    @property
+    def is_cancelled(self) -> bool: ...
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None: ...
+
+
+Enter = Callable[[Running], Any]  # makes the task's context, and says what is running here
+
+
+class PythonHandler:
+    """One function with its policies.
+
+    `context_name` is the parameter that is given the context that `enter` makes.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        retry: Retry,
+        timeout: Seconds | None,
+        store_result: bool,
+        context_name: str | None,
+        enter: Enter,
+        threads: Threads,
+    ) -> None:
+        self.retry = retry
+        self.timeout = timeout
+        self._function = function
+        self._store_result = store_result
+        self._context_name = context_name
+        self._skip = frozenset({context_name} if context_name else ())
+        self._enter = enter
+        self._threads = threads
+        self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+
+    async def run(self, running: Running) -> str | None:
+        context = self._enter(running)
+        args, kwargs = self._arguments(running.claimed.args)
+        if self._context_name is not None:
+            kwargs[self._context_name] = context
+        if self._is_async:
+            value = await self._function(*args, **kwargs)
+        else:
+            value = await self._threads.run(lambda: self._function(*args, **kwargs))
+        if value is None or not self._store_result:
+            return None
+        return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
+
+    def _arguments(self, text: str) -> tuple[list[Any], dict[str, Any]]:
+        if text == "{}":
+            return [], {}  # what is missing, the call itself will say
+        given = payload.decode(text, what="args")
+        converted = arguments.convert(self._function, given, skip=self._skip)
+        return arguments.spread(self._function, converted)

@@ -1,0 +1,1 @@
+"""What people write: App, task, Context. Reading order: app, task, context, handle."""

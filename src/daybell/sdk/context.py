@@ -1,0 +1,119 @@
+"""What a running task can say and ask."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Iterator, MutableMapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from daybell.core import payload
+from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
+from daybell.errors import UsageError
+from daybell.runners.python import Running
+
+if TYPE_CHECKING:
+    from daybell.sdk.handle import Handle
+    from daybell.sdk.task import Task
+
+# The execution that the code in hand belongs to: what it enqueues becomes its child.
+current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("daybell", default=None)
+
+
+class Context:
+    """Given to a task that has a parameter for it.
+
+    Cheap to make and safe to use from threads.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._checkpoint: Checkpoint | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The execution's id: the same through all its attempts."""
+        return self._running.claimed.id
+
+    @property
+    def job(self) -> str:
+        return self._running.claimed.job
+
+    @property
+    def attempt(self) -> int:
+        """Which start of the execution this is, from 1. Rises with every start, whatever for."""
+        return self._running.claimed.attempt
+
+    @property
+    def failures(self) -> int:
+        """How often it has failed so far; what the retry policy counts."""
+        return self._running.claimed.failures
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The nominal time of the tick that fired it."""
+        at = self._running.claimed.scheduled_for
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the task should stop: cancelled, out of time, or the worker is shutting down."""
+        return self._running.is_cancelled
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"daybell.task.{self.job}")
+
+    def progress(self, percent: float, note: str | None = None) -> None:
+        """Show how far it is. Written a moment later, together with others'."""
+        if not 0 <= percent <= 100:
+            raise UsageError(f"progress {percent!r} must be from 0 to 100", field="progress")
+        if note is not None:
+            note = note[:PROGRESS_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
+            note = note.replace("\0", " ")
+        self._running.report(progress=float(percent), note=note)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """A dictionary that the next attempt finds as this one left it."""
+        if self._checkpoint is None:
+            text = self._running.claimed.checkpoint
+            self._checkpoint = Checkpoint(self._running, payload.decode(text) if text else {})
+        return self._checkpoint
+
+    async def enqueue(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a child of this execution. Plain `task.enqueue()` in a task does the same."""
+        return await task.enqueue(*args, **kwargs)
+
+
+class Checkpoint(MutableMapping[str, Any]):
+    """JSON data that outlives the attempt. Saved with every assignment, a moment later.
+
+    Assign to keep a change: what is changed inside a kept value is not seen.
+    """
+
+    def __init__(self, running: Running, data: dict[str, Any]) -> None:
+        self._running = running
+        self._data = data
+
+    def __getitem__(self, key: str) -> Any:
+        return self._data[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._save({**self._data, key: value})
+
+    def __delitem__(self, key: str) -> None:
+        self._save({name: value for name, value in self._data.items() if name != key})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def _save(self, data: dict[str, Any]) -> None:
+        text = payload.encode(data, what="checkpoint")
+        self._data = data
+        self._running.report(checkpoint=text)

@@ -1,0 +1,78 @@
+"""Finding an App by what people type: `module:app`, `module`, or a file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from daybell.errors import UsageError, shown
+from daybell.sdk.app import App
+
+
+class AppImportError(UsageError):
+    """The user's module raised while it was imported; its own error is the cause."""
+
+
+def load_app(spec: str) -> App:
+    """Import the module or file that `spec` names, and return the App in it."""
+    place, _, name = spec.partition(":")
+    if not place:
+        raise UsageError(f"{shown(spec)} names no app; write module:app or path/to/file.py")
+    # As `python -m` does: modules beside the user are the user's.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
+    return _named(module, place, name) if name else _only(module, place)
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {shown(str(path))}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return _load_module(path.stem)
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"there is no module {shown(name)} here; run this in the folder that holds it,"
+                " or give a file: path/to/file.py"
+            ) from None
+        raise AppImportError(f"importing {shown(name)} failed: {error}") from error
+    except Exception as error:
+        raise AppImportError(f"importing {shown(name)} failed: {error!r}") from error
+
+
+def _named(module: ModuleType, place: str, name: str) -> App:
+    found: object = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, App):
+        return found
+    apps = ", ".join(_apps(module)) or "none"
+    what = "has no such name" if found is None else f"that is {type(found).__name__}, not an App"
+    raise UsageError(f"{place}:{name}: {what}; apps in {place}: {apps}")
+
+
+def _only(module: ModuleType, place: str) -> App:
+    apps = _apps(module)
+    if len(set(map(id, apps.values()))) == 1:
+        return next(iter(apps.values()))
+    if not apps:
+        raise UsageError(f"{place} has no App; make one: `app = App()`")
+    raise UsageError(f"{place} has several apps ({', '.join(apps)}); say which: {place}:name")
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, App)}

@@ -1,0 +1,89 @@
+"""The SDK for code without an event loop: one background loop does the work.
+
+Only a facade: what it does is what the async side does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar
+from uuid import UUID
+
+from daybell.core.duration import Duration
+from daybell.core.execution import Execution, State
+from daybell.errors import UsageError
+from daybell.sdk.handle import Handle
+from daybell.sdk.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_owner_pid: int | None = None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and wait for it. Not from within an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run_coroutine_threadsafe(work, _background()).result()
+    work.close()
+    raise UsageError("this code runs in an event loop: await the task's own methods, without .sync")
+
+
+def _background() -> asyncio.AbstractEventLoop:
+    import os
+
+    global _loop, _owner_pid
+    with _lock:
+        # After a fork the thread is gone, and with it all that the loop held.
+        if _loop is None or _owner_pid != os.getpid():
+            _loop = asyncio.new_event_loop()
+            _owner_pid = os.getpid()
+            threading.Thread(target=_loop.run_forever, name="daybell-sync", daemon=True).start()
+        return _loop
+
+
+class SyncTask(Generic[P, R]):
+    """A task's methods that wait instead of being awaited."""
+
+    def __init__(self, task: Task[P, R]) -> None:
+        self._task = task
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
+        return [SyncHandle(handle) for handle in run(self._task.enqueue_many(items))]
+
+
+class SyncHandle(Generic[R]):
+    """A handle whose methods wait instead of being awaited."""
+
+    def __init__(self, handle: Handle[R]) -> None:
+        self._handle = handle
+
+    @property
+    def id(self) -> UUID:
+        return self._handle.id
+
+    @property
+    def created(self) -> bool:
+        return self._handle.created
+
+    def execution(self) -> Execution:
+        return run(self._handle.execution())
+
+    def status(self) -> State:
+        return run(self._handle.status())
+
+    def cancel(self) -> None:
+        run(self._handle.cancel())
+
+    def result(self, timeout: Duration | None = None) -> R:
+        return run(self._handle.result(timeout))
