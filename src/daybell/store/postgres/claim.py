@@ -113,14 +113,19 @@ class Bounds:
     def get(self, lane: int, priority: int) -> Instant:
         return self._bounds.get((lane, priority), 0.0)
 
-    def move(self, claimed: Sequence[Row], *, limit: int, now: Instant) -> None:
-        """Learn from a claim. After one that came back short, or a while after the last full look,
-        the next one looks at everything."""
-        if len(claimed) < limit or not 0 <= now - self._swept_at < SWEEP_SECONDS:
+    def move(
+        self, claimed: Sequence[Row], *, lanes: Sequence[int], limit: int, now: Instant
+    ) -> None:
+        """Learn from a claim. A while after the last look at everything, the next one does so."""
+        if not 0 <= now - self._swept_at < SWEEP_SECONDS:
             self._bounds.clear()
             self._swept_at = now
-            if len(claimed) < limit:
-                return
+            return
+        if len(claimed) < limit:
+            # All that was due is taken, but for what others hold or are still committing.
+            bound = now - LAG_SECONDS
+            self._bounds = {(lane, priority): bound for lane in lanes for priority in PRIORITIES}
+            return
         # Rows come in the order of priority, lane and time; most often all are of one lane.
         ends = claimed[-1:] if _key(claimed[0]) == _key(claimed[-1]) else claimed
         for row in ends:
@@ -201,7 +206,7 @@ class Claiming(Enqueueing):
                 return None
             if head["id"] is None:
                 rows = []
-            bounds.move(rows, limit=limit, now=head["now"])
+            bounds.move(rows, lanes=lanes, limit=limit, now=head["now"])
             if rows:
                 self.open_leases[worker, lease] = len(rows)
             executions = await self.claimed_from(link, tenant, rows, lease=lease)
