@@ -172,17 +172,6 @@ async def test_a_file_that_lost_its_journal_mode_gets_it_back(path, raw):
     await store.close()
 
 
-async def test_a_claim_reads_nothing_but_its_index(store, raw):
-    """One lane and one priority at a time: what is in the future is never read."""
-    from daybell.store.sqlite import claim
-
-    plan = raw.execute(f"EXPLAIN QUERY PLAN {claim._DUE}", (1, 2, 3, 4)).fetchall()
-
-    assert [step[3] for step in plan] == [
-        "SEARCH execution USING INDEX execution_claimable (lane=? AND priority=? AND run_at<?)"
-    ]
-
-
 async def test_a_store_serves_several_event_loops(store):
     await defined(store)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from daybell.core.worker import Report
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.sqlite import gates
+from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import Row
@@ -71,13 +72,50 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
         return one_by_one
     if move.target not in TERMINAL:
         return send_back
-    return end if move.gate is None else one_by_one
+    if move.gate is not None:
+        return one_by_one
+    return succeed if move.target is State.SUCCEEDED and move.checkpoint is None else end
 
 
 def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Moves that have to be looked at."""
     del tx, owner, worker, moves
     return False
+
+
+# The plus signs leave SQLite no index to begin with but the one that names the row.
+_SUCCEED: Final = Bulk(
+    """
+UPDATE execution
+   SET state = 6, outcome = 1, failures = column1, crashes = column2, result = column3,
+       error = NULL, reason = column4, started_at = ? - column5, finished_at = ?, lease = NULL
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    """)
+ WHERE tenant = ? AND id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?
+   AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
+""",
+)
+
+
+def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Make the most common move: many rows in one statement, as in `bulk`."""
+    values: list[Any] = []
+    for move in moves:
+        values += (
+            move.failures,
+            move.crashes,
+            move.result,
+            move.reason,
+            move.ran,
+            move.id.bytes,
+            move.attempt,
+            move.lease.bytes,
+        )
+    if len(set(values[5::8])) < len(moves):
+        return end(tx, owner, worker, moves)  # of two moves the first counts: one after the other
+    now = tx.now
+    return _SUCCEED.run(tx, values, first=(now, now), last=(owner, worker)) == len(moves)
 
 
 # What every end writes. A success leaves no error behind; another end keeps an earlier one.

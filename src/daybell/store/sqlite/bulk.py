@@ -23,14 +23,23 @@ class Bulk:
         sizes = [1 << power for power in range(ROWS_MAX.bit_length())]
         self._statements = {size: f"{head} {', '.join([row] * size)} {tail}" for size in sizes}
 
-    def run(self, tx: Transaction, values: list[Any], *, first: Sequence[Any] = ()) -> int:
+    def run(
+        self,
+        tx: Transaction,
+        values: list[Any],
+        *,
+        first: Sequence[Any] = (),
+        last: Sequence[Any] = (),
+    ) -> int:
         """Run it for all values, which are the rows' one after another; answer how many rows it
-        changed. `first` are parameters of the head.
+        changed. `first` and `last` are parameters of the head and the tail.
         """
         changed = start = 0
         while rest := (len(values) - start) // self._width:
             size = min(ROWS_MAX, 1 << (rest.bit_length() - 1))  # the largest power of two in it
             end = start + size * self._width
-            changed += tx.execute(self._statements[size], (*first, *values[start:end])).rowcount
+            changed += tx.execute(
+                self._statements[size], (*first, *values[start:end], *last)
+            ).rowcount
             start = end
         return changed

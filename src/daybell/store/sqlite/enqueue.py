@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.limits import ENQUEUE_BATCH_MAX
+from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.errors import DuplicateKey
 from daybell.store import checks
 from daybell.store.sqlite import gates
-from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.bulk import ROWS_MAX, Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction, Version
 
-LOAD_CHUNK: Final = ENQUEUE_BATCH_MAX // 10
+LOAD_CHUNK: Final = 4 * ROWS_MAX
 
 
 class SqliteEnqueue(Part):
@@ -30,7 +30,8 @@ class SqliteEnqueue(Part):
 
         def operation(tx: Transaction) -> list[Enqueued]:
             owner = tx.names.tenant(tx, tenant)
-            checks.check_batch(executions)
+            if len(executions) > ENQUEUE_BATCH_MAX:
+                checks.check_batch(executions)
             return create(tx, owner, executions)
 
         return await self._write(operation)
@@ -57,41 +58,60 @@ VALUES""",
 
 def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> list[Enqueued]:
     """Create these executions, and answer for each."""
-    created, others = insert(tx, owner, executions)
-    if created < len(executions) and others:
-        held = find_holders(tx, owner, others)
-        return [Enqueued(held.get(new.id, new.id), new.id not in held) for new in executions]
+    plain, others = sort_out(tx, owner, executions, checks.check_execution)
+    created = _PLAIN.run(tx, plain)
+    if others:
+        created += insert_others(tx, owner, others)
+        if created < len(executions):
+            held = find_holders(tx, owner, others)
+            return [Enqueued(held.get(new.id, new.id), new.id not in held) for new in executions]
     # Without a unique key only an id that exists is not created, and is answered as created.
     return [Enqueued(new.id) for new in executions]
 
 
-def insert(
-    tx: Transaction, owner: int, executions: Sequence[NewExecution]
-) -> tuple[int, list[NewExecution]]:
-    """Create these executions. Answers how many were new, and which use the rarer fields."""
+def sort_out(
+    tx: Transaction,
+    owner: int,
+    executions: Sequence[NewExecution],
+    check: Callable[[NewExecution, int], None],
+    first: int = 0,
+) -> tuple[list[Any], list[NewExecution]]:
+    """The rows of plain executions, one after another, and the executions that are not plain.
+
+    This runs for every execution there is, hence its form: what is plainly in order is told by a
+    few comparisons, and only the rest is checked. `first` is the position of the first one.
+    """
     plain: list[Any] = []
     others: list[NewExecution] = []
     now = tx.now
     known: dict[tuple[str, str | None], tuple[int, int, int, int]] = {}
-    for new in executions:
-        way = known.get((new.job, new.queue))
+    for position, new in enumerate(executions, first):
+        args, way = new.args, known.get((new.job, new.queue))
         if way is None:
-            job = tx.names.current(tx, owner, new.job)
-            lane = tx.names.lane(tx, owner, new.queue or job.queue, job.kind)
-            # A job whose executions expire is never plain.
-            way = -1 if job.expires is not None else job.job, job.n, lane, job.priority
-            known[new.job, new.queue] = way
-        job_n, version, lane, priority = way
-        if job_n < 0 or not new.is_plain:
+            check(new, position)
+            way = known[new.job, new.queue] = find_way(tx, owner, new)
+        job, version, lane, priority = way
+        if (
+            job
+            and new.is_plain
+            and len(args) <= ARGS_BYTES_MAX
+            and args.isascii()
+            and "\0" not in args
+        ):
+            if new.priority is not None:
+                priority = int(new.priority)
+            plain += (owner, new.id.bytes, job, version, lane, priority, now, now, args)
+        else:
+            check(new, position)
             others.append(new)
-            continue
-        if new.priority is not None:
-            priority = int(new.priority)
-        plain += (owner, new.id.bytes, job_n, version, lane, priority, now, now, new.args)
-    created = _PLAIN.run(tx, plain)
-    if others:
-        created += insert_others(tx, owner, others)
-    return created, others
+    return plain, others
+
+
+def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, int, int]:
+    """The job, version, lane and priority of a plain execution; job 0 if it cannot be plain."""
+    job = tx.names.current(tx, owner, new.job)
+    lane = tx.names.lane(tx, owner, new.queue or job.queue, job.kind)
+    return job.job if job.expires is None else 0, job.n, lane, job.priority
 
 
 _OTHER: Final = Bulk(
@@ -179,9 +199,10 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
     rest = iter(executions)
     count = 0
     while chunk := list(islice(rest, LOAD_CHUNK)):
-        for position, new in enumerate(chunk, count):
-            checks.check_loadable(new, position)
-        created, _ = insert(tx, owner, chunk)
+        plain, others = sort_out(tx, owner, chunk, checks.check_loadable, count)
+        created = _PLAIN.run(tx, plain)
+        if others:
+            created += insert_others(tx, owner, others)
         if created < len(chunk):
             raise DuplicateKey(
                 f"an id among executions[{count}] to [{count + len(chunk) - 1}] exists;"

@@ -47,7 +47,7 @@ def check_path(path: str) -> None:
         )
     if not path or path.startswith(":memory:") or "\0" in path:
         raise UsageError(
-            f"{shown(path)} is not the path of a file; for a store that lives in memory use memory:"
+            f"{shown(path)} is not the path of a file; for a store that lives in memory use memory://"
         )
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder; give the path of a file in it")
@@ -74,8 +74,8 @@ def create(path: str) -> None:
 def connect(path: str) -> sqlite3.Connection:
     """Open a file that exists. Transactions are ours to begin and end."""
     connection = sqlite3.connect(
-        # By URI, because only so a missing file stays missing.
-        f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=rw",
+        # By URI, because only so a missing file stays missing. One slash: two begin a host's name.
+        f"file:/{quote(os.fsencode(os.path.abspath(path))).lstrip('/')}?mode=rw",
         uri=True,
         timeout=0,  # see `patiently`
         isolation_level=None,

@@ -41,30 +41,50 @@ def claimed(
     names = tx.names
     found: list[Claimed] = []
     for id, lease, row in zip(uuids([row[1] for row in rows]), leases, rows, strict=True):
-        version = names.version(tx, row[3])
+        (
+            _,
+            _,
+            attempt,
+            version_n,
+            lane_n,
+            priority,
+            args,
+            failures,
+            crashes,
+            created_at,
+            run_at,
+            expires_at,
+            scheduled_for,
+            retries,
+            timeout,
+            checkpoint,
+            gate,
+            cancel_requested_at,
+        ) = row
+        version = names.version(tx, version_n)
         found.append(
             Claimed(
                 id=id,
-                attempt=row[2],
+                attempt=attempt,
                 lease=lease,
                 tenant=tenant,
                 job=version.name,
                 version=version.version,
                 kind=version.kind,
-                queue=names.lane_row(tx, row[4]).queue,
-                priority=PRIORITIES[row[5]],
-                args=row[6],
-                failures=row[7],
-                crashes=row[8],
-                created_at=row[9],
-                run_at=row[10],
-                expires_at=row[11],
-                scheduled_for=row[12],
-                retries=row[13],
-                timeout=row[14],
-                checkpoint=row[15],
-                gate=names.gate_name(tx, row[16]),
-                cancel_requested=row[17] is not None,
+                queue=names.lane_row(tx, lane_n).queue,
+                priority=PRIORITIES[priority],
+                args=args,
+                failures=failures,
+                crashes=crashes,
+                created_at=created_at,
+                run_at=run_at,
+                expires_at=expires_at,
+                scheduled_for=scheduled_for,
+                retries=retries,
+                timeout=timeout,
+                checkpoint=checkpoint,
+                gate=None if gate is None else names.gate_name(tx, gate),
+                cancel_requested=cancel_requested_at is not None,
             )
         )
     return found

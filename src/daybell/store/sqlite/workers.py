@@ -189,7 +189,8 @@ def lost(tx: Transaction, limit: int) -> list[Lost]:
     found: list[Lost] = []
     for owner, worker in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
-        tenant, leases = tx.names.tenant_name(tx, owner), uuids([row[-1] for row in rows])
+        leases, rows = uuids([row[-1] for row in rows]), [row[:-1] for row in rows]
+        tenant = tx.names.tenant_name(tx, owner)
         for row, execution in zip(rows, claimed(tx, tenant, leases, rows), strict=True):
             version = tx.names.version(tx, row[3])
             found.append(

@@ -1,0 +1,63 @@
+"""How SQLite finds rows: by the index that was made for it, also after somebody ran ANALYZE."""
+
+import pytest
+
+from daybell.store.sqlite import apply, claim, enqueue, gates, views, workers
+from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
+
+BY_ID = "SEARCH execution USING INDEX execution_id (tenant=? AND id=?)"
+HELD = "SEARCH execution USING INDEX execution_running (worker=? AND lease=?)"
+PLANS = {
+    "claim": (
+        claim._DUE,
+        "SEARCH execution USING INDEX execution_claimable (lane=? AND priority=? AND run_at<?)",
+    ),
+    "start": (claim._START._statements[8], "SEARCH execution USING INTEGER PRIMARY KEY (rowid=?)"),
+    "claim again": (claim._HELD, HELD),
+    "succeed": (apply._SUCCEED._statements[8], BY_ID),
+    "end": (apply._END, BY_ID),
+    "send back": (apply._BACK, BY_ID),
+    "log": (apply._LOG, BY_ID),
+    "look": (views._GET, BY_ID),
+    "hand back": (workers._BACK, HELD),
+    "key": (
+        enqueue._HOLDER,
+        "SEARCH execution USING INDEX execution_key (job=? AND unique_key=?)",
+    ),
+    "admit": (
+        gates._DUE,
+        "SEARCH execution USING INDEX execution_waiting"
+        " (slot=? AND gate=? AND priority=? AND run_at<?)",
+    ),
+}
+
+
+@pytest.fixture
+async def analyzed(store, raw):
+    """Statistics of a small history, in which one tenant, one job and one lane have everything."""
+    await defined(store)
+    await finished(store, 300)
+    await dead(store, 20)
+    await claimed(store, 20)
+    await store.enqueue(TENANT, [an_execution(delay=60.0, unique_key=f"{n}") for n in range(100)])
+    raw.execute("ANALYZE")
+    return raw
+
+
+def plan(connection, statement):
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * statement.count("?"))
+    return [step for *_, step in rows if "execution" in step]
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_the_hot_path_goes_by_its_index(raw, name):
+    statement, expected = PLANS[name]
+
+    assert plan(raw, statement) == [expected]
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_statistics_do_not_lead_the_hot_path_astray(analyzed, name):
+    statement, expected = PLANS[name]
+
+    assert plan(analyzed, statement) == [expected]
