@@ -19,6 +19,7 @@ from daybell.core.retry import Retry
 from daybell.engine.events import Ended, Events
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
+from daybell.errors import DaybellError
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
@@ -38,6 +39,8 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
+        self._group_max = APPLY_BATCH_MAX
+        self._refusals: set[UUID] = set()  # on their way as failed attempts
         self.stale = 0  # reports that came too late
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
 
@@ -50,47 +53,76 @@ class Completer:
         self.wake()
 
     async def tick(self) -> Seconds | None:
-        group = self._waiting[:APPLY_BATCH_MAX]
+        group = self._waiting[: self._group_max]
         if not group:
             return None
-        verdicts = await self._store.apply(
-            self._tenant, worker=self._worker, transitions=[move for _, move in group]
-        )
+        try:
+            verdicts = await self._store.apply(
+                self._tenant, worker=self._worker, transitions=[move for _, move in group]
+            )
+        except DaybellError:
+            raise
+        except Exception:
+            self._isolate(len(group))
+            raise
         # Only now: had this raised, they would still be here to be sent again.
         del self._waiting[: len(group)]
+        self._group_max = min(2 * self._group_max, APPLY_BATCH_MAX)
         judged = {(verdict.id, verdict.attempt): verdict for verdict in verdicts}
         for claimed, move in group:
             verdict = judged.get((move.id, move.attempt)) if judged else None
-            if verdict is not None and verdict.ruling is Ruling.REFUSED:
-                self._refused(claimed, move, verdict)
+            if verdict is not None and self._is_sent_anew(claimed, move, verdict):
                 continue
-            if verdict is not None and verdict.ruling is Ruling.STALE:
-                self.stale += 1
-                logger.warning(
-                    "the report of attempt %d of %s (%s) came too late and was refused: %s",
-                    move.attempt,
-                    move.id,
-                    claimed.job,
-                    verdict.detail or "it has moved on",
-                )
+            if self._refusals:
+                self._refusals.discard(move.id)
             self._leases.leave(move.lease)
             self._events.emit(Ended, claimed, move, verdict)
         return AGAIN if self._waiting else None
 
-    def _refused(self, claimed: Claimed, move: Transition, verdict: Verdict) -> None:
-        """What the store cannot keep ends as a failed attempt that says so."""
-        logger.error("the end of %s (%s) cannot be kept: %s", move.id, claimed.job, verdict.detail)
-        message = f"its outcome cannot be kept: {verdict.detail}"
-        failed = after_failure(
-            claimed,
-            Retry(),
-            error=Failure(type="PayloadError", message=message).to_json(),
-            kinds=(),
-            ran=move.ran or 0.0,
-            jitter=0.0,
-            permanent=True,
-        )
-        self._waiting.append((claimed, failed))
+    def _isolate(self, count: int) -> None:
+        """Something in a group of so many breaks the store in a way that it does not know itself:
+        find it by halves, and let all others go first. Nothing is given up.
+        """
+        if count > 1:
+            self._group_max = count // 2
+        else:
+            self._waiting.append(self._waiting.pop(0))
+
+    def _is_sent_anew(self, claimed: Claimed, move: Transition, verdict: Verdict) -> bool:
+        """Take in that a move was not simply made; say whether another is made in its place."""
+        if verdict.ruling is Ruling.REFUSED:
+            logger.error(
+                "the end of %s (%s) cannot be kept: %s", move.id, claimed.job, verdict.detail
+            )
+            if move.id not in self._refusals:
+                self._refusals.add(move.id)
+                self._waiting.append((claimed, _refused(claimed, move, verdict)))
+                return True
+            # Not even that can be kept: it is left to the end of the lease.
+        elif verdict.ruling is Ruling.STALE:
+            self.stale += 1
+            logger.warning(
+                "the report of attempt %d of %s (%s) came too late and was refused: %s",
+                move.attempt,
+                move.id,
+                claimed.job,
+                verdict.detail or "it has moved on",
+            )
+        return False
+
+
+def _refused(claimed: Claimed, move: Transition, verdict: Verdict) -> Transition:
+    """What the store cannot keep ends as a failed attempt that says so."""
+    message = f"its outcome cannot be kept: {verdict.detail}"
+    return after_failure(
+        claimed,
+        Retry(),
+        error=Failure(type="PayloadError", message=message).to_json(),
+        kinds=(),
+        ran=move.ran or 0.0,
+        jitter=0.0,
+        permanent=True,
+    )
 
 
 def _nothing() -> None:

@@ -26,6 +26,7 @@ POLL_SECONDS: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
 RATE_SMOOTHING: Final = 0.3
+CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
 
 
 class Dispatcher:
@@ -58,7 +59,7 @@ class Dispatcher:
         self._mint = mint
         self._events = events
         self._buffer: deque[Claimed] = deque()
-        self._asked: UUID | None = None  # a claim without an answer, to be asked for again
+        self._asked: tuple[UUID, int] | None = None  # a claim without an answer: lease and limit
         self._started = 0
         self._rate = 0.0  # starts a second, smoothed
         self._rated_at = clock.monotonic()
@@ -67,11 +68,11 @@ class Dispatcher:
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
 
     async def tick(self) -> Seconds | None:
-        limit = self._wanted()
-        if limit <= 0 or not self.is_open:
+        is_repeated = self._asked is not None
+        asking = await self._ask()
+        if asking is None:
             return None
-        self._asked = lease = self._asked or self._mint()
-        self._leases.ask(lease)
+        lease, limit = asking
         sent = self._clock.monotonic()
         claim = await self._store.claim(
             self._tenant,
@@ -87,14 +88,33 @@ class Dispatcher:
         self._leases.answer(lease, len(claim.executions))
         self._buffer.extend(claim.executions)
         self.fill()
-        if len(claim.executions) >= limit:
+        # A repeated claim is answered with what it took then, and says nothing of what is due now.
+        if is_repeated or len(claim.executions) >= limit:
             return AGAIN
         if claim.next_due is None:
             return POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))
 
+    async def _ask(self) -> tuple[UUID, int] | None:
+        """The claim to make: again the one without an answer, or a new one if there is room.
+
+        What the one without an answer took is invisible to everybody else, so it does not wait for
+        a free slot.
+        """
+        if not self.is_open:
+            return None
+        if self._asked is None:
+            async with self._leases.naming:
+                limit = self._wanted()
+                if limit > 0 and self.is_open:
+                    self._asked = self._mint(), limit
+                    self._leases.ask(self._asked[0])
+        return self._asked
+
     def fill(self) -> None:
         """Start what is buffered, as far as there are slots; ask for more when it runs low."""
+        if not self.is_open:
+            return
         buffer, executor = self._buffer, self._executor
         while buffer and len(executor) < self._concurrency:
             claimed = buffer.popleft()
@@ -121,8 +141,8 @@ class Dispatcher:
 
     def _ahead(self) -> int:
         """What will start while the next two claims are on their way, beyond the free slots."""
-        starting = int(self._rate * self._claim_seconds * 2)
-        return 0 if starting < self._concurrency // 4 else min(starting, AHEAD_MAX)
+        starting = int(self._rate * min(self._claim_seconds, CLAIM_SECONDS_MAX) * 2)
+        return 0 if starting < self._concurrency / 4 else min(starting, AHEAD_MAX)
 
     def _learn(self, claim_seconds: Seconds) -> None:
         now = self._clock.monotonic()

@@ -143,15 +143,28 @@ class Executor:
     def stop(self, fence: Fence, why: Stop) -> bool:
         """Stop one run. It ends when its task does. False: it is not here, or stopped already."""
         run = self._runs.get(fence)
-        if run is None or run.stop is not None or run.task is None:
+        if run is None or run.stop is not None:
             return False
         run.stop = why
-        run.task.cancel()
+        # A task that is cancelled before its first step never takes it, and would never end here.
+        if run.started is not None and run.task is not None:
+            run.task.cancel()
         return True
 
     def stop_all(self, why: Stop) -> None:
         for run in self:
-            self.stop((run.claimed.id, run.claimed.attempt), why)
+            is_new = self.stop((run.claimed.id, run.claimed.attempt), why)
+            if not is_new and why is Stop.ABANDON:
+                run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
+
+    def forsake(self) -> list[Claimed]:
+        """Conclude what was stopped and goes on all the same, as if it had ended when it was told
+        to. What it does later is not heard of any more.
+        """
+        deaf = [run for run in self if run.stop is not None]
+        for run in deaf:
+            self._conclude(run, self._stopped(run, asyncio.CancelledError()))
+        return [run.claimed for run in deaf]
 
     async def wait(self) -> None:
         """Until nothing runs any more."""
@@ -161,10 +174,14 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         try:
-            move = self._resolve(run) or self._begin(run) or await self._perform(run)
+            if run.stop is None:
+                move = self._resolve(run) or self._begin(run) or await self._perform(run)
+            else:
+                move = self._stopped(run, asyncio.CancelledError())
         except BaseException as error:
             # The task's own errors are dealt with in _perform: this one is ours.
             logger.exception("running %s failed in the worker itself", run.claimed.job)
+            run.handler = None  # so that its policy, which may be what failed, is not asked again
             move = self._failed(run, error)
         self._conclude(run, move)
 
@@ -201,22 +218,22 @@ class Executor:
         assert run.handler is not None
         try:
             result = await run.handler.run(run)
-        except asyncio.CancelledError as error:
-            return self._stopped(run, error)
         except RetryLater as asked:
             return self._put_off(run, asked)
         except BaseException as error:
-            # SystemExit and KeyboardInterrupt too: a task does not end its worker.
-            return self._failed(run, error)
+            # SystemExit and KeyboardInterrupt too: a task does not end its worker. What was stopped
+            # may raise anything on its way out, and means the stop by it.
+            return self._failed(run, error) if run.stop is None else self._stopped(run, error)
         return lifecycle.after_success(run.claimed, result=result, ran=run.ran(self._clock))
 
     def _stopped(self, run: Run, error: BaseException) -> Transition | None:
-        ran = run.ran(self._clock)
+        ran = None if run.started is None else run.ran(self._clock)
         match run.stop:
             case Stop.TIMEOUT:
                 late = TimeoutError(
                     f"it did not end within its timeout of {self._timeout(run):g} s"
                 )
+                late.__cause__ = error  # which shows where it was
                 return self._failed(run, late, timed_out=True)
             case Stop.CANCEL:
                 return lifecycle.after_cancel(run.claimed, ran=ran)
@@ -257,8 +274,9 @@ class Executor:
     def _conclude(self, run: Run, move: Transition | None) -> None:
         if run.timer is not None:
             run.timer.cancel()
-        del self._runs[run.claimed.id, run.claimed.attempt]
-        if move is not None:
+        if self._runs.pop((run.claimed.id, run.claimed.attempt), None) is None:
+            return  # it was forsaken
+        if move is not None and run.stop is not Stop.ABANDON:
             self._finish(run.claimed, move)
         self._freed()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
@@ -51,6 +50,3 @@ class Handlers(Protocol):
     """All jobs that a worker can run."""
 
     def find(self, job: str) -> Handler | None: ...
-
-
-Observer = Callable[[Any], None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
@@ -12,6 +14,11 @@ from daybell.engine.executor import Executor, Stop
 from daybell.engine.leases import Leases
 from daybell.errors import LeaseLost
 from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.worker")
+
+# A worker that cannot renew stops its work when this part of the lease is left.
+MARGIN: Final = 0.2
 
 
 class Heartbeat:
@@ -42,16 +49,30 @@ class Heartbeat:
         self.renewed_at = clock.monotonic()  # before the last good renewal was sent
 
     async def tick(self) -> Seconds | None:
-        sent = self._clock.monotonic()
         try:
-            renewal = await self._store.renew(
-                self._tenant, worker=self._worker, lease=self._lease, leases=self._leases.known()
-            )
+            async with self._leases.naming:
+                sent = self._clock.monotonic()
+                renewal = await self._store.renew(
+                    self._tenant,
+                    worker=self._worker,
+                    lease=self._lease,
+                    leases=self._leases.known(),
+                )
         except LeaseLost:
             self._on_lost()
             return None
         self.renewed_at = sent
         self._hear(renewal)
+        return None
+
+    async def watch(self) -> Seconds | None:
+        """Give the lease up in time before it can end, also while a renewal has no answer yet."""
+        silent = self._clock.monotonic() - self.renewed_at
+        left = self._lease * (1 - MARGIN) - silent
+        if left > 0:
+            return left
+        logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
+        self._on_lost()
         return None
 
     def _hear(self, renewal: Renewal) -> None:

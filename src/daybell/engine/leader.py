@@ -16,6 +16,7 @@ logger = logging.getLogger("daybell.leader")
 UPKEEP: Final = "upkeep"
 LEASE_SECONDS: Final = 15.0
 DUTY_SECONDS: Final = 3600.0
+MORE_SECONDS: Final = 0.1  # a breath between two rounds of a duty, for everybody else
 
 Duty = Callable[[], Awaitable[bool]]  # True: there is more to do
 
@@ -41,8 +42,9 @@ class Leader:
             self.epoch = leadership.epoch
         if self._clock.monotonic() >= self._due_at:
             more = [await duty() for duty in self._duties]
-            if not any(more):
-                self._due_at = self._clock.monotonic() + DUTY_SECONDS
+            if any(more):
+                return MORE_SECONDS
+            self._due_at = self._clock.monotonic() + DUTY_SECONDS
         return None
 
     async def resign(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
 
 class Leases:
-    """A lease is known from before its claim is sent until the last of its executions has left."""
+    """A lease is known from before its claim is sent until the last of its executions has left.
+
+    The store takes back what it finds under a lease that a renewal does not name. So no new lease
+    is asked for while a renewal is under way, which could not know of it: whoever does either of
+    the two holds `naming`.
+    """
 
     def __init__(self) -> None:
+        self.naming = asyncio.Lock()
         self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
 
     def ask(self, lease: UUID) -> None:
-        """A claim under this lease is about to be sent."""
+        """A claim under this lease is about to be sent; under `naming`."""
         self._open[lease] = -1
 
     def answer(self, lease: UUID, count: int) -> None:

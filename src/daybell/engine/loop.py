@@ -39,7 +39,6 @@ class Loop:
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._passed = asyncio.Event()  # set after every tick, good or bad
-        self._succeeded = asyncio.Event()
 
     def start(self) -> None:
         """Begin ticking, at once."""
@@ -47,47 +46,61 @@ class Loop:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Tick now rather than later; while a tick is under way, once more after it."""
+        """Tick now rather than later; while a tick is under way, once more after it.
+
+        A failing tick is not hurried: its wake-ups would make the backoff void.
+        """
         self._is_woken = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None and not self._failures:
+            _set(self._waiter)
 
     async def pass_once(self) -> None:
-        """Tick now, and return when that tick has ended, well or not."""
-        self._passed.clear()
-        self.wake()
-        await self._passed.wait()
-
-    async def until_first(self) -> None:
-        """Return when a tick has ended well for the first time."""
-        await self._succeeded.wait()
+        """Have a tick soon, and return when one has ended, well or not; at once if none will."""
+        if self._task is not None and not self._task.done():
+            self._passed.clear()
+            self.wake()
+            await self._passed.wait()
 
     async def stop(self) -> None:
         """Let the tick that is under way end, and start no other."""
         self._is_stopping = True
-        self.wake()
+        if self._waiter is not None:
+            _set(self._waiter)
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     async def _run(self) -> None:
-        while not self._is_stopping:
-            self._is_woken = False
-            try:
-                pause = await self._tick()
-                if self._failures:
-                    logger.info("%s works again", self.name)
-                self._failures = 0
-                self._succeeded.set()
-            except Exception as error:
-                pause = self._after(error)
+        try:
+            while not self._is_stopping:
+                pause = await self._pass()
+                self._passed.set()
+                await self._pause(self._interval if pause is None else pause)
+        finally:
             self._passed.set()
-            await self._pause(self._interval if pause is None else pause)
 
-    def _after(self, error: Exception) -> Seconds:
+    async def _pass(self) -> Seconds | None:
+        self._is_woken = False
+        try:
+            pause = await self._tick()
+        except Exception as error:
+            return self._after(error)
+        except asyncio.CancelledError as error:
+            # A connection that is torn down cancels what waits for it. That must not end the loop
+            # unseen; only whoever cancels the loop itself does.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._after(error)
+        if self._failures:
+            logger.info("%s works again", self.name)
+        self._failures = 0
+        return pause
+
+    def _after(self, error: BaseException) -> Seconds:
         self._failures += 1
         if not isinstance(error, Unavailable):
-            logger.exception("%s failed; trying again", self.name, exc_info=error)
+            logger.error("%s failed; trying again", self.name, exc_info=error)
         elif self._failures == 1:
             logger.warning("%s: %s; trying again", self.name, error)
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS * 2 ** min(self._failures - 1, 10))
@@ -97,7 +110,6 @@ class Loop:
     async def _pause(self, seconds: Seconds) -> None:
         if self._is_stopping:
             return
-        # A failing tick is not hurried: its wake-ups would make the backoff void.
         if self._is_woken and not self._failures:
             seconds = 0.0
         loop = asyncio.get_running_loop()

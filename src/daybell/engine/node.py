@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -13,7 +14,7 @@ from daybell.engine.clock import Clock
 from daybell.engine.events import Events
 from daybell.engine.janitor import Janitor
 from daybell.engine.leader import LEASE_SECONDS, Leader
-from daybell.engine.loop import Loop
+from daybell.engine.loop import AGAIN, Loop
 from daybell.engine.reaper import Reaper
 from daybell.engine.worker import Worker
 from daybell.errors import Unavailable
@@ -22,6 +23,7 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.engine")
 
 SWEEP_SECONDS: Final = 2.0
+ADMIT_MAX: Final = 1000
 
 
 class Upkeep:
@@ -37,7 +39,7 @@ class Upkeep:
         retention: Retention,
     ) -> None:
         self._store = store
-        self.reaper = Reaper(store, events=events)
+        self.reaper = Reaper(store, clock=clock, events=events)
         self.janitor = Janitor(store, retention)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._loops = (
@@ -60,8 +62,7 @@ class Upkeep:
 
     async def _admit(self) -> Seconds | None:
         """Let delayed executions through their gates when their time has come."""
-        await self._store.admit()
-        return None
+        return AGAIN if await self._store.admit(limit=ADMIT_MAX) >= ADMIT_MAX else None
 
 
 class Node:
@@ -72,10 +73,15 @@ class Node:
         self.upkeep = upkeep
 
     async def start(self) -> None:
+        """Start all, or none: raises Unavailable if the store is away."""
         if self.upkeep is not None:
             self.upkeep.start()
-        for worker in self.workers:
-            await worker.start()
+        try:
+            for worker in self.workers:
+                await worker.start()
+        except BaseException:
+            await self.stop()
+            raise
 
     def wake(self) -> None:
         """Something may be there to claim."""
@@ -84,7 +90,8 @@ class Node:
 
     async def stop(self) -> None:
         """Drain the workers first: what they give back, others can take while the rest ends."""
-        for worker in self.workers:
-            await worker.stop()
-        if self.upkeep is not None:
-            await self.upkeep.stop()
+        try:
+            await asyncio.gather(*(worker.stop() for worker in self.workers))
+        finally:
+            if self.upkeep is not None:
+                await self.upkeep.stop()

@@ -29,10 +29,13 @@ class Queues:
         """Read `mail=3,default`: names, each with a weight if it is not 1."""
         weights: dict[str, int] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, weight = part.partition("=")
-            if equals and not weight.isdecimal():
+            name, equals, weight = (piece.strip() for piece in part.partition("="))
+            # Ten digits are too many already, and int() refuses very many with another error.
+            if equals and not (weight.isdecimal() and len(weight) < 10):
                 raise UsageError(f"{shown(part)}: write queues as name or name=weight")
-            weights[name.strip()] = int(weight) if equals else 1
+            if name in weights:
+                raise UsageError(f"queue {shown(name)} is named twice in {shown(text)}")
+            weights[name] = int(weight) if equals else 1
         return cls(weights)
 
     @property

@@ -4,27 +4,60 @@ from __future__ import annotations
 
 import logging
 from itertools import groupby
+from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
-from daybell.core.lifecycle import after_loss
+from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
+from daybell.engine.clock import Clock
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.loop import AGAIN
+from daybell.errors import Unavailable
 from daybell.store.outcomes import Lost
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.reaper")
 
+PATIENCE_SECONDS: Final = 15.0  # a lease: as long as a living worker may take to renew it
+
 
 class Reaper:
-    """Finds dead workers, and decides what becomes of what they held."""
+    """Finds dead workers, and decides what becomes of what they held.
 
-    def __init__(self, store: Store, *, events: Events) -> None:
+    While the store was away nobody could renew. So after that it is given time to be heard of by
+    the living before anybody is declared dead.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        events: Events,
+        patience: Seconds = PATIENCE_SECONDS,
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._events = events
+        self._patience = patience
+        self._is_store_away = False
+        self._reaps_at = clock.monotonic()
 
     async def tick(self) -> Seconds | None:
+        try:
+            return await self._tick()
+        except Unavailable:
+            self._is_store_away = True
+            raise
+
+    async def _tick(self) -> Seconds | None:
+        if self._is_store_away:
+            await self._store.health()  # asks, and buries nobody
+            self._is_store_away = False
+            self._reaps_at = self._clock.monotonic() + self._patience
+        if self._clock.monotonic() < self._reaps_at:
+            return None
         lost = await self._store.lost(limit=REAP_BATCH_MAX)
         moved = 0
         for (tenant, worker), group in groupby(sorted(lost, key=_owner), key=_owner):
@@ -37,7 +70,11 @@ class Reaper:
             for entry in lost
         ]
         verdicts = await self._store.apply(tenant, worker=worker, transitions=moves, wait=False)
-        left = {(verdict.id, verdict.attempt) for verdict in verdicts}
+        left = {
+            (verdict.id, verdict.attempt)
+            for verdict in verdicts
+            if verdict.ruling is not Ruling.CANCELLED  # it was taken, too, and is over
+        }
         for entry, move in zip(lost, moves, strict=True):
             if (move.id, move.attempt) not in left:
                 self._events.emit(WorkerLost, entry.claimed, move)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
 from daybell.core.limits import APPLY_BATCH_MAX
+from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.executor import Executor
+from daybell.errors import UsageError
 from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.worker")
 
 SHOWN_AFTER_SECONDS: Final = 0.5
 
@@ -37,9 +42,21 @@ class Reporter:
             runs = due[start : start + APPLY_BATCH_MAX]
             reports = [run.as_report(self._clock) for run in runs]
             try:
-                await self._store.report(self._tenant, worker=self._worker, reports=reports)
+                await self._send(reports)
             except BaseException:
                 for run in runs:
                     run.has_news = True
                 raise
         return None
+
+    async def _send(self, reports: list[Report]) -> None:
+        """Write them; one that cannot be kept is left out and does not hurt the others."""
+        try:
+            await self._store.report(self._tenant, worker=self._worker, reports=reports)
+        except UsageError as error:
+            if len(reports) == 1:
+                logger.error("what %s shows of itself cannot be kept: %s", reports[0].id, error)
+                return
+            middle = len(reports) // 2
+            await self._send(reports[:middle])
+            await self._send(reports[middle:])

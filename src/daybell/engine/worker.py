@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -30,15 +30,14 @@ from daybell.engine.leases import Leases
 from daybell.engine.loop import Loop
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
-from daybell.errors import Unavailable
+from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
 LEASE_SECONDS: Final = 15.0
 DRAIN_SECONDS: Final = 30.0
-# A worker that could not renew stops its work this long before the lease can end.
-MARGIN: Final = 0.2
+GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +78,16 @@ class Worker:
         self._queues = Queues.parse(options.queues)
         self.is_draining = asyncio.Event()
         self._restart: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._assemble()
 
     def _assemble(self) -> None:
         """Make the parts, under a new id."""
         options, clock, store = self._options, self._clock, self._store
         self.id = self._mint()
+        self._is_registered = False
+        self._is_lost = False
         self._leases = Leases()
         tenant, worker = options.tenant, self.id
         self.completer = Completer(
@@ -118,18 +121,21 @@ class Worker:
             worker=worker,
         )
         self.reporter = Reporter(store, self.executor, clock=clock, tenant=tenant, worker=worker)
-        self._claims = Loop("claim", self.dispatcher.tick, interval=POLL_SECONDS, clock=clock)
+        self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
         self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
         self._reports = Loop(
             "report", self.reporter.tick, interval=SHOWN_AFTER_SECONDS, clock=clock
         )
+        self._watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
+        self._loops = (self._renewals, self._watch, self._finishes, self._reports, self._claims)
         self.dispatcher.wake = self._claims.wake
         self.completer.wake = self._finishes.wake
 
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""
         options = self._options
+        sent = self._clock.monotonic()
         renewal = await self._store.register(
             options.tenant,
             NewWorker(
@@ -145,42 +151,82 @@ class Worker:
             ),
             lease=options.lease,
         )
+        self._is_registered = True
         self._clock.correct(renewal.now)
-        for loop in (self._renewals, self._finishes, self._reports, self._claims):
+        self.heartbeat.renewed_at = sent
+        for loop in self._loops:
             loop.start()
+        await self._listen()
 
     def wake(self) -> None:
         """Something may be there to claim."""
         self._claims.wake()
 
+    async def _listen(self) -> None:
+        """Be woken by news; without them, polling finds what there is a little later."""
+        if self._stop_listening is None:
+            try:
+                self._stop_listening = await self._store.listen(
+                    self._options.tenant, self._queues.names, self.wake
+                )
+            except Unavailable as error:
+                logger.warning("cannot hear of new executions, asking every second: %s", error)
+
     async def stop(self) -> None:
         """Drain: claim no more, let what runs end, give the rest back, and say goodbye."""
+        self._is_stopping = True
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
-        unstarted = self.dispatcher.close()
+        self._give_back()
         await self._claims.stop()
-        for claimed in [*unstarted, *self.dispatcher.close()]:
-            self.completer.add(claimed, after_release(claimed))
-        try:
-            await asyncio.wait_for(self.executor.wait(), self._options.drain_timeout)
-        except TimeoutError:
+        self._give_back()  # what the last claim brought
+        if not await self._ended(within=self._options.drain_timeout):
             logger.warning("%d executions did not end in time and go back", len(self.executor))
             self.executor.stop_all(Stop.RELEASE)
-            await self.executor.wait()
-        await self._reports.stop()
+            await self._end_of_stopped()
         await self._flush()
-        await self._renewals.stop()
+        for loop in self._loops:
+            await loop.stop()
+        if self._stop_listening is not None:
+            await self._stop_listening()
+            self._stop_listening = None
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Say goodbye, so that nobody has to wait for the lease to end."""
+        if not self._is_registered or self._is_lost:
+            return
+        tenant, leases = self._options.tenant, self._leases.known()
         try:
-            await self._store.retire(self._options.tenant, self.id)
+            if leases:  # claims without an answer
+                await self._store.release(tenant, worker=self.id, leases=leases)
+            await self._store.retire(tenant, self.id)
         except Unavailable as error:
             logger.warning("could not say goodbye, the lease will end by itself: %s", error)
 
     async def _flush(self) -> None:
         """Send what has ended; while the lease can still hold, also through a store's absence."""
         deadline = self._clock.monotonic() + self._options.lease
-        while len(self.completer) and self._clock.monotonic() < deadline:
+        while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
             await self._finishes.pass_once()
-        await self._finishes.stop()
+
+    def _give_back(self) -> None:
+        for claimed in self.dispatcher.close():
+            self.completer.add(claimed, after_release(claimed))
+
+    async def _ended(self, *, within: Seconds) -> bool:
+        """Wait for what runs; False if it takes longer than that."""
+        try:
+            await asyncio.wait_for(self.executor.wait(), within)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _end_of_stopped(self) -> None:
+        """Wait for what was stopped, but not for ever: a thread deep in C hears of nothing."""
+        if not await self._ended(within=GRACE_SECONDS):
+            for claimed in self.executor.forsake():
+                logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
 
     def _finish(self, claimed: Claimed, move: Transition) -> None:
         self.completer.add(claimed, move)
@@ -188,36 +234,37 @@ class Worker:
     def _freed(self) -> None:
         self.dispatcher.fill()
 
-    async def _beat(self) -> Seconds | None:
+    async def _claim(self) -> Seconds | None:
         try:
+            return await self.dispatcher.tick()
+        except LeaseLost:
+            self._lost()
+            return None
+
+    async def _beat(self) -> Seconds | None:
+        if self._is_registered:
             return await self.heartbeat.tick()
-        except Unavailable:
-            silent = self._clock.monotonic() - self.heartbeat.renewed_at
-            if silent > self._options.lease * (1 - MARGIN):
-                logger.error("no renewal for %.1f s: stopping before the lease ends", silent)
-                self._lost()
-            raise
+        try:
+            await self.start()
+        except LeaseLost:  # registered before, but the answer was lost, and much time with it
+            self._lost()
+        return None
 
     def _lost(self) -> None:
         """The lease is gone or as good as gone: stop, report nothing, begin anew."""
-        if self._restart is None:
-            logger.error("worker %s lost its lease; what it ran is given to others", self.id)
+        if self._is_lost:
+            return
+        self._is_lost = True
+        logger.error("worker %s lost its lease; what it ran is given to others", self.id)
+        self.dispatcher.close()
+        self.executor.stop_all(Stop.ABANDON)
+        if not self._is_stopping:
             self._restart = asyncio.get_running_loop().create_task(self._begin_anew())
 
     async def _begin_anew(self) -> None:
-        self.dispatcher.close()
-        self.executor.stop_all(Stop.ABANDON)
-        await asyncio.gather(
-            self._claims.stop(), self._finishes.stop(), self._reports.stop(), self._renewals.stop()
-        )
-        await self.executor.wait()
-        self._assemble()
-        again = Loop("register", self._register_again, interval=3600.0, clock=self._clock)
-        again.start()
-        await again.until_first()
-        await again.stop()
+        await asyncio.gather(*(loop.stop() for loop in self._loops))
+        await self._end_of_stopped()
         self._restart = None
-
-    async def _register_again(self) -> Seconds | None:
-        await self.start()
-        return None
+        if not self._is_stopping:
+            self._assemble()
+            self._renewals.start()  # registers as soon as the store is there, then starts the rest
