@@ -86,7 +86,8 @@ class Pooler:
         self._target = urlsplit(url)
         self._size = servers
         self._is_strict = is_strict
-        self._servers: asyncio.Queue[Wire] = asyncio.Queue()  # first in, first out: never the same
+        # First in, first out: never the same twice. None: one that has to be connected anew.
+        self._servers: asyncio.Queue[Wire | None] = asyncio.Queue()
         self._listener: asyncio.Server | None = None
         self._sessions: set[asyncio.Task[None]] = set()
         self.moves = 0  # how often a client was given another server than before
@@ -110,17 +111,30 @@ class Pooler:
             session.cancel()
         await asyncio.gather(*self._sessions, return_exceptions=True)
         while not self._servers.empty():
-            self._servers.get_nowait().close()
+            if server := self._servers.get_nowait():
+                server.close()
 
     async def _connect(self) -> Wire:
         assert self._target.hostname
         wire = Wire(*await asyncio.open_connection(self._target.hostname, self._target.port))
         who = {"user": self._target.username or "", "database": self._target.path.lstrip("/")}
         body = struct.pack("!I", PROTOCOL) + pairs(who.items()) + b"\0"
-        await wire.write(struct.pack("!I", len(body) + 4) + body)
-        while not (message := await wire.read()).ends_transaction:
-            assert message.kind != b"E", message.raw
+        try:
+            await wire.write(struct.pack("!I", len(body) + 4) + body)
+            while not (message := await wire.read()).ends_transaction:
+                assert message.kind != b"E", message.raw
+        except BaseException:
+            wire.close()
+            raise
         return wire
+
+    async def _borrow(self) -> Wire:
+        server = await self._servers.get()
+        try:
+            return server or await self._connect()
+        except BaseException:
+            self._servers.put_nowait(None)
+            raise
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = asyncio.create_task(self._attend(Wire(reader, writer)))
@@ -161,7 +175,7 @@ class Pooler:
         last: Wire | None = None
         try:
             while (message := await next_message(inbox, reading)).kind != b"X":
-                server = await self._servers.get()
+                server = await self._borrow()
                 self.moves += last is not None and server is not last
                 last = server
                 await self._lend(server, client, inbox, reading, message)
@@ -176,6 +190,7 @@ class Pooler:
         reading: asyncio.Task[None],
         first: Message,
     ) -> None:
+        is_clean = False
         await server.write(first.raw)
         sending = asyncio.create_task(forward(inbox, reading, server))
         receiving = asyncio.create_task(self._receive(server, client, sending))
@@ -184,15 +199,13 @@ class Pooler:
             if not receiving.done() and not sending.cancelled():
                 raise ConnectionError("the client left in the middle of a transaction")
             await receiving
-        except BaseException:
-            # Nobody else may inherit its transaction.
-            server.close()
-            server = await self._connect()
-            raise
+            is_clean = True
         finally:
             sending.cancel()
             receiving.cancel()
-            self._servers.put_nowait(server)
+            if not is_clean:
+                server.close()  # nobody else may inherit its transaction
+            self._servers.put_nowait(server if is_clean else None)
 
     async def _receive(self, server: Wire, client: Wire, sending: asyncio.Task[None]) -> None:
         while True:
