@@ -128,7 +128,13 @@ OPERATIONS = {
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
     "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
     "list_queues": lambda s, t, k: s.list_queues(t),
+    "listen": lambda s, t, k: listened(s, t, k.queue),
 }
+
+
+async def listened(store, tenant, queue):
+    stop = await store.listen(tenant, [queue], lambda: None)
+    await stop()
 
 
 async def answer(call, known):

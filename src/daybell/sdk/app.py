@@ -64,7 +64,7 @@ class App:
     @overload
     def task(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
 
-    def task(
+    def task(  # pyright: ignore[reportInconsistentOverload]
         self,
         function: Callable[..., Any] | None = None,
         /,

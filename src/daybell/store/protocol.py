@@ -19,7 +19,7 @@ What holds for all of them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -79,9 +79,7 @@ class Definitions(Protocol):
         ...
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
-        """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on,
-        and a queue need not exist yet.
-        """
+        """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on."""
         ...
 
 
@@ -227,9 +225,7 @@ class Workers(Protocol):
         ...
 
     async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        """Give back all that is unfinished under these leases, uncharged, to be claimed at
-        once. Answers how many.
-        """
+        """Give back all that is unfinished under these leases, uncharged; answers how many."""
         ...
 
     async def retire(self, tenant: str, worker: UUID) -> None:
@@ -364,7 +360,17 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(Definitions, Executions, Workers, Schedules, Gates, Views, Upkeep, Protocol):
+class Wakeups(Protocol):
+    """News for who waits. Losing all of it costs latency, never an execution."""
+
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when something there may be claimable; returns what ends it. Best effort."""
+        ...
+
+
+class Store(Wakeups, Definitions, Executions, Workers, Schedules, Gates, Views, Upkeep, Protocol):
     """A place where executions are kept."""
 
     async def open(self) -> None:

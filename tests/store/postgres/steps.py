@@ -141,7 +141,7 @@ class SteppedDatabase(Database):
         # A deadlock that takes a second to be noticed would be a second per case.
         settings = SETTINGS | {"deadlock_timeout": "20ms", "lock_timeout": "10s"}
         while len(self.connections) < 2:
-            connection = await asyncpg.connect(self._url, server_settings=settings)
+            connection = await asyncpg.connect(self.url, server_settings=settings)
             self.connections.append(connection)
             self._idle.append(connection)
 

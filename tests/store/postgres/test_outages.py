@@ -117,7 +117,7 @@ async def test_operations_cut_off_by_a_crash_are_unavailable_and_can_be_repeated
             assert (again.id, again.created) == (one.id, True)
     hands = await claim(store, 500, worker=worker)
     assert sorted(one.id for one in hands.executions) == sorted(one.id for one in new)
-    connection = await asyncpg.connect(store.db._url)
+    connection = await asyncpg.connect(store.db.url)
     assert await violations(connection) == []
     await connection.close()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.schedule import Firing
 from daybell.store.memory.definitions import MemoryDefinitions
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
@@ -12,6 +15,9 @@ from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
 from daybell.store.memory.views import MemoryViews
 from daybell.store.memory.workers import MemoryWorkers
+from daybell.store.wakeups import Listeners, Wake
+
+StopListening = Callable[[], Awaitable[None]]
 
 
 class MemoryStore(
@@ -27,6 +33,28 @@ class MemoryStore(
 
     def __init__(self, *, clock: Clock = time.time) -> None:
         super().__init__(clock)
+        self._listeners = Listeners()
+
+    async def listen(self, tenant: str, queues: Collection[str], wake: Wake) -> StopListening:
+        with self._begin(tenant):
+            return self._listeners.add(wake)
+
+    async def enqueue(
+        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        answers = await super().enqueue(tenant, executions, repeat=repeat)
+        self._listeners.wake()
+        return answers
+
+    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
+        count = await super().load(tenant, executions)
+        self._listeners.wake()
+        return count
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        answers = await super().fire(firings)
+        self._listeners.wake()
+        return answers
 
     async def open(self) -> None:
         self._is_open = True

@@ -140,8 +140,8 @@ def _key(row: Row) -> tuple[int, int]:
 class Claiming(Enqueueing):
     """Taking executions, each once."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
+        super().__init__(url, listen_url=listen_url)
         self._bounds: dict[tuple[int, tuple[int, ...]], Bounds] = {}
         # How many executions of a lease have not left it, for those claimed through this store; a
         # lease at zero is over, and its row goes with the next statement that writes leases. Only

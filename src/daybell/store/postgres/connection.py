@@ -114,7 +114,7 @@ class Database:
     """A pool of connections to one database."""
 
     def __init__(self, url: str, *, forget: Callable[[], None]) -> None:
-        self._url = url
+        self.url = url
         self.forget = forget  # called when what was learned in a transaction may be untrue
         self._pool: Any = None
         self.is_pooled = False  # behind a pooler in transaction mode
@@ -133,7 +133,7 @@ class Database:
                     "database, with special characters escaped, such as %2F for /"
                 ) from None
             self._pool = await _driver.create_pool(
-                self._url,
+                self.url,
                 min_size=1,
                 max_size=POOL_CONNECTIONS_MAX,
                 max_inactive_connection_lifetime=300.0,
@@ -201,7 +201,7 @@ class Database:
         """
         try:
             link = await _driver.connect(
-                self._url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
+                self.url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
             )
         except asyncpg.PostgresError as error:
             if "startup parameter" in str(error):

@@ -60,6 +60,10 @@ class Specs(msgspec.Struct, frozen=True):
     tenant: int
     found: dict[tuple[str, str | None], Spec]
 
+    @property
+    def queues(self) -> set[str]:
+        return {queue or spec.job.queue for (_, queue), spec in self.found.items()}
+
     def of(self, execution: NewExecution) -> Spec:
         return self.found[execution.job, execution.queue]
 
@@ -85,6 +89,7 @@ class Enqueueing(Admission):
             async with self.db.link() as link:
                 specs = await self.resolve(link, tenant, executions)
                 if not repeat and await self._enqueue_alike(link, specs, executions):
+                    self.notifier.touch(specs.tenant, specs.queues)
                     return [Enqueued(execution.id) for execution in executions]
         except UsageError as error:
             if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
@@ -95,7 +100,9 @@ class Enqueueing(Admission):
         for _ in range(STALE_TRIES):
             try:
                 async with self.db.transaction() as link:
-                    return await self.enqueue_on(link, specs, executions, repeat=repeat)
+                    answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
+                self.notifier.touch(specs.tenant, specs.queues)
+                return answers
             except Outdated:
                 async with self.db.link() as link:
                     specs = await self.resolve(link, tenant, executions, fresh=True)
@@ -290,6 +297,7 @@ class Enqueueing(Admission):
                     "some of these executions exist already: an earlier load of them was committed"
                 ) from error
             raise
+        self.notifier.touch(specs.tenant, specs.queues)
         return loaded
 
     # Locked, so that no new version comes in while the rows are on their way.

@@ -13,6 +13,7 @@ from daybell.core.limits import check_name
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_limit
 from daybell.store.postgres.connection import Database, Link, Row
+from daybell.store.postgres.listener import Notifier
 from daybell.store.postgres.names import Names
 
 NO_LIMIT: Final = 2**31 - 1
@@ -21,9 +22,11 @@ NO_LIMIT: Final = 2**31 - 1
 class Connected:
     """What every part of the store stands on."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
         self.names = Names()
         self.db = Database(url, forget=self.names.clear)
+        self.notifier = Notifier(self.db)
+        self.listen_url = listen_url  # a direct way to the server, past a pooler
 
 
 class Admission(Connected):

@@ -134,6 +134,7 @@ class Scheduling(Enqueueing):
                 if attempt == 0:
                     continue
                 raise
+            self.notifier.touch(specs.tenant, specs.queues)
             return [firing.schedule in advanced for firing in firings]
         raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection
+
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
+from daybell.store.postgres.listener import Listener
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.upkeep import Maintaining
 from daybell.store.postgres.views import Viewing
@@ -21,4 +24,21 @@ class PostgresStore(Defining, Intervening, Scheduling, Viewing, Maintaining):
             raise
 
     async def close(self) -> None:
+        await self.notifier.close()
         await self.db.close()
+
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+        if self.db.is_pooled and self.listen_url is None:
+            return _nothing  # a pooler passes no notifications on
+        wanted = {f"{key}:{queue}" for queue in queues}
+        listener = Listener(self.listen_url or self.db.url, wanted, wake)
+        await listener.start()
+        return listener.stop
+
+
+async def _nothing() -> None:
+    pass

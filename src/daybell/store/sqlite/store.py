@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -26,8 +26,12 @@ from daybell.store.sqlite.schedules import SqliteSchedules
 from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.views import SqliteViews
 from daybell.store.sqlite.workers import SqliteWorkers
+from daybell.store.wakeups import Listeners, Wake, pause
 
 PACKAGE: Final = "daybell.store.sqlite"
+WATCH_SECONDS: Final = 0.02  # a look takes microseconds, and is the latency between processes
+
+StopListening = Callable[[], Awaitable[None]]
 
 
 class SqliteStore(
@@ -46,6 +50,37 @@ class SqliteStore(
 
     def __init__(self, path: str, *, clock: Clock = time.time) -> None:
         super().__init__(path, clock)
+        self._listeners = Listeners()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def listen(self, tenant: str, queues: Collection[str], wake: Wake) -> StopListening:
+        await self._read(lambda tx: tx.names.tenant(tx, tenant))
+        stop_hearing = self._listeners.add(wake)
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().create_task(self._watch_file())
+
+        async def stop() -> None:
+            await stop_hearing()
+            if not len(self._listeners):
+                await self._stop_watching()
+
+        return stop
+
+    async def _watch_file(self) -> None:
+        """Notice what anybody has committed to the file, this process or another."""
+        seen = 0
+        while True:
+            version = await self._read(lambda tx: tx.execute("PRAGMA data_version").fetchone()[0])
+            if version != seen:
+                seen = version
+                self._listeners.wake()
+            await pause(WATCH_SECONDS)
+
+    async def _stop_watching(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def open(self) -> None:
         if self._writer is not None:
@@ -71,6 +106,7 @@ class SqliteStore(
         return names(await asyncio.to_thread(apply_migrations, self._path, self._clock))
 
     async def close(self) -> None:
+        await self._stop_watching()
         threads = [thread for thread in (self._reader, self._writer) if thread is not None]
         self._writer = self._reader = None
         # They end even if nobody waits for it any more.

@@ -1,0 +1,109 @@
+"""Wake-ups: NOTIFY after something became claimable, LISTEN while there is nothing to do.
+
+Only a matter of latency. A notification is a statement of its own after the commit, at most one in
+ten milliseconds: within the transaction it would make commits queue behind each other. It can be
+lost, and then the next poll finds what it was about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+from daybell.errors import DaybellError
+from daybell.store.postgres.connection import CONNECT_SECONDS, Database, translated
+from daybell.store.wakeups import pause
+
+CHANNEL: Final = "daybell"
+GAP_SECONDS: Final = 0.01
+RECONNECT_SECONDS: Final = 1.0
+
+_driver: Any = asyncpg
+
+
+class Notifier:
+    """Says which queues have something new."""
+
+    SAY = f"SELECT pg_notify('{CHANNEL}', said) FROM unnest($1::text[]) said"
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._touched: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+
+    def touch(self, tenant: int, queues: Iterable[str]) -> None:
+        """Something in these queues may be claimed."""
+        self._touched.update(f"{tenant}:{queue}" for queue in queues)
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send())
+
+    async def close(self) -> None:
+        """Send what is left to say."""
+        if self._sender is not None:
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    async def _send(self) -> None:
+        try:
+            while self._touched:
+                said, self._touched = sorted(self._touched), set()
+                async with self._db.link() as link:
+                    await link.execute(self.SAY, said)
+                await pause(GAP_SECONDS)
+        except DaybellError:
+            pass  # whoever listens polls, too
+        finally:
+            self._sender = None
+
+
+class Listener:
+    """A connection that waits for notifications and calls `wake`; it comes back when it breaks."""
+
+    def __init__(self, url: str, wanted: Collection[str], wake: Callable[[], None]) -> None:
+        self._url = url
+        self._wanted = frozenset(wanted)
+        self._wake = wake
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen from now on, or as soon as the server can be reached."""
+        is_tried = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._listen(is_tried))
+        await is_tried.wait()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _listen(self, is_tried: asyncio.Event) -> None:
+        while True:
+            try:
+                with translated():
+                    link = await _driver.connect(
+                        self._url, timeout=CONNECT_SECONDS, statement_cache_size=0
+                    )
+                    try:
+                        ended = asyncio.Event()
+                        link.add_termination_listener(partial(_set, ended))
+                        await link.add_listener(CHANNEL, self._hear)
+                        is_tried.set()
+                        self._wake()  # what was said before we listened
+                        await ended.wait()
+                    finally:
+                        link.terminate()
+            except DaybellError:
+                pass  # the poll goes on meanwhile
+            is_tried.set()
+            await pause(RECONNECT_SECONDS)
+
+    def _hear(self, _link: object, _pid: int, _channel: str, said: str) -> None:
+        if said in self._wanted:
+            self._wake()
+
+
+def _set(ended: asyncio.Event, _link: object) -> None:
+    ended.set()

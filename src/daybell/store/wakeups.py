@@ -1,0 +1,48 @@
+"""Wake-ups within one process, for stores without a server that could tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+Wake = Callable[[], None]
+
+
+class Listeners:
+    """Who waits in this process."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[object, Wake] = {}
+
+    def __len__(self) -> int:
+        return len(self._wakes)
+
+    def add(self, wake: Wake) -> Callable[[], Awaitable[None]]:
+        """Have it called from now on; returns what ends that."""
+        key = object()
+        self._wakes[key] = wake
+
+        async def stop() -> None:
+            self._wakes.pop(key, None)
+
+        return stop
+
+    def wake(self) -> None:
+        for wake in list(self._wakes.values()):
+            wake()
+
+
+async def pause(seconds: float) -> None:
+    """Wait a moment on the event loop."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(seconds, _end, waiter)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
