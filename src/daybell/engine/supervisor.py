@@ -1,0 +1,133 @@
+"""Keeping processes alive: one child per slot, started again when it dies.
+
+A child that ends well was meant to end and is left alone. One that does not is started again
+after a wait that doubles with every early death. The first request to stop is passed on once, so
+that children drain; whoever does not end in time is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from daybell.core.instant import Seconds
+from daybell.engine.clock import Clock
+
+logger = logging.getLogger("daybell.supervisor")
+
+BACKOFF_MIN_SECONDS: Final = 0.5
+BACKOFF_MAX_SECONDS: Final = 30.0
+SETTLED_SECONDS: Final = 60.0  # alive for so long, a child has proved itself
+USAGE_CODE: Final = 2  # what the command line ends with when it was told nonsense
+
+Process = asyncio.subprocess.Process
+
+
+class Supervisor:
+    """Runs `count` children; `command` says what the child of a slot, from 1, is started with."""
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        count: int,
+        *,
+        clock: Clock,
+        grace: Seconds,
+        backoff: Seconds = BACKOFF_MIN_SECONDS,
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._clock = clock
+        self._grace = grace  # how long children may take to end when they are asked to
+        self._backoff = backoff
+        self._stopping = asyncio.Event()
+        self._children: dict[int, Process] = {}
+        self._killing: asyncio.TimerHandle | None = None
+        self.restarts = 0
+
+    async def run(self) -> int:
+        """Until all children have ended for good; answers the exit code for the whole."""
+        try:
+            codes = await asyncio.gather(*(self._keep(slot + 1) for slot in range(self._count)))
+        finally:
+            if self._killing is not None:
+                self._killing.cancel()
+            self.kill()
+        return max(codes)
+
+    def stop(self) -> None:
+        """Ask all children to end, once, and start no other."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        for child in self._children.values():
+            _signal(child, signal.SIGTERM)
+        self._killing = asyncio.get_running_loop().call_later(self._grace, self._lose_patience)
+
+    def kill(self) -> None:
+        """End all children now, and what they have started themselves."""
+        for child in list(self._children.values()):
+            # Each leads a group of its own, so that a terminal's Ctrl-C reaches only us.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+    async def _keep(self, slot: int) -> int:
+        early_deaths = 0
+        while True:
+            code, lived = await self._run_child(slot)
+            if self._stopping.is_set():
+                return 0 if code in (0, -signal.SIGTERM) else 1
+            if code == 0:
+                logger.info("process %d has ended and is not started again", slot)
+                return 0
+            if code == USAGE_CODE and self.restarts == 0:
+                self.stop()
+                return USAGE_CODE
+            early_deaths = 1 if lived >= SETTLED_SECONDS else early_deaths + 1
+            pause = min(BACKOFF_MAX_SECONDS, self._backoff * 2 ** min(early_deaths - 1, 16))
+            logger.warning(
+                "process %d ended with %s and is started again in %g s", slot, _said(code), pause
+            )
+            if await self._is_stopped_within(pause):
+                return 0
+            self.restarts += 1
+
+    async def _run_child(self, slot: int) -> tuple[int, Seconds]:
+        started = self._clock.monotonic()
+        child = await asyncio.create_subprocess_exec(
+            *self._command(slot), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+        self._children[slot] = child
+        if self._stopping.is_set():
+            _signal(child, signal.SIGTERM)  # asked while it was being born
+        code = await child.wait()
+        del self._children[slot]
+        return code, self._clock.monotonic() - started
+
+    async def _is_stopped_within(self, seconds: Seconds) -> bool:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _lose_patience(self) -> None:
+        logger.warning("%d processes did not end in time and are killed", len(self._children))
+        self.kill()
+
+
+def _signal(child: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(number)
+
+
+def _said(code: int) -> str:
+    try:
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    except ValueError:
+        return f"signal {-code}"
