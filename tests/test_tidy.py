@@ -30,6 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "client": {"core", "store"},
     "sdk": {"client", "engine", "runners", "core"},
     "api": {"client", "core"},
+    "demo": {"sdk", "engine"},  # a user's app that comes with the package
     "errors": set(),
     "settings": {"core"},  # durations are written as "15s" there, too
 }

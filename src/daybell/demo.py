@@ -1,0 +1,128 @@
+"""The jobs behind `daybell dev --demo`: one of each kind worth watching.
+
+Written as a user's app would be. A few executions are enqueued when a worker starts and a few more
+every few seconds, never more than the worker gets done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import count
+from typing import Final
+
+from daybell.engine.clock import SystemClock
+from daybell.errors import DaybellError
+from daybell.sdk.app import App
+from daybell.sdk.context import Context
+
+ROUND_SECONDS: Final = 5.0
+BACKLOG_MAX: Final = 30  # of pending executions: beyond that a round is left out
+DEAD_LETTERS_MAX: Final = 5
+STEPS: Final = 5
+QUEUE: Final = "demo"
+MAIL_QUEUE: Final = "demo-mail"
+
+app = App()
+clock = SystemClock()
+
+
+@app.task(queue=QUEUE)
+async def greet(name: str) -> str:
+    """A quick one."""
+    return f"Hello, {name}"
+
+
+@app.task(queue=QUEUE)
+def add(left: int, right: int) -> int:
+    """A quick one that is no coroutine: it runs in a thread."""
+    return left + right
+
+
+@app.task(queue=QUEUE, timeout="1m")
+async def report(ctx: Context) -> str:
+    """A slow one that shows its progress."""
+    for step in range(1, STEPS + 1):
+        await clock.sleep(0.6)
+        ctx.progress(100 * step / STEPS, f"page {step} of {STEPS}")
+        ctx.log.info("page %d of %d", step, STEPS)
+    return f"{STEPS} pages"
+
+
+@app.task(queue=QUEUE, retries={"delays": ["1s", "2s"]})
+async def fetch(ctx: Context, url: str) -> str:
+    """Fails twice, and recovers by being tried again."""
+    if ctx.failures < 2:
+        raise ConnectionError(f"{url} does not answer")
+    return f"fetched {url} at the third try"
+
+
+@app.task(queue=QUEUE, retries=0)
+async def charge(card: str) -> None:
+    """Cannot work, and ends among the dead letters."""
+    raise ValueError(f"card {card} has expired")
+
+
+@app.task(queue=MAIL_QUEUE)
+async def remind(name: str) -> str:
+    """Enqueued with a delay."""
+    return f"reminded {name}"
+
+
+@app.task(queue=MAIL_QUEUE, priority="low")
+async def newsletter(issue: int) -> None:
+    """Low priority: waits while others are there."""
+    await clock.sleep(0.1)
+
+
+@app.task(queue=MAIL_QUEUE, priority="high")
+async def password_reset(name: str) -> None:
+    """High priority: overtakes the newsletter."""
+    await clock.sleep(0.1)
+
+
+async def enqueue_round(number: int) -> None:
+    """One of each, unless there is more than enough."""
+    client = await app.open()
+    pending = 0
+    for queue in (QUEUE, MAIL_QUEUE):
+        pending += sum((await client.count(status="pending", queue=queue)).values())
+    if pending > BACKLOG_MAX:
+        return
+    await newsletter.enqueue_many([{"issue": number}] * 2)
+    await password_reset.enqueue("Ada")
+    await greet.enqueue(f"visitor {number}")
+    await add.enqueue(number, right=1)
+    await remind.options(delay="3s").enqueue("Grace")
+    if number % 2:
+        await report.options(unique_key="report").enqueue()  # pyright: ignore[reportCallIssue]
+        address = f"https://example.org/{number}"
+        await fetch.enqueue(url=address)  # pyright: ignore[reportCallIssue]
+    if number % 4 == 1:
+        dead = await client.dead_letters(job=charge.name, limit=DEAD_LETTERS_MAX)
+        if len(dead.items) < DEAD_LETTERS_MAX:
+            await charge.enqueue("4242")
+
+
+async def enqueue_rounds() -> None:
+    """Round after round, until the worker stops. A store that is away is waited for."""
+    for number in count(1):
+        with contextlib.suppress(DaybellError):
+            await enqueue_round(number)
+        await clock.sleep(ROUND_SECONDS)
+
+
+_rounds: set[asyncio.Task[None]] = set()
+
+
+@app.on_start
+async def begin() -> None:
+    _rounds.add(asyncio.get_running_loop().create_task(enqueue_rounds()))
+
+
+@app.on_stop
+async def end() -> None:
+    while _rounds:
+        task = _rounds.pop()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
