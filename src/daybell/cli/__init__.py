@@ -1,7 +1,8 @@
 """The command line: `daybell`, or `python -m daybell`.
 
 Only what is needed to understand the words typed is imported here; a command imports the rest
-when it runs, so that `--help` and completion are quick.
+when it runs, so that `--help` and completion are quick. Each module beside this one holds a group
+of commands: what can be typed, and, further down or in a module of its own, what it does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Annotated
 
 import typer
 
-from daybell.cli.edge import Command, guard, run_command
+from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
+from daybell.cli.edge import guard
+from daybell.cli.options import DatabaseUrl, Json, run
 
 app = typer.Typer(
     name="daybell",
@@ -22,18 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        help="Where jobs are kept: sqlite:///file.db or postgresql://…"
-        " Default: DAYBELL_DATABASE_URL, daybell.toml, sqlite:///daybell.db.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -56,6 +47,17 @@ def read_settings(
     context.obj = {"database_url": database_url}
 
 
+app.command()(roles.dev)
+app.command()(roles.worker)
+app.command()(roles.scheduler)
+app.command()(roles.server)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(executions.app, name="executions")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(workers.app, name="workers")
+app.add_typer(queues.app, name="queues")
+
+
 @app.command()
 def migrate(
     context: typer.Context,
@@ -75,7 +77,7 @@ def migrate(
     """Bring the store's schema up to date."""
     from daybell.cli.migrate import migrate
 
-    _run(context, partial(migrate, check=check, grant=grant), database_url)
+    run(context, partial(migrate, check=check, grant=grant), database_url)
 
 
 @app.command()
@@ -83,13 +85,10 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
     """Look for problems, and say what to do."""
     from daybell.cli.doctor import doctor
 
-    _run(context, partial(doctor, as_json=as_json), database_url)
+    run(context, partial(doctor, as_json=as_json), database_url)
 
 
-def _run(context: typer.Context, command: Command, database_url: str | None) -> None:
-    # An option after a command's name wins over one before it.
-    flags = {"database_url": database_url or context.obj["database_url"]}
-    raise typer.Exit(run_command(command, flags))
+app.command()(bench.bench)
 
 
 def main() -> None:

@@ -1,0 +1,95 @@
+"""From what was typed to an app that is connected and ready to be run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+from daybell.cli.show import printable
+from daybell.client import Client
+from daybell.core.job import DEFAULT_QUEUE
+from daybell.errors import UsageError
+from daybell.sdk.app import App
+from daybell.sdk.loading import AppImportError, load_app
+from daybell.settings import Settings, masked_url
+from daybell.store.protocol import Store
+
+
+def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
+    """Load the app that was named here or in the settings. `flag` is a --database-url."""
+    spec = spec or settings.app
+    if spec is None:
+        raise UsageError(
+            "say which app to run: module:app, or path/to/file.py; or set DAYBELL_APP."
+            " `daybell dev --demo` brings one along"
+        )
+    if flag is not None:
+        # An App() without a URL asks the environment, and so do the processes that we start.
+        os.environ["DAYBELL_DATABASE_URL"] = flag
+    try:
+        app = load_app(spec)
+    except AppImportError as error:
+        if error.__cause__ is not None:
+            show_traceback(error.__cause__, settings)
+        raise
+    if flag is not None and app.url != flag:
+        raise UsageError(
+            f"--database-url is {masked_url(flag)}, but the code of {spec} says"
+            f" {masked_url(app.url)}; leave one of them out"
+        )
+    return app
+
+
+def show_traceback(error: BaseException, settings: Settings) -> None:
+    """Print an error of the user's code as Python would have, from where that code begins."""
+    text = "".join(traceback.format_exception(error.with_traceback(_own(error.__traceback__))))
+    sys.stderr.write(printable(settings.mask(text), keep="\n"))
+
+
+def _own(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that comes after ours and the import machinery's."""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<frozen") and "importlib" not in file and file != _LOADING:
+            return trace
+        trace = trace.tb_next
+    return None
+
+
+_LOADING = load_app.__code__.co_filename
+
+
+@asynccontextmanager
+async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]:
+    """Connect the app, define its jobs, and yield the store that it uses.
+
+    The worker has to use that very store: what is in memory is nowhere else.
+    """
+    if migrate and app.url.startswith("postgres"):
+        client = Client(app.url)
+        try:
+            await client.migrate()
+        finally:
+            await client.close()
+    try:
+        client = await app.open()
+        yield client._store  # pyright: ignore[reportPrivateUsage]
+    finally:
+        await app.close()
+
+
+def queues_of(app: App, wanted: str) -> str:
+    """The queues to work on: those that were asked for, or all that the app's tasks use."""
+    names = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
+    return wanted or ",".join(sorted(names))
+
+
+def sample(names: Iterable[str], *, most: int = 12) -> str:
+    """A list of names, cut where nobody reads on."""
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -1,0 +1,136 @@
+"""`daybell dev`: everything on this machine, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import msgspec
+import typer
+
+from daybell import __version__
+from daybell.cli import logs, show
+from daybell.cli.apps import connected, find_app, queues_of, sample
+from daybell.cli.edge import DONE, run_command
+from daybell.cli.health import HealthServer, Readiness
+from daybell.cli.narration import Narrator
+from daybell.cli.stopping import Stop
+from daybell.core.view import Retention
+from daybell.engine.clock import SystemClock
+from daybell.engine.node import Node, Upkeep
+from daybell.engine.queues import Queues
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import UsageError
+from daybell.sdk.app import App
+from daybell.settings import Settings, masked_url
+from daybell.store.ids import mint
+
+DRAIN_SECONDS: Final = 10.0  # a person is waiting
+
+
+class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `daybell dev` can be told."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    concurrency: int = 100
+    queues: str = ""
+
+
+async def dev(
+    settings: Settings, *, spec: str | None, demo: bool, flag: str | None, options: DevOptions
+) -> int:
+    """Find the app, and run it until Ctrl-C."""
+    if demo and spec is not None:
+        raise UsageError(f"--demo brings its own app; leave out {spec!r} or --demo")
+    logs.configure(level=logging.INFO)
+    app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
+    return await run_all(settings, app=app, options=options)
+
+
+def run_app(app: App) -> None:
+    """What `app.run()` does: `daybell dev` for this app. Returns after Ctrl-C."""
+    logs.configure(level=logging.INFO)
+    run_command(partial(run_all, app=app, options=DevOptions()), {})
+
+
+async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
+    """Worker, upkeep and health endpoints for one app, until somebody wants an end."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    async with AsyncExitStack() as stack:
+        stop = stack.enter_context(Stop())
+        store = await stack.enter_async_context(connected(app, migrate=True))
+        health = HealthServer(Readiness(store, clock=clock))
+        await health.start(options.host, options.port)
+        stack.push_async_callback(health.stop)
+        app.observe(Narrator(clock, on_gone=stop.request))
+        worker = Worker(
+            store,
+            app.handlers,
+            WorkerOptions(
+                name=f"dev@{socket.gethostname()}",
+                tenant=app.tenant,
+                queues=queues_of(app, options.queues),
+                concurrency=options.concurrency,
+                lease=settings.lease,
+                drain_timeout=DRAIN_SECONDS,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+            ),
+            clock=clock,
+            mint=mint,
+            events=app.events,
+        )
+        upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+        node = Node(workers=[worker], upkeep=upkeep)
+        await stack.enter_async_context(app.lifespan())
+        await node.start()
+        stack.push_async_callback(node.stop)
+        _announce(app, options, health.url, clock.monotonic() - began)
+        await first_of(stop.wait(), worker.is_draining.wait())
+        _say_stopping(worker)
+    _echo("stopped")
+    return DONE
+
+
+async def first_of(*waits: Awaitable[object]) -> None:
+    """Return when one of them has come."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
+    queues = queues_of(app, options.queues)
+    lines = {
+        "store": masked_url(app.url),
+        "queues": f"{sample(Queues.parse(queues).names)}; {options.concurrency} at a time",
+        "tasks": sample(app.tasks) or "none",
+        "health": f"{url}/healthz and {url}/readyz",
+    }
+    _echo(f"Daybell {__version__} is up after {show.length(took)}; Ctrl-C stops it")
+    for name, line in lines.items():
+        _echo(f"  {name:<7} {show.printable(line)}")
+
+
+def _say_stopping(worker: Worker) -> None:
+    running = len(worker.executor)
+    wait = f"waiting up to {DRAIN_SECONDS:.0f} s for {show.count(running, 'execution')}"
+    _echo(f"stopping: {wait}; once more ends it at once" if running else "stopping")
+
+
+def _echo(line: str) -> None:
+    typer.echo(line)
+    sys.stdout.flush()  # whoever reads through a pipe wants it now

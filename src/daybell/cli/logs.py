@@ -1,0 +1,30 @@
+"""What a running process says of itself: a line per event, on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from daybell.cli.show import printable
+
+
+class Lines(logging.Formatter):
+    """One record, one line; a traceback follows as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep="\n")
+
+
+def configure(*, level: int = logging.WARNING) -> None:
+    """Send logs to stderr: Daybell's from INFO on, others' from `level` on.
+
+    A program that has set up its own logging keeps it.
+    """
+    logging.getLogger("daybell").setLevel(logging.INFO)
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S"))
+    root.addHandler(handler)
+    root.setLevel(level)

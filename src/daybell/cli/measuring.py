@@ -1,0 +1,135 @@
+"""The measurement behind `daybell bench`: enqueue, then let a worker run all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+
+from daybell.cli import show
+from daybell.cli.apps import connected
+from daybell.cli.stopping import Stop
+from daybell.client import Client
+from daybell.core.limits import ENQUEUE_BATCH_MAX
+from daybell.engine.clock import Clock, SystemClock
+from daybell.engine.events import Ended
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import Conflict
+from daybell.sdk.app import App
+from daybell.store.ids import mint
+
+TENANT: Final = "daybell-bench"
+QUEUE: Final = "daybell-bench"
+JOB: Final = "daybell-bench"
+NO_ARGUMENTS: Final[dict[str, Any]] = {}
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out."""
+
+    jobs: int
+    finished: int
+    enqueue_seconds: float
+    run_seconds: float
+    left_behind: str
+
+    @property
+    def enqueue_rate(self) -> float:
+        return self.jobs / max(self.enqueue_seconds, 1e-9)
+
+    @property
+    def run_rate(self) -> float:
+        return self.finished / max(self.run_seconds, 1e-9)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "jobs": self.jobs,
+            "finished": self.finished,
+            "enqueue_seconds": round(self.enqueue_seconds, 3),
+            "enqueue_per_second": round(self.enqueue_rate),
+            "run_seconds": round(self.run_seconds, 3),
+            "run_per_second": round(self.run_rate),
+        }
+
+
+async def measure(url: str, *, jobs: int, concurrency: int, keep: bool) -> Measured:
+    """Do it in a tenant of its own, where it meets nobody's work."""
+    async with Client(url) as client:
+        await client.add_tenant(TENANT)
+    app = App(url, tenant=TENANT)
+
+    @app.task(name=JOB, queue=QUEUE, store_result=False)
+    async def nothing() -> None:
+        """Does nothing, as often as it is asked to."""
+
+    clock = SystemClock()
+    counter = Counter(jobs)
+    app.observe(counter)
+    with Stop() as stop:
+        async with connected(app) as store:
+            client = app.client()
+            if sum((await client.count(status="pending", job=JOB)).values()):
+                raise Conflict("another bench runs on this store, or was cut off; see its queue")
+            enqueue_seconds = await _enqueue(client, jobs, clock)
+            options = WorkerOptions(
+                name="bench", tenant=TENANT, queues=QUEUE, concurrency=concurrency
+            )
+            worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+            run_seconds = await _run(worker, counter, stop, clock)
+            if not keep:
+                await client.delete_job(JOB)
+    kept = f"{show.count(counter.finished, 'execution')} in the history of tenant {TENANT}, as long"
+    return Measured(
+        jobs=jobs,
+        finished=counter.finished,
+        enqueue_seconds=enqueue_seconds,
+        run_seconds=run_seconds,
+        left_behind=f"{kept} as retention says",
+    )
+
+
+class Counter:
+    """Counts ends; an observer."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.finished = 0
+        self.is_done = asyncio.Event()
+
+    def __call__(self, event: object) -> None:
+        if isinstance(event, Ended):
+            self.finished += 1
+            if self.finished >= self.wanted:
+                self.is_done.set()
+
+
+async def _enqueue(client: Client, jobs: int, clock: Clock) -> float:
+    began = clock.monotonic()
+    with show.progress("enqueue", total=jobs) as advance:
+        for start in range(0, jobs, ENQUEUE_BATCH_MAX):
+            size = min(ENQUEUE_BATCH_MAX, jobs - start)
+            await client.enqueue_many(JOB, repeat(NO_ARGUMENTS, size))
+            advance(size)
+    return clock.monotonic() - began
+
+
+async def _run(worker: Worker, counter: Counter, stop: Stop, clock: Clock) -> float:
+    began = clock.monotonic()
+    stopping = stop.on_request(counter.is_done.set)
+    with show.progress("run", total=counter.wanted) as advance:
+        shown = 0
+        await worker.start()
+        try:
+            while not counter.is_done.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(counter.is_done.wait(), 0.2)
+                advance(counter.finished - shown)
+                shown = counter.finished
+            took = clock.monotonic() - began
+        finally:
+            stopping.cancel()
+            await worker.stop()
+    return took

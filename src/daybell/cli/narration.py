@@ -1,0 +1,122 @@
+"""Telling a person at a terminal what is executed, a line per start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+from daybell.cli import show
+from daybell.cli.waiting import error_line
+from daybell.core.execution import Claimed, State
+from daybell.core.lifecycle import Ruling
+from daybell.engine.clock import Clock
+from daybell.engine.events import Ended, Started, WorkerLost
+
+# Faster than anybody reads. More of them are counted instead of printed.
+LINES_PER_SECOND_MAX: Final = 40
+ERROR_CHARS_MAX: Final = 200
+
+
+class Narrator:
+    """An observer of the engine's events.
+
+    `quiet` leaves out what goes as it should. `on_gone` is called when nobody reads any more.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        quiet: bool = False,
+        out: TextIO | None = None,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._quiet = quiet
+        self._out = out or sys.stdout
+        self._on_gone = on_gone
+        self._is_colourful = self._out.isatty()
+        self._window = clock.monotonic()
+        self._printed = 0
+        self._left_out = 0
+
+    def __call__(self, event: object) -> None:
+        if isinstance(event, Started):
+            if not self._quiet:
+                again = f"attempt {event.claimed.attempt}" if event.claimed.attempt > 1 else ""
+                self._say("started", event.claimed, again)
+        elif isinstance(event, Ended):
+            self._ended(event)
+        elif isinstance(event, WorkerLost):
+            then = f"its worker is gone; it is {event.transition.target} now"
+            self._say("lost", event.claimed, then)
+
+    def _ended(self, event: Ended) -> None:
+        move, claimed = event.transition, event.claimed
+        if event.verdict is not None and event.verdict.ruling is Ruling.STALE:
+            self._say("too late", claimed, "somebody else has it now")
+            return
+        took = "" if move.ran is None else f"after {show.length(move.ran)}"
+        error = (error_line(move.error) or "")[:ERROR_CHARS_MAX]
+        word = str(move.target)
+        if event.verdict is not None and event.verdict.ruling is Ruling.CANCELLED:
+            word = "cancelled"
+        if word == State.RETRYING:
+            self._say(word, claimed, f"in {show.length(move.delay)}: {error}")
+        elif word == State.DEAD:
+            self._say(word, claimed, f"{took}: {error}" if error else took)
+        elif not self._quiet:
+            self._say("given back" if word == State.QUEUED else word, claimed, took)
+
+    def _say(self, word: str, claimed: Claimed, rest: str) -> None:
+        if not self._may_print():
+            self._left_out += 1
+            return
+        time = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().strftime("%H:%M:%S.%f")
+        said = show.printable(f"{claimed.job} {rest}".rstrip())
+        if self._is_colourful:
+            colour = _COLOURS.get(word, "")
+            self._write(
+                f"\x1b[2m{time[:-3]}\x1b[0m {colour}{word:<10}\x1b[0m"
+                f" \x1b[2m{claimed.id}\x1b[0m {said}"
+            )
+        else:
+            self._write(f"{time[:-3]} {word:<10} {claimed.id} {said}")
+
+    def _may_print(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._window >= 1:
+            self._window, self._printed = now, 0
+            self._summarise()
+        self._printed += 1
+        if self._printed == LINES_PER_SECOND_MAX + 1:
+            # Otherwise the last burst would go unmentioned.
+            asyncio.get_running_loop().call_later(1.0, self._summarise)
+        return self._printed <= LINES_PER_SECOND_MAX
+
+    def _summarise(self) -> None:
+        if self._left_out:
+            self._write(f"… and {show.count(self._left_out, 'line')} more, left out")
+            self._left_out = 0
+
+    def _write(self, line: str) -> None:
+        try:
+            self._out.write(line + "\n")
+            self._out.flush()
+        except OSError:
+            self._on_gone()
+
+
+_COLOURS: Final = {
+    "started": "\x1b[36m",
+    "succeeded": "\x1b[32m",
+    "retrying": "\x1b[33m",
+    "dead": "\x1b[1;31m",
+    "lost": "\x1b[31m",
+    "too late": "\x1b[31m",
+    "cancelled": "\x1b[35m",
+    "skipped": "\x1b[35m",
+}

@@ -1,0 +1,49 @@
+"""Options that commands share, and the way from the words typed to a command's run.
+
+Imported for `--help` too: nothing heavy here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from daybell.cli.edge import Command, run_command
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="Where jobs are kept: sqlite:///file.db or postgresql://…"
+        " Default: DAYBELL_DATABASE_URL, daybell.toml, sqlite:///daybell.db.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose jobs these are.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, at most.")]
+Cursor = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor", help="Go on where the last page ended; it said how.", show_default=False
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="DURATION", help="Wait no longer, such as 30s or 5m."),
+]
+
+
+def group(help: str) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+
+
+def run(context: typer.Context, command: Command, database_url: str | None) -> None:
+    """Run a command and end with its exit code."""
+    # An option after a command's name wins over one before it.
+    flags = {"database_url": database_url or context.obj["database_url"]}
+    raise typer.Exit(run_command(command, flags))

@@ -1,0 +1,111 @@
+"""`daybell queues`: lanes, how full they are, and stopping them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daybell.cli.edge import DONE
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
+
+if TYPE_CHECKING:
+    from daybell.settings import Settings
+
+app = group("Queues: lanes that workers subscribe to.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+
+
+@app.command("list")
+def list_queues(
+    context: typer.Context,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List queues with their numbers."""
+    run(context, partial(_list, tenant=tenant, as_json=as_json), database_url)
+
+
+@app.command("pause")
+def pause_queue(
+    context: typer.Context, name: Name, tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
+    """Give out nothing from a queue; what runs goes on."""
+    run(context, partial(_pause, name=name, paused=True, tenant=tenant), database_url)
+
+
+@app.command("resume")
+def resume_queue(
+    context: typer.Context, name: Name, tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
+    """Give out work from a queue again."""
+    run(context, partial(_pause, name=name, paused=False, tenant=tenant), database_url)
+
+
+@app.command("purge")
+def purge_queue(
+    context: typer.Context,
+    name: Name,
+    yes: Yes = False,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Cancel everything that waits in a queue."""
+    run(context, partial(_purge, name=name, yes=yes, tenant=tenant), database_url)
+
+
+async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
+    from daybell.cli import show, wire
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        queues = await client.queues()
+    if as_json:
+        show.echo_json([wire.queue(one) for one in queues])
+        return DONE
+    rows = [
+        (
+            one.name,
+            "paused" if one.is_paused else "open",
+            one.queued,
+            one.running,
+            one.scheduled,
+            one.waiting,
+            show.moment(one.oldest_run_at),
+        )
+        for one in queues
+    ]
+    columns = ("name", "state", "queued", "running", "scheduled", "waiting", "oldest due")
+    show.echo_table(columns, rows, empty="no queues; the first job makes one")
+    return DONE
+
+
+async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str) -> int:
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        await (client.pause_queue(name) if paused else client.resume_queue(name))
+    typer.echo(f"queue {name} is {'paused' if paused else 'open'}")
+    return DONE
+
+
+async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str) -> int:
+    from daybell.cli import show
+    from daybell.cli.asking import confirm
+    from daybell.client import Client
+    from daybell.core.limits import check_name
+
+    queue = check_name(name, what="queue")
+    async with Client(settings.database_url, tenant=tenant) as client:
+        total = sum((await client.count(queue=queue, status="pending")).values())
+        if total == 0:
+            typer.echo(f"nothing waits in queue {queue}")
+            return DONE
+        confirm(f"cancel {show.count(total, 'execution')} in queue {queue}?", yes=yes)
+        with show.progress("cancel"):
+            cancelled = await client.purge_queue(queue)
+    typer.echo(f"{show.count(cancelled, 'execution')} cancelled")
+    return DONE

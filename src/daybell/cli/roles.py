@@ -1,0 +1,110 @@
+"""The commands that keep running: `dev`, `worker`, `scheduler`, `server`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from daybell.cli.options import DatabaseUrl, run
+
+AppName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]",
+        help="The app: module:app, module, or path/to/file.py. Default: DAYBELL_APP.",
+        show_default=False,
+    ),
+]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")]
+Queues = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Such as mail=3,default: names, with a weight if it is not 1."
+        " Default: the queues of the app's tasks.",
+        show_default=False,
+    ),
+]
+Concurrency = Annotated[int, typer.Option(min=1, max=100_000, help="How many run at a time.")]
+
+
+def dev(
+    context: typer.Context,
+    app: AppName = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Run the packaged example jobs.")] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    concurrency: Concurrency = 100,
+    queues: Queues = "",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run everything on this machine, in one process."""
+    from daybell.cli.dev import DevOptions, dev
+
+    flag = database_url or context.obj["database_url"]
+    options = DevOptions(host=host, port=port, concurrency=concurrency, queues=queues)
+    run(context, partial(dev, spec=app, demo=demo, flag=flag, options=options), database_url)
+
+
+def worker(
+    context: typer.Context,
+    app: AppName = None,
+    queues: Queues = "",
+    concurrency: Concurrency = 100,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1000, help="How many processes, each with that concurrency.")
+    ] = 1,
+    tenant: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Default: the app's.", show_default=False),
+    ] = None,
+    labels: Annotated[
+        str, typer.Option(metavar="K=V,…", help="What to know it by.", show_default=False)
+    ] = "",
+    drain_timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long what runs may take when it stops.")
+    ] = "30s",
+    name: Annotated[
+        str | None, typer.Option(help="Default: this machine's name.", show_default=False)
+    ] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run the executions of an app."""
+    from daybell.cli.working import WorkerRequest, work
+
+    request = WorkerRequest(
+        spec=app,
+        flag=database_url or context.obj["database_url"],
+        queues=queues,
+        concurrency=concurrency,
+        processes=processes,
+        tenant=tenant,
+        labels=labels,
+        drain_timeout=drain_timeout,
+        name=name,
+        parent=parent,
+    )
+    run(context, partial(work, request=request), database_url)
+
+
+def scheduler(context: typer.Context, database_url: DatabaseUrl = None) -> None:
+    """Look after the store: lost workers, old history."""
+    from daybell.cli.working import schedule
+
+    run(context, schedule, database_url)
+
+
+def server(
+    context: typer.Context,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Answer health probes over HTTP."""
+    from daybell.cli.working import serve
+
+    run(context, partial(serve, host=host, port=port), database_url)

@@ -1,0 +1,141 @@
+"""How commands show things: tables for people, JSON for programs.
+
+What is shown was written by others. It never moves the cursor, changes a colour or hides a line of
+a terminal: every character that does not print is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from daybell.core.instant import Instant, Seconds, to_iso
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES: Final = {
+    "running": "cyan",
+    "retrying": "yellow",
+    "succeeded": "green",
+    "live": "green",
+    "draining": "yellow",
+    "dead": "bold red",
+    "failed": "red",
+    "timed_out": "red",
+    "lost": "red",
+    "cancelled": "magenta",
+    "paused": "yellow",
+}
+# A file has no margin to fold at.
+FILE_WIDTH: Final = 10_000
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The same with everything escaped that would not print, except what is in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else _escaped(one) for one in text)
+
+
+def echo_json(value: object) -> None:
+    """Print a value as JSON that any terminal can bear."""
+    typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False), keep="\n"))
+
+
+def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """Print rows under their headings, or in words that there are none."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, column in enumerate(columns):
+        # Ids and names are there to be copied: the first column stays whole.
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(word, STYLES.get(word, "")) for word in map(_word, row)))
+    _echo(table if table.row_count else Text(empty))
+
+
+def echo_fields(fields: Mapping[str, object]) -> None:
+    """Print a thing's fields, one per line; those without a value are left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, value in fields.items():
+        if value is not None and value != "":
+            word = _word(value)
+            table.add_row(Text(name, "bold"), Text(word, STYLES.get(word, "")))
+    _echo(table)
+
+
+def echo_more(cursor: str | None) -> None:
+    """Say how to see the next page, if there is one."""
+    if cursor is not None:
+        typer.echo(f"there is more: --cursor {cursor}")
+
+
+def moment(instant: Instant | None) -> str:
+    """A time as a table shows it, in UTC."""
+    return "" if instant is None else to_iso(int(instant))[:19].replace("T", " ") + "Z"
+
+
+def length(seconds: Seconds) -> str:
+    """How long something took, as people say it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def count(number: int, noun: str, *, plural: str | None = None) -> str:
+    """`1 job`, `2,000 jobs`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+@contextmanager
+def progress(what: str, *, total: int | None = None) -> Generator[Callable[[int], None]]:
+    """Show on a terminal how far a long work is; yields what to call with every step."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def console(*, err: bool = False) -> Console:
+    """A console for what a command prints."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    return Console(
+        stderr=err, highlight=False, soft_wrap=False, width=None if stream.isatty() else FILE_WIDTH
+    )
+
+
+def _echo(renderable: Any) -> None:
+    out = console()
+    with out.capture() as captured:
+        out.print(renderable)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _word(value: object) -> str:
+    return "" if value is None else printable(str(value))
+
+
+def _escaped(character: str) -> str:
+    # As JSON writes it, which people can read too, and which keeps JSON valid.
+    return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"

@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final, Self
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+PR_SET_PDEATHSIG: Final = 1
+
+
+class Stop:
+    """While entered, hears the signals that ask a process to end.
+
+    The handlers are Python's own, not the event loop's: a task that blocks the loop cannot keep
+    the second signal from being heard.
+    """
+
+    def __init__(self, *, on_second: Callable[[], None] | None = None) -> None:
+        self._on_second = on_second
+        self._requested = asyncio.Event()
+        self._heard = 0
+        self._loop = asyncio.get_running_loop()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for one in SIGNALS:
+            self._before[one] = signal.signal(one, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def request(self) -> None:
+        """Ask for an end from inside."""
+        self._requested.set()
+
+    @property
+    def is_requested(self) -> bool:
+        return self._requested.is_set()
+
+    async def wait(self) -> None:
+        """Until somebody wants an end."""
+        await self._requested.wait()
+
+    def on_request(self, act: Callable[[], None]) -> asyncio.Task[None]:
+        """Have something done when an end is wanted."""
+
+        async def wait() -> None:
+            await self._requested.wait()
+            act()
+
+        return self._loop.create_task(wait())
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        self._heard += 1
+        if self._heard == 1:
+            self._loop.call_soon_threadsafe(self._requested.set)
+            return
+        if self._on_second is not None:
+            self._on_second()
+        for stream in (sys.stdout, sys.stderr):
+            # The signal may have come in the middle of a write.
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(128 + number)
+
+
+def end_with(parent: int) -> None:
+    """Have this process asked to end when its parent is gone, however that went."""
+    import ctypes
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it was quicker than we were
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,71 @@
+"""Waiting for an execution's end."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from daybell.cli import show, wire
+from daybell.cli.edge import DONE, FAILED
+from daybell.client import Client
+from daybell.core.execution import TERMINAL, ExecutionDetail, State
+from daybell.core.failure import Failure
+from daybell.core.instant import Seconds
+from daybell.engine.clock import SystemClock
+from daybell.errors import Conflict, PayloadError
+
+POLL_MIN_SECONDS: Final = 0.02
+POLL_MAX_SECONDS: Final = 0.5
+
+
+async def wait_for_end(
+    client: Client, id: UUID | str, *, seconds: Seconds | None, as_json: bool
+) -> int:
+    """Wait, show how it ended, and answer the exit code: 0 only if it succeeded."""
+    detail = await until_end(client, id, seconds=seconds)
+    execution = detail.execution
+    if as_json:
+        show.echo_json(wire.detail(detail))
+    else:
+        show.echo_fields(
+            {
+                "status": execution.state,
+                "reason": execution.reason,
+                "error": error_line(execution.error),
+                "result": execution.result,
+                "id": execution.id,
+            }
+        )
+    return DONE if execution.state is State.SUCCEEDED else FAILED
+
+
+async def until_end(client: Client, id: UUID | str, *, seconds: Seconds | None) -> ExecutionDetail:
+    """Look again and again, less and less often, until it has ended."""
+    clock = SystemClock()
+    started, pause = clock.monotonic(), POLL_MIN_SECONDS
+    while True:
+        detail = await client.execution(id)
+        state = detail.execution.state
+        if state in TERMINAL:
+            return detail
+        waited = clock.monotonic() - started
+        if seconds is not None and waited >= seconds:
+            raise Conflict(f"execution {id} is still {state} after {seconds:g} s; it goes on")
+        await clock.sleep(pause if seconds is None else min(pause, seconds - waited))
+        pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+
+def error_line(error: str | None) -> str | None:
+    """A kept error in a line, without its traceback."""
+    if error is None:
+        return None
+    failure = read_failure(error)
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+def read_failure(error: str) -> Failure:
+    """A kept error. One that another program wrote in its own way is shown as it is."""
+    try:
+        return Failure.from_json(error)
+    except PayloadError:
+        return Failure(type=error)

@@ -1,0 +1,142 @@
+"""Things as plain JSON: times in ISO 8601 and UTC, ids and priorities as words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Attempt, Execution, ExecutionDetail
+from daybell.core.instant import Instant, to_iso
+from daybell.core.job import Job
+from daybell.core.view import Page, Queue
+from daybell.core.worker import Worker
+
+T = TypeVar("T")
+
+
+def page(listed: Page[T], item: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+    """A page of a list."""
+    return {"items": [item(one) for one in listed.items], "next_cursor": listed.next_cursor}
+
+
+def job(of: Job) -> dict[str, Any]:
+    """A job at one of its versions."""
+    definition = msgspec.structs.asdict(of.definition)
+    definition |= {
+        "priority": of.definition.priority.label,
+        "retry": value(of.definition.retry.to_json()),
+        "settings": value(of.definition.settings),
+    }
+    return {
+        "job_id": str(of.id),
+        "name": definition.pop("name"),
+        "version": of.version,
+        "tenant": of.tenant,
+        **definition,
+        "author": of.author,
+        "created_at": time(of.created_at),
+        "is_current": of.is_current,
+    }
+
+
+def execution(of: Execution) -> dict[str, Any]:
+    """An execution without its attempts."""
+    return {
+        "execution_id": str(of.id),
+        "job": of.job,
+        "version": of.version,
+        "tenant": of.tenant,
+        "status": str(of.state),
+        "reason": of.reason,
+        "queue": of.queue,
+        "priority": of.priority.label,
+        "args": value(of.args),
+        "attempt": of.attempt,
+        "failures": of.failures,
+        "crashes": of.crashes,
+        "created_at": time(of.created_at),
+        "run_at": time(of.run_at),
+        "scheduled_for": time(of.scheduled_for),
+        "expires_at": time(of.expires_at),
+        "started_at": time(of.started_at),
+        "finished_at": time(of.finished_at),
+        "cancel_requested_at": time(of.cancel_requested_at),
+        "worker_id": identity(of.worker),
+        "unique_key": of.unique_key,
+        "retries": of.retries,
+        "timeout": of.timeout,
+        "parent_id": identity(of.parent),
+        "schedule_id": identity(of.schedule),
+        "progress": of.progress,
+        "note": of.note,
+        "outcome": None if of.outcome is None else str(of.outcome),
+        "result": value(of.result),
+        "error": value(of.error),
+        "is_discarded": of.is_discarded,
+    }
+
+
+def detail(of: ExecutionDetail) -> dict[str, Any]:
+    """An execution with its ended attempts."""
+    return execution(of.execution) | {"attempts": [attempt(one) for one in of.attempts]}
+
+
+def attempt(of: Attempt) -> dict[str, Any]:
+    """One ended try."""
+    return {
+        "attempt": of.attempt,
+        "outcome": str(of.outcome),
+        "worker_id": identity(of.worker),
+        "started_at": time(of.started_at),
+        "ended_at": time(of.ended_at),
+        "error": value(of.error),
+    }
+
+
+def worker(of: Worker) -> dict[str, Any]:
+    """A worker."""
+    return {
+        "worker_id": str(of.id),
+        "name": of.name,
+        "tenant": of.tenant,
+        "state": str(of.state),
+        "host": of.host,
+        "pid": of.pid,
+        "version": of.version,
+        "queues": list(of.queues),
+        "kinds": list(of.kinds),
+        "labels": of.labels,
+        "capacity": of.capacity,
+        "running": of.running,
+        "started_at": time(of.started_at),
+        "renewed_at": time(of.renewed_at),
+        "lease_until": time(of.lease_until),
+    }
+
+
+def queue(of: Queue) -> dict[str, Any]:
+    """A queue with its numbers."""
+    fields = msgspec.structs.asdict(of)
+    return fields | {"oldest_run_at": time(of.oldest_run_at)}
+
+
+def time(instant: Instant | None) -> str | None:
+    """A time, if there is one."""
+    return None if instant is None else to_iso(instant)
+
+
+def identity(id: UUID | None) -> str | None:
+    """An id, if there is one."""
+    return None if id is None else str(id)
+
+
+def value(text: str | None) -> Any:
+    """What JSON text says; None for none. Text that is no JSON stays text."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,189 @@
+"""`daybell worker`, `daybell scheduler` and `daybell server`: one role each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from contextlib import AsyncExitStack
+from typing import Final
+
+import msgspec
+
+from daybell import __version__
+from daybell.cli import logs
+from daybell.cli.apps import connected, find_app, queues_of, sample
+from daybell.cli.dev import first_of
+from daybell.cli.edge import DONE
+from daybell.cli.health import HealthServer, Readiness
+from daybell.cli.narration import Narrator
+from daybell.cli.stopping import Stop, end_with
+from daybell.core.duration import parse_duration
+from daybell.core.limits import check_name
+from daybell.core.view import Retention
+from daybell.engine.clock import SystemClock
+from daybell.engine.events import Events
+from daybell.engine.node import Node, Upkeep
+from daybell.engine.queues import Queues
+from daybell.engine.supervisor import Supervisor
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import UsageError, shown
+from daybell.sdk.app import App
+from daybell.settings import Settings, masked_url
+from daybell.store.ids import mint
+from daybell.store.open import store_for
+
+logger = logging.getLogger("daybell.cli")
+
+# Beyond its drain timeout, a process may take so long to say goodbye.
+GOODBYE_SECONDS: Final = 10.0
+
+
+class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `daybell worker` was told."""
+
+    spec: str | None = None
+    flag: str | None = None
+    queues: str = ""
+    concurrency: int = 100
+    processes: int = 1
+    tenant: str | None = None
+    labels: str = ""
+    drain_timeout: str = "30s"
+    name: str | None = None
+    parent: int | None = None
+
+
+async def work(settings: Settings, *, request: WorkerRequest) -> int:
+    """Run the executions of an app, in this process or in several."""
+    logs.configure()
+    # All that may be wrong with the words typed is found here, before any process is started.
+    app = find_app(request.spec, settings, flag=request.flag)
+    options = worker_options(app, settings, request)
+    if request.processes > 1:
+        return await _supervise(request, settings, options)
+    with Stop() as stop:
+        if request.parent is not None:
+            end_with(request.parent)
+        return await _work(app, options, stop)
+
+
+def worker_options(app: App, settings: Settings, request: WorkerRequest) -> WorkerOptions:
+    """How the worker works, as far as it was said."""
+    if request.tenant is not None:
+        app.tenant = check_name(request.tenant, what="tenant")
+    queues = queues_of(app, request.queues)
+    Queues.parse(queues)
+    return WorkerOptions(
+        name=check_name(request.name or socket.gethostname(), what="worker"),
+        tenant=app.tenant,
+        queues=queues,
+        concurrency=request.concurrency,
+        lease=settings.lease,
+        drain_timeout=parse_duration(request.drain_timeout, what="drain timeout"),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=__version__,
+        labels=read_labels(request.labels),
+    )
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """Read `zone=eu,disk=ssd`."""
+    labels: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{shown(part)}: write labels as key=value,key=value")
+        labels[key.strip()] = value.strip()
+    return labels
+
+
+async def _work(app: App, options: WorkerOptions, stop: Stop) -> int:
+    clock = SystemClock()
+    app.observe(Narrator(clock, quiet=True, out=sys.stderr))
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(connected(app))
+        worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+        upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+        node = Node(workers=[worker], upkeep=upkeep)
+        await stack.enter_async_context(app.lifespan())
+        await node.start()
+        stack.push_async_callback(node.stop)
+        logger.info(
+            "worker %s (%s) runs %s of %s in %s, %d at a time",
+            options.name,
+            worker.id,
+            sample(app.tasks) or "nothing",
+            options.queues,
+            masked_url(app.url),
+            options.concurrency,
+        )
+        await first_of(stop.wait(), worker.is_draining.wait())
+        why = "asked to stop" if stop.is_requested else "asked to drain"
+        logger.info("%s; %d executions still run", why, len(worker.executor))
+    logger.info("stopped")
+    return DONE
+
+
+async def _supervise(request: WorkerRequest, settings: Settings, options: WorkerOptions) -> int:
+    """Run several processes, and keep them running."""
+
+    def command(slot: int) -> list[str]:
+        words = [sys.executable, "-m", "daybell", "worker", request.spec or settings.app or ""]
+        words += ["--processes", "1", "--parent", str(os.getpid())]
+        words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
+        words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
+        words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
+        return words
+
+    grace = options.drain_timeout + GOODBYE_SECONDS
+    supervisor = Supervisor(command, request.processes, clock=SystemClock(), grace=grace)
+    with Stop(on_second=supervisor.kill) as stop:
+        logger.info("running %d processes", request.processes)
+        stopping = stop.on_request(supervisor.stop)
+        try:
+            return await supervisor.run()
+        finally:
+            stopping.cancel()
+
+
+async def schedule(settings: Settings) -> int:
+    """Do the upkeep of the store until somebody wants an end."""
+    logs.configure()
+    store = store_for(settings.database_url)
+    clock, events = SystemClock(), Events()
+    with Stop() as stop:
+        try:
+            await store.open()
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())
+            events.observe(Narrator(clock, quiet=True, out=sys.stderr))
+            node = Node(upkeep=upkeep)
+            await node.start()
+            logger.info("looking after %s", masked_url(settings.database_url))
+            try:
+                await stop.wait()
+            finally:
+                await node.stop()
+        finally:
+            await store.close()
+    logger.info("stopped")
+    return DONE
+
+
+async def serve(settings: Settings, *, host: str, port: int) -> int:
+    """Answer health probes until somebody wants an end, whether the store is there or not."""
+    logs.configure()
+    store = store_for(settings.database_url)
+    health = HealthServer(Readiness(store, clock=SystemClock(), is_open=False))
+    with Stop() as stop:
+        try:
+            await health.start(host, port)
+            logger.info("listening: %s/healthz and %s/readyz", health.url, health.url)
+            await stop.wait()
+        finally:
+            await health.stop()
+            await store.close()
+    logger.info("stopped")
+    return DONE
