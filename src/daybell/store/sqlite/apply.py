@@ -74,7 +74,8 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
         return send_back
     if move.gate is not None:
         return one_by_one
-    return succeed if move.target is State.SUCCEEDED and move.checkpoint is None else end
+    is_plain = move.outcome is Outcome.SUCCEEDED and move.checkpoint is None
+    return succeed if move.target is State.SUCCEEDED and is_plain else end
 
 
 def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
@@ -83,7 +84,8 @@ def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transitio
     return False
 
 
-# The plus signs leave SQLite no index to begin with but the one that names the row.
+# The same fence, for many rows. The plus signs leave SQLite no index to begin with but the one
+# that names the row.
 _SUCCEED: Final = Bulk(
     """
 UPDATE execution

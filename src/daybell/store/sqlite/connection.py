@@ -91,8 +91,7 @@ class ConnectionThread:
     def _run(self) -> None:
         started = self._requests.get()
         try:
-            self._connection = files.connect(self._path)
-            self._prepare(self._connection)
+            self._connection = self._connect()
         except BaseException as error:
             deliver([Answer(started.future, error=translated(error, self._path))])
             return
@@ -104,6 +103,15 @@ class ConnectionThread:
             deliver(self._serve(group))
         self._connection.close()
         deliver([Answer(group[0].future)])
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = files.connect(self._path)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up what is particular to this connection."""
