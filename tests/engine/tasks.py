@@ -1,0 +1,162 @@
+"""Tasks to run, and engine parts to run them with, made in a line each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from daybell.core.execution import Claimed
+from daybell.core.lifecycle import Transition
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+from daybell.engine.dispatcher import Dispatcher
+from daybell.engine.events import Events
+from daybell.engine.executor import Executor
+from daybell.engine.handlers import Running
+from daybell.engine.leases import Leases
+from daybell.engine.queues import Queues
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.store.ids import mint
+from daybell.store.memory import MemoryStore
+from tests.builders import TENANT, registered
+from tests.engine.virtual import VirtualClock
+
+Function = Callable[[Running], Awaitable[str | None]]
+
+
+@dataclass
+class Task:
+    """A handler that is a function."""
+
+    function: Function
+    retry: Retry = field(default_factory=Retry)
+    timeout: float | None = None
+
+    async def run(self, running: Running) -> str | None:
+        return await self.function(running)
+
+
+class Tasks:
+    """Handlers by name."""
+
+    def __init__(self, **tasks: Task | Function) -> None:
+        self._tasks = {
+            name: task if isinstance(task, Task) else Task(task) for name, task in tasks.items()
+        }
+
+    def find(self, job: str) -> Task | None:
+        return self._tasks.get(job)
+
+
+async def quick(_: Running) -> None:
+    """A task that does nothing."""
+
+
+async def endless(_: Running) -> None:
+    """A task that runs until it is stopped."""
+    await asyncio.Event().wait()
+
+
+async def deaf(_: Running) -> None:
+    """A task that runs on whatever it is told, for an hour."""
+    ends_at = asyncio.get_running_loop().time() + 3600
+    while (left := ends_at - asyncio.get_running_loop().time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue
+
+
+class Log:
+    """A task that writes down who ran it."""
+
+    def __init__(self) -> None:
+        self.ran: list[UUID] = []
+
+    async def __call__(self, running: Running) -> None:
+        self.ran.append(running.claimed.id)
+        await asyncio.sleep(0)
+
+
+def a_claimed(job: str = "resize", **options: Any) -> Claimed:
+    fields: dict[str, Any] = {
+        "id": mint(),
+        "attempt": 1,
+        "lease": mint(),
+        "tenant": TENANT,
+        "job": job,
+        "version": 1,
+        "kind": "task",
+        "queue": "default",
+        "priority": Priority.NORMAL,
+        "args": "{}",
+        "failures": 0,
+        "crashes": 0,
+        "created_at": 0.0,
+        "run_at": 0.0,
+    }
+    return Claimed(**(fields | options))
+
+
+async def a_store(clock: Any = None) -> MemoryStore:
+    """An open memory store on the same time as everything else."""
+    store = MemoryStore(clock=(clock or VirtualClock()).now)
+    await store.open()
+    return store
+
+
+@dataclass
+class Bench:
+    """A dispatcher and its executor, with everything that ended."""
+
+    dispatcher: Dispatcher
+    executor: Executor
+    leases: Leases
+    worker: UUID
+    ends: list[tuple[Claimed, Transition]]
+
+
+async def a_bench(
+    store: Any, tasks: Tasks, *, concurrency: int = 10, queues: str = "", clock: Any = None
+) -> Bench:
+    """A dispatcher of a registered worker; nobody ticks but the test."""
+    worker = await registered(store)
+    leases, clock = Leases(), clock or VirtualClock()
+    ends: list[tuple[Claimed, Transition]] = []
+
+    def freed() -> None:
+        dispatcher.fill()
+
+    executor = Executor(
+        tasks, clock=clock, finish=lambda claimed, move: ends.append((claimed, move)), freed=freed
+    )
+    dispatcher = Dispatcher(
+        store,
+        executor,
+        tenant=TENANT,
+        worker=worker,
+        queues=Queues.parse(queues),
+        kinds=("task",),
+        concurrency=concurrency,
+        leases=leases,
+        clock=clock,
+        mint=mint,
+        events=Events(),
+    )
+    return Bench(dispatcher, executor, leases, worker, ends)
+
+
+def a_worker(
+    store: Any, tasks: Tasks, *, clock: Any = None, events: Events | None = None, **options: Any
+) -> Worker:
+    return Worker(
+        store,
+        tasks,
+        WorkerOptions(**options),
+        clock=clock or VirtualClock(),
+        mint=mint,
+        events=events or Events(),
+    )
