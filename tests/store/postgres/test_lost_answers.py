@@ -170,7 +170,6 @@ async def test_a_finish_under_another_lease_of_the_same_worker_is_stale(store, s
     assert await violations(sql) == []
 
 
-@pytest.mark.xfail(reason="leases are compared for the batch as a whole, not for each move")
 async def test_a_finish_that_names_the_wrong_one_of_two_leases_is_stale(store, sql):
     worker = await registered(store)
     first = await claimed(store, 2, worker=worker)

@@ -19,6 +19,7 @@ from daybell.store.checks import transition_fault
 from daybell.store.codes import OUTCOMES, STATE_CODES
 from daybell.store.postgres.claim import Fence
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.enqueue import IN_HISTORY
 from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease, slots_of
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
@@ -178,14 +179,13 @@ class Applying(Moving):
                 verdicts += _ruling(move, recorded.get(_fence(move)), batch.worker)
         return verdicts, again
 
-    RECORDED = """
+    RECORDED = f"""
     SELECT id, attempt, worker, outcome FROM daybell.attempt
      WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT id, attempt, worker, outcome FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
-    SELECT id, attempt, worker, outcome FROM daybell.history
-     WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    SELECT h.id, h.attempt, h.worker, h.outcome FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
     async def _recorded(

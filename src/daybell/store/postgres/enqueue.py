@@ -39,6 +39,10 @@ LOAD_COLUMNS: Final = [
     "schedule",
     "parent",
 ]
+# A finished `u.id`, as `h`: one probe for each of the four ends, whatever the planner believes.
+IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
+           LATERAL (SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
+                       AND h.id = u.id LIMIT 1) h"""
 AGENDA_COLUMNS: Final = ("run_at", "lane", "priority", "id")
 
 
@@ -246,9 +250,8 @@ class Enqueueing(Admission):
 
     # For a repetition. The rows are in `live` by now, which waited for a twin still being committed
     # and keeps later ones out; so an id that was created before and ended is found for certain.
-    FINISHED = """
-    SELECT id FROM daybell.history
-     WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    FINISHED = f"""
+    SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     UNION ALL
     SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
     """
@@ -277,21 +280,18 @@ class Enqueueing(Admission):
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         source = iter(executions)
         loaded = 0
-        chunk = list(islice(source, COPY_ROWS))
-        async with self.db.link() as link:
-            specs = await self.resolve(link, tenant, chunk)
         try:
             async with self.db.transaction() as link:
-                while chunk:
+                specs = await self.resolve(link, tenant, ())
+                while chunk := list(islice(source, COPY_ROWS)):
                     for position, execution in enumerate(chunk, loaded):
                         checks.check_loadable(execution, position)
+                    if not specs.cover(chunk):
+                        specs = await self.resolve(link, tenant, chunk)
                     await self._copy(link, specs, chunk)
                     loaded += len(chunk)
-                    chunk = list(islice(source, COPY_ROWS))
-                    if not specs.cover(chunk):
-                        async with self.db.link() as another:
-                            specs = await self.resolve(another, tenant, chunk)
-        except UsageError as error:
+        except BaseException as error:
+            self.names.clear()  # lanes that were made in this transaction are gone with it
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
                 raise DuplicateKey(
                     "some of these executions exist already: an earlier load of them was committed"

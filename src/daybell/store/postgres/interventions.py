@@ -12,6 +12,7 @@ from uuid import UUID
 
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.postgres.connection import Link
+from daybell.store.postgres.enqueue import IN_HISTORY
 from daybell.store.postgres.moves import ENDED, KEPT
 from daybell.store.postgres.workers import Leasing
 
@@ -64,11 +65,10 @@ class Intervening(Leasing):
     UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
      WHERE tenant = $1 AND id = ANY($2::uuid[])
     """
-    ENDED_IDS = """
+    ENDED_IDS = f"""
     SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
     UNION ALL
-    SELECT id FROM daybell.history
-     WHERE tenant = $1 AND state IN (6, 7, 8, 9) AND id = ANY($2::uuid[])
+    SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
     async def _cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:

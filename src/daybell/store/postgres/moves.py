@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
@@ -23,16 +23,20 @@ KEPT: Final = (
     " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at,"
     " run_at"
 )
-# What the worker holds under the leases it names ($2 worker, $3 leases), and what it says it ends
-# ($4 ids, $5 attempts): a move is made where both agree with the row. `IS TRUE` keeps these hashed
-# lookups; as joins they would follow what the planner believes of the table's size at the time.
+# What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
+# moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
+# every move. `IS TRUE` keeps these hashed lookups; as joins they would follow what the planner
+# believes of the table's size at the time.
 HELD: Final = """
     h AS MATERIALIZED (
-      SELECT x.id, x.attempt FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
-       WHERE l.id = ANY($3::uuid[]) AND l.worker = $2 AND l.tenant = $1)"""
-IS_HELD: Final = """((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
-         AND ((v.id, v.attempt) IN (SELECT * FROM unnest($4::uuid[], $5::int[]))) IS TRUE"""
-OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($6::uuid[]) AND worker = $2)"
+      SELECT x.id, x.attempt, array_position($3::uuid[], l.id) AS place
+        FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
+       WHERE l.id = ANY($3::uuid[]) AND l.worker = $2 AND l.tenant = $1),
+    m AS MATERIALIZED (
+      SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
+       WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
+IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"
+OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
 ENDED: Final = (
     f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
@@ -55,14 +59,8 @@ class Batch:
         return Batch(self.tenant, self.worker, moves)
 
     def guard(self, tenant: int) -> tuple[object, ...]:
-        """The first five parameters of every statement here."""
-        return (
-            tenant,
-            self.worker,
-            list(self.leases),
-            [move.id for move in self.moves],
-            [move.attempt for move in self.moves],
-        )
+        """The first six parameters of every statement here."""
+        return (tenant, self.worker, list(self.leases), *_fences(self.moves, self.leases))
 
 
 class Moving(Claiming):
@@ -82,7 +80,7 @@ class Moving(Claiming):
                                  started_at, worker, result)
     SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
            (SELECT now FROM t) - u.ran, $2, u.result
-      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::text[], $8::float8[])
+      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::text[], $9::float8[])
                        u(id, attempt, result, ran) USING (id, attempt)
      WHERE coalesce(d.job, 0) > 0
     """
@@ -118,9 +116,9 @@ class Moving(Claiming):
                   THEN coalesce(u.error, d.error) END AS error,
              CASE WHEN cancel_requested_at IS NULL THEN u.reason END AS reason,
              coalesce(u.checkpoint, d.checkpoint) AS checkpoint
-        FROM d FULL JOIN unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[],
-                                $10::int[], $11::text[], $12::text[], $13::text[], $14::float8[],
-                                $15::text[])
+        FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[],
+                                $11::int[], $12::text[], $13::text[], $14::text[], $15::float8[],
+                                $16::text[])
              u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran,
                checkpoint)
              USING (id, attempt)
@@ -164,15 +162,15 @@ class Moving(Claiming):
     u AS MATERIALIZED (
       SELECT u.*, x.place,
              greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
-        FROM unnest($4::uuid[], $5::int[], $7::smallint[], $8::smallint[], $9::int[], $10::int[],
-                    $11::float8[], $12::float8[], $13::text[], $14::text[], $15::float8[],
-                    $16::text[])
+        FROM unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[], $11::int[],
+                    $12::float8[], $13::float8[], $14::text[], $15::text[], $16::float8[],
+                    $17::text[])
              u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
                checkpoint),
              LATERAL (SELECT v.ctid AS place FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
                          AND v.cancel_requested_at IS NULL
-                         AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                         AND {IS_HELD}
                        LIMIT 1 FOR UPDATE) x),
     v AS (
       UPDATE daybell.live v
@@ -221,11 +219,11 @@ class Moving(Claiming):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
       SELECT u.*, x.place
-        FROM unnest($4::uuid[], $5::int[], $6::float8[], $7::float8[], $8::text[], $9::text[])
+        FROM unnest($4::uuid[], $5::int[], $7::float8[], $8::float8[], $9::text[], $10::text[])
              u(id, attempt, ran, progress, note, checkpoint),
              LATERAL (SELECT v.ctid AS place FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
-                         AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                         AND {IS_HELD}
                        LIMIT 1 FOR UPDATE) x)
     UPDATE daybell.live v
        SET started_at = (SELECT now FROM t) - u.ran,
@@ -240,15 +238,15 @@ class Moving(Claiming):
         if not reports:
             return []
         ordered = sorted(reports, key=_by_id)
+        leases = by_lease(ordered)
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
             rows = await link.fetch(
                 self.REPORT,
                 key,
                 worker,
-                list({report.lease for report in ordered}),
-                [report.id for report in ordered],
-                [report.attempt for report in ordered],
+                list(leases),
+                *_fences(ordered, leases),
                 [report.ran for report in ordered],
                 [report.progress for report in ordered],
                 [report.note for report in ordered],
@@ -265,7 +263,17 @@ def _kept_result(result: str | None) -> str | None:
     return result
 
 
-def by_lease(moves: Sequence[Transition]) -> dict[UUID, int]:
+def _fences(
+    moves: Sequence[Transition | Report], leases: Iterable[UUID]
+) -> tuple[list[UUID], list[int], list[int]]:
+    """Ids, attempts, and the places of their leases in the list of leases, from 1."""
+    places = {lease: place for place, lease in enumerate(leases, 1)}
+    one = len(places) == 1
+    which = [1] * len(moves) if one else [places[move.lease] for move in moves]
+    return [move.id for move in moves], [move.attempt for move in moves], which
+
+
+def by_lease(moves: Sequence[Transition | Report]) -> dict[UUID, int]:
     """How many moves there are of each lease. They come in runs that share the very same object."""
     counts: dict[UUID, int] = {}
     start = 0

@@ -86,9 +86,10 @@ CREATE TABLE daybell.live (
   checkpoint           text,
   error                text,
   reason               text,
-  PRIMARY KEY (tenant, id)
+  PRIMARY KEY (id, tenant)  -- the id first: before 17, `id = ANY(…)` is not sure to use it otherwise
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX live_tenant ON daybell.live (tenant, id);
 CREATE INDEX live_job ON daybell.live (job, id);
 CREATE UNIQUE INDEX live_unique_key ON daybell.live (job, unique_key) WHERE unique_key IS NOT NULL;
 CREATE INDEX live_waiting ON daybell.live (tenant, id) WHERE state = 4;
@@ -145,7 +146,8 @@ CREATE INDEX history_job ON daybell.history (job, id);
 CREATE TABLE daybell.history_rest PARTITION OF daybell.history DEFAULT;
 
 -- Dead letters stay until a person decides, so they are not part of what is dropped by the day.
-CREATE TABLE daybell.dead (LIKE daybell.history, PRIMARY KEY (tenant, id));
+CREATE TABLE daybell.dead (LIKE daybell.history, PRIMARY KEY (id, tenant));
+CREATE INDEX dead_tenant ON daybell.dead (tenant, id);
 CREATE INDEX dead_job ON daybell.dead (job, id);
 
 -- Ended attempts, but for the final one, which is in history or dead.
@@ -159,7 +161,7 @@ CREATE TABLE daybell.attempt (
   worker      uuid,
   error       text
 ) PARTITION BY RANGE (ended_at);
-CREATE INDEX attempt_execution ON daybell.attempt (tenant, id);
+CREATE INDEX attempt_execution ON daybell.attempt (id);
 CREATE TABLE daybell.attempt_rest PARTITION OF daybell.attempt DEFAULT;
 
 CREATE TABLE daybell.schedule (
