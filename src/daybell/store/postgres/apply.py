@@ -129,7 +129,7 @@ class Applying(Moving):
     """
     LOCK_LIVE = """
     SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
-     WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
     """
 
     async def _make_unlocked(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
@@ -181,9 +181,10 @@ class Applying(Moving):
 
     RECORDED = f"""
     SELECT id, attempt, worker, outcome FROM daybell.attempt
-     WHERE tenant = $1 AND id = ANY($2::uuid[])
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
-    SELECT id, attempt, worker, outcome FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
+    SELECT id, attempt, worker, outcome FROM daybell.dead
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT h.id, h.attempt, h.worker, h.outcome FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
@@ -197,7 +198,7 @@ class Applying(Moving):
     STILL_HELD = f"""
     WITH {HELD}
     SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling
-      FROM daybell.live v WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+      FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
 
     async def _still_held(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, bool]:

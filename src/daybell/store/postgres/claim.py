@@ -76,7 +76,7 @@ CLAIM: Final = f"""
          LIMIT $4)) RETURNING id),
     v AS MATERIALIZED (
       SELECT {CLAIMED_COLUMNS} FROM daybell.live v
-       WHERE v.tenant = $1 AND v.id = ANY(ARRAY(SELECT id FROM d))),
+       WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM d))),
     l AS (
       INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
       SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),

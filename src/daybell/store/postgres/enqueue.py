@@ -253,7 +253,7 @@ class Enqueueing(Admission):
     FINISHED = f"""
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     UNION ALL
-    SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
+    SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     """
 
     # Who is there already: the same id, or the holder of the same unique key.

@@ -58,7 +58,8 @@ class Admission(Connected):
          WHERE g.tenant = $1 AND g.key = $2)) RETURNING id),
     v AS (
       UPDATE daybell.live v SET state = 1, reason = NULL, run_at = (SELECT now FROM t)
-        FROM p WHERE v.tenant = $1 AND v.id = p.id RETURNING v.run_at, v.lane, v.priority, v.id),
+       WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM p))
+      RETURNING v.run_at, v.lane, v.priority, v.id),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM v),

@@ -29,33 +29,33 @@ class Intervening(Leasing):
 
     GATES = """
     SELECT DISTINCT gate FROM daybell.{table}
-     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND gate IS NOT NULL
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND gate IS NOT NULL
     """
     # Under this lock nothing can end or come back; a claim can still take one, which the next
     # statement then waits for.
     FIND_UNFINISHED = """
-    SELECT id FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
+    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
     """
     LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
     # The agenda's key is known from live.
     UNQUEUE = """
     DELETE FROM daybell.agenda a USING daybell.live v
-     WHERE v.tenant = $1 AND v.id = ANY($2::uuid[])
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
        AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
     RETURNING a.id, v.gate
     """
     UNPARK = """
     DELETE FROM daybell.parked p USING daybell.live v
-     WHERE v.tenant = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
        AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
     RETURNING p.id
     """
     # What waits without being parked waits for something else, and keeps its slot.
     WAITING = """
-    SELECT id, gate FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) AND state = 4
+    SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
     """
     CANCEL_PENDING = f"""
-    WITH d AS (DELETE FROM daybell.live WHERE tenant = $1 AND id = ANY($2::uuid[]) RETURNING *)
+    WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
     INSERT INTO daybell.history ({ENDED})
     SELECT {KEPT}, failures, crashes, 8, NULL, daybell.now(), NULL, NULL, NULL, error, NULL,
            checkpoint
@@ -63,10 +63,10 @@ class Intervening(Leasing):
     """
     CANCEL_RUNNING = """
     UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
-     WHERE tenant = $1 AND id = ANY($2::uuid[])
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     """
     ENDED_IDS = f"""
-    SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[])
+    SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
@@ -125,7 +125,8 @@ class Intervening(Leasing):
     DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id RETURNING d.id
     """
     LOCK_DEAD = """
-    SELECT id FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE
+    SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+     ORDER BY id FOR UPDATE
     """
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
@@ -153,7 +154,7 @@ class Intervening(Leasing):
         return [answer(id) for id in ids]
 
     DISCARD = f"""
-    WITH d AS (DELETE FROM daybell.dead WHERE tenant = $1 AND id = ANY($2::uuid[]) RETURNING *)
+    WITH d AS (DELETE FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
     INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM d RETURNING id
     """
 

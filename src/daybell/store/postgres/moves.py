@@ -72,7 +72,7 @@ class Moving(Claiming):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
-       WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
          AND v.cancel_requested_at IS NULL AND v.gate IS NULL
       RETURNING v.*),
     {OVER}
@@ -103,7 +103,7 @@ class Moving(Claiming):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
-       WHERE v.tenant = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
       RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, u.failures, u.crashes,
