@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from uuid import UUID
 
-from daybell.core.execution import Claimed
+from daybell.core.execution import TERMINAL, Claimed, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure
@@ -43,6 +43,7 @@ class Completer:
         self._refusals: set[UUID] = set()  # on their way as failed attempts
         self.stale = 0  # reports that came too late
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
+        self.returned: Callable[[], None] = _nothing  # told of what can be claimed again, some time
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -76,6 +77,8 @@ class Completer:
             if self._refusals:
                 self._refusals.discard(move.id)
             self._leases.leave(move.lease)
+            if move.target is not State.SUCCEEDED and move.target not in TERMINAL:
+                self.returned()
             self._events.emit(Ended, claimed, move, verdict)
         return AGAIN if self._waiting else None
 

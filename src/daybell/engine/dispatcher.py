@@ -64,6 +64,7 @@ class Dispatcher:
         self._rate = 0.0  # starts a second, smoothed
         self._rated_at = clock.monotonic()
         self._claim_seconds = 0.01
+        self._is_dry = False  # the last claim came back short
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
 
@@ -87,9 +88,10 @@ class Dispatcher:
         self._clock.correct(claim.now)
         self._leases.answer(lease, len(claim.executions))
         self._buffer.extend(claim.executions)
-        self.fill()
+        self._start()
         # A repeated claim is answered with what it took then, and says nothing of what is due now.
-        if is_repeated or len(claim.executions) >= limit:
+        self._is_dry = not is_repeated and len(claim.executions) < limit
+        if not self._is_dry:
             return AGAIN
         if claim.next_due is None:
             return POLL_SECONDS
@@ -112,7 +114,15 @@ class Dispatcher:
         return self._asked
 
     def fill(self) -> None:
-        """Start what is buffered, as far as there are slots; ask for more when it runs low."""
+        """Start what is buffered, as far as there are slots; ask for more when it runs low.
+
+        Not where the last claim found all there was: what comes later, the store or the poll tells.
+        """
+        self._start()
+        if not self._is_dry and self._wanted() > 0:
+            self.wake()
+
+    def _start(self) -> None:
         if not self.is_open:
             return
         buffer, executor = self._buffer, self._executor
@@ -121,8 +131,6 @@ class Dispatcher:
             self._started += 1
             self._events.emit(Started, claimed)
             executor.start(claimed)
-        if self._wanted() > 0:
-            self.wake()
 
     def close(self) -> list[Claimed]:
         """Claim nothing more, and hand over what was claimed and not started."""

@@ -131,6 +131,7 @@ class Worker:
         self._loops = (self._renewals, self._watch, self._finishes, self._reports, self._claims)
         self.dispatcher.wake = self._claims.wake
         self.completer.wake = self._finishes.wake
+        self.completer.returned = self._claims.wake  # to learn when it is due
 
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""

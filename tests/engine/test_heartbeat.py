@@ -1,0 +1,265 @@
+"""Renewal of the lease, and what a worker does when it cannot be renewed."""
+
+import asyncio
+from uuid import UUID
+
+from daybell.core.execution import State
+from daybell.core.view import Retention
+from daybell.core.worker import WorkerState
+from daybell.engine.events import Events
+from daybell.engine.node import Upkeep
+from daybell.store.ids import mint
+from tests.builders import TENANT, enqueued, look, states
+from tests.engine.faults import FaultyStore
+from tests.engine.tasks import Log, Tasks, a_store, a_worker, deaf, endless, quick
+from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
+
+LEASE = 15.0
+
+
+async def a_busy_worker(*, count=3, **tasks):
+    """A worker with some executions running, on a store with faults."""
+    store = FaultyStore(await a_store())
+    ids = await enqueued(store, count)
+    worker = a_worker(store, Tasks(**tasks or {"resize": endless}), lease=LEASE)
+    await worker.start()
+    await until(lambda: len(worker.executor) == count)
+    return store, worker, ids
+
+
+@in_virtual_time
+async def test_a_renewal_names_the_leases_in_flight():
+    store, worker, ids = await a_busy_worker()
+
+    await worker.heartbeat.tick()
+
+    [lease] = {asked["lease"] for asked in store.asked("claim")} & set(worker._leases.known())
+    assert store.asked("renew")[-1]["leases"] == [lease]
+    assert await states(store, ids) == [State.RUNNING] * 3
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_claim_without_an_answer_is_named_too():
+    store, worker, _ = await a_busy_worker()
+    await enqueued(store, 2, job="resize")
+    store.fail("claim", after=True)
+    worker.wake()
+    await turns()
+
+    await worker.heartbeat.tick()
+
+    asked = store.asked("claim")[-1]["lease"]
+    assert asked in store.asked("renew")[-1]["leases"]
+    await until(lambda: len(worker.executor) == 5)
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_the_lease_is_renewed_three_times_in_its_length():
+    store, worker, _ = await a_busy_worker()
+
+    await asyncio.sleep(60)
+
+    assert 12 <= store.count("renew") <= 13
+    assert [each.id for each in await store.list_workers(TENANT)] == [worker.id]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_request_to_cancel_stops_the_run_at_the_next_renewal():
+    store, worker, ids = await a_busy_worker()
+
+    await store.cancel(TENANT, ids[:1])
+    await until(lambda: len(worker.executor) == 2, within=LEASE / 3 + 0.1)
+    await turns()
+
+    assert await states(store, ids) == [State.CANCELLED, State.RUNNING, State.RUNNING]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_worker_that_is_to_drain_learns_it():
+    store, worker, _ = await a_busy_worker()
+
+    await store.drain(TENANT, worker.id)
+    await asyncio.wait_for(worker.is_draining.wait(), LEASE / 3 + 0.1)
+
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_worker_that_was_declared_dead_drops_everything_and_begins_anew(caplog):
+    store, worker, ids = await a_busy_worker()
+    first = worker.id
+
+    await store.retire(TENANT, first)
+    await until(lambda: worker.id != first and worker._is_registered)
+
+    assert len(worker.executor) == 0
+    assert "lost its lease" in caplog.text
+    # Nothing was reported: they still are in the dead one's hands, for the reaper to take.
+    assert [(await look(store, id)).worker for id in ids] == [first] * 3
+    assert store.count("apply") == 0
+    [alive] = await store.list_workers(TENANT)
+    assert (alive.id, alive.state) == (worker.id, WorkerState.LIVE)
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_claim_tells_a_dead_worker_too(caplog):
+    store, worker, _ = await a_busy_worker()
+    first = worker.id
+
+    await store.retire(TENANT, first)
+    worker.wake()
+    await until(lambda: worker.id != first, within=1.0)
+
+    assert "Traceback" not in caplog.text
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_it_goes_on_working_under_its_new_id():
+    log = Log()
+    store, worker, _ = await a_busy_worker(resize=endless, other=log)
+    first = worker.id
+    await store.retire(TENANT, first)
+    await until(lambda: worker.id != first)
+
+    ids = await enqueued(store, 5, job="other")
+    await until(lambda: len(log.ran) == 5)
+    await worker.stop()
+
+    assert await states(store, ids) == [State.SUCCEEDED] * 5
+
+
+async def stopped_in_time(store, worker, ids):
+    """When the worker stopped its runs, which must be before anybody could take them away."""
+    ends = {each.id: each.lease_until for each in await store.store.list_workers(TENANT)}
+    lease_until = ends[worker.id]
+    await until(lambda: worker._is_lost or len(worker.executor) == 0, within=2 * LEASE)
+    assert VirtualClock().now() < lease_until
+    assert await states(store.store, ids) == [State.RUNNING] * len(ids)
+
+
+@in_virtual_time
+async def test_a_worker_that_cannot_renew_stops_before_its_lease_can_end(caplog):
+    store, worker, ids = await a_busy_worker()
+    await asyncio.sleep(7)
+
+    store.is_away = True
+    await stopped_in_time(store, worker, ids)
+    await until(lambda: len(worker.executor) == 0)
+
+    assert "stopping before the lease ends" in caplog.text
+    store.is_away = False
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_renewal_without_an_answer_does_not_keep_it_from_stopping_in_time():
+    store, worker, ids = await a_busy_worker()
+    gate = store.hold("renew")
+
+    await stopped_in_time(store, worker, ids)
+
+    gate.set()
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
+    log = Log()
+    store = FaultyStore(await a_store())
+    stuck: set[UUID] = set()
+
+    async def task(running):
+        if running.claimed.id not in stuck:  # the first time it hangs
+            stuck.add(running.claimed.id)
+            await endless(running)
+        await log(running)
+
+    ids = await enqueued(store, 4)
+    worker = a_worker(store, Tasks(resize=task), lease=LEASE)
+    upkeep = Upkeep(
+        store,  # pyright: ignore[reportArgumentType]
+        clock=VirtualClock(),
+        mint=mint,
+        events=Events(),
+        retention=Retention(),
+    )
+    await worker.start()
+    upkeep.start()
+    await until(lambda: len(worker.executor) == 4)
+
+    store.is_away = True
+    await asyncio.sleep(120)
+    store.is_away = False
+    await until(lambda: len(log.ran) == 4)
+    await worker.stop()
+    await upkeep.stop()
+
+    assert await states(store, ids) == [State.SUCCEEDED] * 4
+    assert [(await look(store, id)).attempt for id in ids] == [2] * 4
+
+
+@in_virtual_time
+async def test_a_worker_without_its_store_can_be_stopped():
+    store, worker, _ = await a_busy_worker()
+    store.is_away = True
+    await asyncio.sleep(60)
+
+    began = VirtualClock().now()
+    await worker.stop()
+
+    assert VirtualClock().now() - began < 1
+
+
+@in_virtual_time
+async def test_a_lease_lost_during_a_drain_ends_it_and_begins_nothing_anew():
+    store, worker, ids = await a_busy_worker()
+    first = worker.id
+    stopping = asyncio.ensure_future(worker.stop())
+    await turns()
+
+    await store.retire(TENANT, first)
+    await stopping
+
+    assert VirtualClock().now() - VirtualClock().now() == 0
+    assert worker.id == first and store.count("apply") == 0 and store.count("register") == 1
+    assert await states(store, ids) == [State.RUNNING] * 3
+    claims = store.count("claim")
+    await asyncio.sleep(10)
+    assert store.count("claim") == claims
+
+
+@in_virtual_time
+async def test_a_task_that_does_not_stop_does_not_keep_it_from_beginning_anew(caplog):
+    store, worker, _ = await a_busy_worker(resize=deaf, other=quick)
+    first = worker.id
+
+    await store.retire(TENANT, first)
+    await until(lambda: worker.id != first and worker._is_registered, within=60)
+    [id] = await enqueued(store, job="other")
+    await until(lambda: len(worker.executor) == 0, within=60)
+    await turns()
+
+    assert "goes on running" in caplog.text
+    assert await states(store, [id]) == [State.SUCCEEDED]
+    await worker.stop()
+    await asyncio.sleep(4000)
+    assert store.count("apply") == 1
+
+
+@in_virtual_time
+async def test_registering_anew_is_tried_until_the_store_is_there():
+    store, worker, _ = await a_busy_worker()
+    first = worker.id
+    store.fail("register", after=True)
+    await store.retire(TENANT, first)
+
+    await until(lambda: worker.id != first and worker._is_registered)
+
+    assert store.count("register") == 3
+    await worker.stop()
