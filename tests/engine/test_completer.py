@@ -15,7 +15,7 @@ from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN, Loop
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, claimed, enqueued, look, states, success
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
 
@@ -48,7 +48,7 @@ class Bench:
 
 
 async def a_bench(count, *, clock=None):
-    store = FaultyStore(await a_store(clock or ManualClock()))
+    store = faulty(await a_store(clock or ManualClock()))
     return Bench(store, await claimed(store, count))
 
 

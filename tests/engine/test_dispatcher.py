@@ -10,7 +10,7 @@ from daybell.engine.dispatcher import AHEAD_MAX, POLL_SECONDS
 from daybell.engine.loop import AGAIN
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, enqueued, look, states
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Tasks, a_bench, a_store, endless, quick
 from tests.engine.virtual import in_virtual_time, turns
 
@@ -22,7 +22,7 @@ def clock():
 
 @pytest.fixture
 async def store(clock):
-    return FaultyStore(await a_store(clock))
+    return faulty(await a_store(clock))
 
 
 async def test_slow_tasks_are_claimed_only_into_free_slots(store, clock):
@@ -208,7 +208,7 @@ async def test_closing_hands_over_what_was_not_started(store, clock):
 
 @in_virtual_time
 async def test_a_claim_that_is_answered_after_closing_starts_nothing():
-    store = FaultyStore(await a_store())
+    store = faulty(await a_store())
     ids = await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=quick))
     gate = store.hold("claim")
@@ -226,7 +226,7 @@ async def test_a_claim_that_is_answered_after_closing_starts_nothing():
 
 @in_virtual_time
 async def test_no_new_lease_is_asked_for_while_a_renewal_names_the_others():
-    store = FaultyStore(await a_store())
+    store = faulty(await a_store())
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=quick))
 

@@ -10,7 +10,7 @@ from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
 from daybell.store.ids import mint
 from tests.builders import TENANT, enqueued, look, states
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import Log, Tasks, a_store, a_worker, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
 
@@ -19,7 +19,7 @@ LEASE = 15.0
 
 async def a_busy_worker(*, count=3, **tasks):
     """A worker with some executions running, on a store with faults."""
-    store = FaultyStore(await a_store())
+    store = faulty(await a_store())
     ids = await enqueued(store, count)
     worker = a_worker(store, Tasks(**tasks or {"resize": endless}), lease=LEASE)
     await worker.start()
@@ -52,6 +52,24 @@ async def test_a_claim_without_an_answer_is_named_too():
     asked = store.asked("claim")[-1]["lease"]
     assert asked in store.asked("renew")[-1]["leases"]
     await until(lambda: len(worker.executor) == 5)
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_nothing_is_claimed_that_a_renewal_under_way_could_not_name():
+    store, worker, _ = await a_busy_worker()
+    gate = store.hold("renew")
+    await until(lambda: store.count("renew") == 2)
+    claims = store.count("claim")
+
+    ids = await enqueued(store, 2)
+    await asyncio.sleep(3)
+    assert store.count("claim") == claims
+    gate.set()
+    await until(lambda: len(worker.executor) == 5, within=1.0)
+
+    assert await states(store, ids) == [State.RUNNING] * 2
+    assert [(await look(store, id)).attempt for id in ids] == [1, 1]
     await worker.stop()
 
 
@@ -171,7 +189,7 @@ async def test_a_renewal_without_an_answer_does_not_keep_it_from_stopping_in_tim
 @in_virtual_time
 async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
     log = Log()
-    store = FaultyStore(await a_store())
+    store = faulty(await a_store())
     stuck: set[UUID] = set()
 
     async def task(running):
@@ -183,7 +201,7 @@ async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
     ids = await enqueued(store, 4)
     worker = a_worker(store, Tasks(resize=task), lease=LEASE)
     upkeep = Upkeep(
-        store,  # pyright: ignore[reportArgumentType]
+        store,
         clock=VirtualClock(),
         mint=mint,
         events=Events(),
@@ -202,6 +220,8 @@ async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
 
     assert await states(store, ids) == [State.SUCCEEDED] * 4
     assert [(await look(store, id)).attempt for id in ids] == [2] * 4
+    # It has not given up its new lease because it was without one for so long.
+    assert len(await store.list_workers(TENANT, include_dead=True)) == 2
 
 
 @in_virtual_time
@@ -226,7 +246,6 @@ async def test_a_lease_lost_during_a_drain_ends_it_and_begins_nothing_anew():
     await store.retire(TENANT, first)
     await stopping
 
-    assert VirtualClock().now() - VirtualClock().now() == 0
     assert worker.id == first and store.count("apply") == 0 and store.count("register") == 1
     assert await states(store, ids) == [State.RUNNING] * 3
     claims = store.count("claim")
@@ -262,4 +281,22 @@ async def test_registering_anew_is_tried_until_the_store_is_there():
     await until(lambda: worker.id != first and worker._is_registered)
 
     assert store.count("register") == 3
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_registration_that_was_buried_before_it_was_heard_of_is_made_anew():
+    store, worker, _ = await a_busy_worker()
+    first = worker.id
+    store.fail("register", after=True)
+    await store.retire(TENANT, first)
+    await until(lambda: store.count("register") == 2)
+
+    second = worker.id
+    await store.retire(TENANT, second)
+    await until(lambda: worker._is_registered)
+
+    assert worker.id not in (first, second)
+    [alive] = await store.list_workers(TENANT)
+    assert alive.id == worker.id
     await worker.stop()

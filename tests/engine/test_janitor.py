@@ -11,7 +11,7 @@ from daybell.engine.leader import DUTY_SECONDS, Leader
 from daybell.errors import ExecutionNotFound
 from daybell.store.ids import mint
 from tests.builders import dead, enqueued, finished, look
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 
 DAY = 86400.0
@@ -24,7 +24,7 @@ def clock():
 
 @pytest.fixture
 async def store(clock):
-    return FaultyStore(await a_store(clock))
+    return faulty(await a_store(clock))
 
 
 async def test_what_is_old_is_removed_and_the_rest_is_kept(store, clock, caplog):

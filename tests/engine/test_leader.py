@@ -6,7 +6,7 @@ from daybell.engine.clock import ManualClock
 from daybell.engine.leader import DUTY_SECONDS, LEASE_SECONDS, MORE_SECONDS, Leader
 from daybell.errors import Unavailable
 from daybell.store.ids import mint
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 
 
@@ -32,7 +32,7 @@ def clock():
 
 @pytest.fixture
 async def store(clock):
-    return FaultyStore(await a_store(clock))
+    return faulty(await a_store(clock))
 
 
 def a_leader(store, clock, *duties):

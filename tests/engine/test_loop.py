@@ -1,8 +1,10 @@
 """The loop around every tick."""
 
 import asyncio
+import inspect
 import itertools
 import logging
+from typing import Any
 
 import pytest
 
@@ -14,17 +16,17 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, turns
 class Ticks:
     """A tick that notes when it was run, and then does what is next on its list."""
 
-    def __init__(self, *script, then=None):
+    def __init__(self, *script: Any, then: Any = None):
         self._script = iter(script)
         self._then = then
-        self.times = []
+        self.times: list[float] = []
 
     async def __call__(self):
         self.times.append(round(asyncio.get_running_loop().time(), 6))
-        step = next(self._script, self._then)
+        step: Any = next(self._script, self._then)
         if isinstance(step, BaseException):
             raise step
-        return await step() if callable(step) else step
+        return await step() if inspect.iscoroutinefunction(step) else step
 
     @property
     def gaps(self):
@@ -94,11 +96,14 @@ async def test_wake_ups_while_a_tick_runs_lead_to_exactly_one_more():
 
 @in_virtual_time
 async def test_a_wake_up_is_not_lost_between_a_tick_and_the_wait():
+    loops: list[Loop] = []
+
     async def wake_myself():
-        loop.wake()
+        loops[0].wake()
 
     ticks = Ticks(wake_myself)
     loop = a_loop(ticks)
+    loops.append(loop)
     loop.start()
 
     await turns()
@@ -152,6 +157,24 @@ async def test_wake_ups_do_not_hurry_a_failing_tick():
     await loop.stop()
 
     assert ticks.times == [0, 0.075]
+
+
+@in_virtual_time
+async def test_wake_ups_during_a_tick_that_fails_do_not_hurry_the_next():
+    async def slowly_fail():
+        await asyncio.sleep(0.5)
+        raise Unavailable("away")
+
+    ticks = Ticks(slowly_fail)
+    loop = a_loop(ticks)
+    loop.start()
+    await turns()
+
+    loop.wake()
+    await asyncio.sleep(1)
+    await loop.stop()
+
+    assert ticks.times == [0, 0.575]
 
 
 @in_virtual_time

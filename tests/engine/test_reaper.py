@@ -15,7 +15,7 @@ from daybell.engine.loop import AGAIN
 from daybell.engine.reaper import PATIENCE_SECONDS, Reaper
 from daybell.errors import Unavailable
 from tests.builders import LEASE, TENANT, apply, claimed, defined, look, registered, states, success
-from tests.engine.faults import FaultyStore
+from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
 
 
@@ -26,7 +26,7 @@ def clock():
 
 @pytest.fixture
 async def store(clock):
-    return FaultyStore(await a_store(clock))
+    return faulty(await a_store(clock))
 
 
 def a_reaper(store, clock, observe: Callable[[Any], None] | None = None):
