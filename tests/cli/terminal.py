@@ -1,10 +1,19 @@
 """The command as a user runs it: a process of its own, in a folder of its own."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+SECONDS = 30  # before a test gives up waiting
 
 
 class Ended(NamedTuple):
@@ -29,3 +38,85 @@ def daybell(*words: str, folder: Path, **variables: str) -> Ended:
         timeout=60,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+class Running:
+    """A command that keeps running, with what it has said so far."""
+
+    def __init__(self, *words: str, folder: Path, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "daybell", *words],
+            cwd=folder,
+            env=environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            bufsize=1,
+        )
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, pattern: str, *, times: int = 1) -> list[str]:
+        """The lines that match, as soon as there are so many."""
+        deadline = time.monotonic() + SECONDS
+        with self._changed:
+            while True:
+                found = [line for line in self.lines if re.search(pattern, line)]
+                if len(found) >= times:
+                    return found
+                left = deadline - time.monotonic()
+                if left <= 0 or (not self._reader.is_alive() and self.process.poll() is not None):
+                    raise AssertionError(f"{pattern!r} was not said {times} times:\n{self.said}")
+                self._changed.wait(min(left, 0.2))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        code = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        return code
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+
+def until(condition: Callable[[], T]) -> T:
+    """What the condition answers, once that is something."""
+    deadline = time.monotonic() + SECONDS
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+    return answer
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs: neither gone nor waiting to be buried."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

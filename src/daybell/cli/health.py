@@ -105,8 +105,8 @@ class HealthServer:
                     answer = await self._answer(reader)
                     writer.write(answer)
                     await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # nobody is left to be told
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # nobody is left to be told; only `stop` cancels, and it waits for the rest
         finally:
             self._connections.discard(task)
             writer.close()

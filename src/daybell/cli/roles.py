@@ -12,7 +12,7 @@ from daybell.cli.options import DatabaseUrl, run
 AppName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[APP]",
+        metavar="APP",
         help="The app: module:app, module, or path/to/file.py. Default: DAYBELL_APP.",
         show_default=False,
     ),

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process at once."""
+"""Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process at once.
+
+SIGHUP, from a terminal or a parent that is gone, asks for an orderly end however often it comes.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,27 @@ class Stop:
     def __enter__(self) -> Self:
         for one in SIGNALS:
             self._before[one] = signal.signal(one, self._hear)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has it ignored
+            self.hear_parent()
         return self
 
     def __exit__(self, *_: object) -> None:
         for one, handler in self._before.items():
             signal.signal(one, handler)
+
+    def hear_parent(self, parent: int | None = None) -> None:
+        """Take SIGHUP as a request; have it sent when the parent is gone, however it went."""
+        self._before.setdefault(signal.SIGHUP, signal.getsignal(signal.SIGHUP))
+        signal.signal(signal.SIGHUP, self._hear_parent)
+        if parent is None:
+            return
+        if sys.platform == "linux":
+            import ctypes
+
+            # Sent once per thread of the parent that dies: no signal to count.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+        if os.getppid() != parent:  # it was quicker than we were
+            self.request()
 
     def request(self) -> None:
         """Ask for an end from inside."""
@@ -59,6 +78,9 @@ class Stop:
 
         return self._loop.create_task(wait())
 
+    def _hear_parent(self, _number: int, _frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._requested.set)
+
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         self._heard += 1
         if self._heard == 1:
@@ -71,13 +93,3 @@ class Stop:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(128 + number)
-
-
-def end_with(parent: int) -> None:
-    """Have this process asked to end when its parent is gone, however that went."""
-    import ctypes
-
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it was quicker than we were
-        os.kill(os.getpid(), signal.SIGTERM)

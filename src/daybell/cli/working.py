@@ -18,7 +18,7 @@ from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
-from daybell.cli.stopping import Stop, end_with
+from daybell.cli.stopping import Stop
 from daybell.core.duration import parse_duration
 from daybell.core.limits import check_name
 from daybell.core.view import Retention
@@ -62,10 +62,12 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     app = find_app(request.spec, settings, flag=request.flag)
     options = worker_options(app, settings, request)
     if request.processes > 1:
+        async with connected(app):
+            pass  # what is wrong with the store is said once, not by each process
         return await _supervise(request, settings, options)
     with Stop() as stop:
         if request.parent is not None:
-            end_with(request.parent)
+            stop.hear_parent(request.parent)
         return await _work(app, options, stop)
 
 

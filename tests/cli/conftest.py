@@ -1,0 +1,40 @@
+"""A folder with a user's app in it."""
+
+import pytest
+
+APP = """\
+import asyncio, os, time
+from daybell.sdk.app import App
+
+app = App()
+
+@app.task
+async def greet(name: str = "you") -> str:
+    return f"Hello, {name}"
+
+@app.task(retries=0)
+async def fail() -> None:
+    raise ValueError("no \\x1b[31mgood")
+
+@app.task(queue="slow")
+async def nap(seconds: float) -> str:
+    print("napping", flush=True)
+    await asyncio.sleep(seconds)
+    return "rested"
+
+@app.task(queue="slow")
+async def block(seconds: float) -> None:
+    print("blocking", flush=True)
+    time.sleep(seconds)
+
+@app.task
+async def whoami() -> int:
+    return os.getpid()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where the user is; it holds app.py."""
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path

@@ -1,0 +1,241 @@
+"""`daybell worker`, `scheduler` and `server`: real processes, real signals, real deaths."""
+
+import json
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.cli.terminal import Running, daybell, is_alive, until
+from tests.stores import POSTGRES
+
+READY = r"worker \S+ \(.*\) runs "
+
+
+def worker(folder, *words, **variables):
+    return Running("worker", "app:app", *words, folder=folder, **variables)
+
+
+def workers(folder, *words):
+    return json.loads(daybell("workers", "list", *words, "--json", folder=folder).out)
+
+
+def trigger(folder, job, args="{}", *words):
+    ended = daybell("jobs", "trigger", job, "--args", args, *words, "--json", folder=folder)
+    return json.loads(ended.out)
+
+
+def test_a_worker_says_who_it_is(folder):
+    words = ["--queues", "slow=3,default", "--concurrency", "7", "--name", "ada",
+             "--labels", "zone=eu, disk=ssd"]  # fmt: skip
+    with worker(folder, *words) as running:
+        running.wait_for(READY)
+
+        (one,) = workers(folder)
+
+        assert (one["name"], one["capacity"], one["pid"]) == ("ada", 7, running.process.pid)
+        assert set(one["queues"]) == {"slow", "default"}
+        assert one["labels"] == {"zone": "eu", "disk": "ssd"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_drains_when_it_is_asked_to_stop(number, folder):
+    with worker(folder) as running:
+        running.wait_for(READY)
+        id = trigger(folder, "nap", '{"seconds": 1}')["execution_id"]
+        running.wait_for("napping")
+
+        running.signal(number)
+
+        assert running.end() == 0
+    assert daybell("executions", "wait", id, "--timeout", "1s", folder=folder).code == 0
+    assert workers(folder) == []
+
+
+def test_what_does_not_end_in_time_goes_back_uncharged(folder):
+    with worker(folder, "--drain-timeout", "200ms") as running:
+        running.wait_for(READY)
+        id = trigger(folder, "nap", '{"seconds": 60}')["execution_id"]
+        running.wait_for("napping")
+
+        running.signal(signal.SIGTERM)
+
+        assert running.end() == 0
+    shown = json.loads(daybell("executions", "show", id, "--json", folder=folder).out)
+    assert (shown["status"], shown["failures"]) == ("queued", 0)
+    assert shown["attempts"][0]["outcome"] == "released"
+
+
+def test_a_worker_that_is_asked_to_drain_ends(folder):
+    with worker(folder, DAYBELL_LEASE="1s") as running:
+        running.wait_for(READY)
+        (one,) = workers(folder)
+
+        ended = daybell("workers", "drain", one["worker_id"], folder=folder)
+
+        assert ended.code == 0
+        assert running.end() == 0
+        assert "asked to drain" in running.said
+    assert daybell("workers", "drain", one["worker_id"], folder=folder).code == 1
+
+
+def test_a_killed_process_is_started_again(folder):
+    with worker(folder, "--processes", "2", "--name", "ada") as running:
+        running.wait_for(READY, times=2)
+        before = {one["name"]: one for one in workers(folder)}
+        assert set(before) == {"ada-1", "ada-2"}
+
+        os.kill(before["ada-1"]["pid"], signal.SIGKILL)
+
+        running.wait_for("process 1 ended with SIGKILL and is started again in 0.5 s")
+        running.wait_for(READY, times=3)
+        pids = {one["pid"] for one in workers(folder) if one["name"] == "ada-1"}
+        assert pids - {before["ada-1"]["pid"]}
+        assert trigger(folder, "greet", "{}", "--wait")["status"] == "succeeded"
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0
+    assert not any(is_alive(one["pid"]) for one in before.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_several_processes_drain_together(number, folder):
+    with worker(folder, "--processes", "2") as running:
+        running.wait_for(READY, times=2)
+        id = trigger(folder, "nap", '{"seconds": 1}')["execution_id"]
+        running.wait_for("napping")
+
+        running.signal(number)
+
+        assert running.end() == 0
+        assert len(running.wait_for("stopped")) == 2
+    assert daybell("executions", "wait", id, "--timeout", "1s", folder=folder).code == 0
+
+
+def test_the_second_signal_kills_all_processes(folder):
+    with worker(folder, "--processes", "2") as running:
+        running.wait_for(READY, times=2)
+        pids = [one["pid"] for one in workers(folder)]
+        trigger(folder, "nap", '{"seconds": 60}')
+        running.wait_for("napping")
+        running.signal(signal.SIGTERM)
+        running.wait_for("asked to stop", times=2)
+
+        running.signal(signal.SIGTERM)
+
+        assert running.end() == 143
+    until(lambda: not any(map(is_alive, pids)))
+
+
+def test_processes_end_with_their_supervisor(folder):
+    with worker(folder, "--processes", "2") as running:
+        running.wait_for(READY, times=2)
+        pids = [one["pid"] for one in workers(folder)]
+
+        running.signal(signal.SIGKILL)
+
+        until(lambda: not any(map(is_alive, pids)))
+    assert workers(folder) == []  # they said goodbye
+
+
+def test_processes_that_drain_are_not_started_again(folder):
+    with worker(folder, "--processes", "2", DAYBELL_LEASE="1s") as running:
+        running.wait_for(READY, times=2)
+
+        for one in workers(folder):
+            daybell("workers", "drain", one["worker_id"], folder=folder)
+
+        assert running.end() == 0
+        assert len(running.wait_for("has ended and is not started again")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--queues", "a,=2"], "queue name is empty"),
+        (["--labels", "zone"], "write labels as key=value"),
+        (["--drain-timeout", "soon"], "drain timeout"),
+        (["--name", "a/b"], "worker name"),
+        (["--tenant", "a/b"], "tenant name"),
+        (["--tenant", "nobody"], "nobody"),
+    ],
+)
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_makes_no_sense_is_said_before_anything_runs(words, said, processes, folder):
+    ended = daybell("worker", "app:app", "--processes", processes, *words, folder=folder)
+
+    assert ended.code != 0
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_app_that_cannot_be_imported_is_shown_once(folder):
+    (folder / "app.py").write_text("import nothing_here\n")
+
+    ended = daybell("worker", "app:app", "--processes", "3", folder=folder)
+
+    assert ended.code == 2
+    assert ended.err.count("ModuleNotFoundError: No module named 'nothing_here'") == 1
+
+
+def test_a_scheduler_looks_after_the_store(folder):
+    daybell("migrate", folder=folder)
+    with Running("scheduler", folder=folder) as running:
+        running.wait_for("looking after sqlite:///daybell.db")
+        running.wait_for("leading, epoch 1")
+
+        running.signal(signal.SIGTERM)
+
+        assert running.end() == 0
+
+
+def test_a_scheduler_needs_a_schema(folder):
+    ended = daybell("scheduler", folder=folder)
+
+    assert ended.code == 1
+    assert "daybell migrate" in ended.err
+
+
+def probe(place, path):
+    try:
+        with urllib.request.urlopen(place + path, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_a_server_is_ready_when_its_store_is(tmp_path):
+    with Running("server", "--port", "0", folder=tmp_path) as running:
+        place = re.findall(r"http://[\d.:]+", running.wait_for("listening")[0])[0]
+        before = probe(place, "/readyz")
+        daybell("migrate", folder=tmp_path)
+
+        until(lambda: probe(place, "/readyz") == (200, {"status": "ready"}))
+
+        assert before == (
+            503, {"status": "unavailable", "error": "the store cannot be used; see the log"},
+        )  # fmt: skip
+        assert probe(place, "/healthz") == (200, {"status": "ok"})
+        assert probe(place, "/nothing")[0] == 404
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0
+
+
+@pytest.mark.postgres
+async def test_workers_share_a_postgresql_store(servers, folder):
+    async with servers.database(POSTGRES["postgres"]) as url:
+        variables = {"DAYBELL_DATABASE_URL": url}
+        daybell("migrate", folder=folder, **variables)
+        with worker(folder, "--processes", "2", **variables) as running:
+            running.wait_for(READY, times=2)
+
+            ended = daybell(
+                "jobs", "trigger", "greet", "--wait", "--timeout", "20s", folder=folder, **variables
+            )
+
+            assert ended.code == 0, ended.err
+            assert '"Hello, you"' in ended.out
+            running.signal(signal.SIGTERM)
+            assert running.end() == 0
