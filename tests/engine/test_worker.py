@@ -192,6 +192,35 @@ async def test_queues_get_their_share():
 
 
 @in_virtual_time
+async def test_what_was_claimed_ahead_and_waits_behind_slow_ones_goes_to_others():
+    store = await a_store()
+    ran = Counter()
+
+    def a_task(name):
+        async def task(running):
+            if ran.total() > 400:
+                ran[name] += 1
+                await asyncio.sleep(30)
+            ran[name] += 1
+
+        return task
+
+    await enqueued(store, 600)
+    first = a_worker(store, Tasks(resize=a_task("first")), concurrency=10)
+    first.dispatcher._rate = 10_000.0  # as after many quick ones
+    await first.start()
+    await until(lambda: ran.total() > 400 and len(first.executor) == 10)
+    assert (await counts(store))[State.RUNNING] > 20
+    second = a_worker(store, Tasks(resize=a_task("second")), concurrency=200)
+    await second.start()
+
+    await until(lambda: len(second.executor) > 100, within=5)
+
+    assert (await counts(store))[State.RUNNING] == len(first.executor) + len(second.executor)
+    await asyncio.gather(first.stop(), second.stop())
+
+
+@in_virtual_time
 async def test_what_has_not_started_is_given_back_at_once_when_it_stops():
     store = faulty(await a_store())
     ids = await enqueued(store, 6)

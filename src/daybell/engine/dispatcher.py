@@ -25,6 +25,7 @@ from daybell.store.protocol import Store
 POLL_SECONDS: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
+STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
 RATE_SMOOTHING: Final = 0.3
 CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
 
@@ -65,10 +66,13 @@ class Dispatcher:
         self._rated_at = clock.monotonic()
         self._claim_seconds = 0.01
         self._is_dry = False  # the last claim came back short
+        self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
+        self.give_back: Callable[[Claimed], None] | None = None  # likewise
 
     async def tick(self) -> Seconds | None:
+        self._return_stranded()
         is_repeated = self._asked is not None
         asking = await self._ask()
         if asking is None:
@@ -126,6 +130,9 @@ class Dispatcher:
         if not self.is_open:
             return
         buffer, executor = self._buffer, self._executor
+        if not buffer or len(executor) >= self._concurrency:
+            return
+        self._moved_at = self._clock.monotonic()
         while buffer and len(executor) < self._concurrency:
             claimed = buffer.popleft()
             self._started += 1
@@ -138,6 +145,18 @@ class Dispatcher:
         unstarted = list(self._buffer)
         self._buffer.clear()
         return unstarted
+
+    def _return_stranded(self) -> None:
+        """Give back what was claimed ahead of quick tasks and now waits behind slow ones, while
+        other workers may be idle.
+        """
+        now = self._clock.monotonic()
+        if not self._buffer or self.give_back is None or now - self._moved_at < STRANDED_SECONDS:
+            return
+        for claimed in self._buffer:
+            self.give_back(claimed)
+        self._buffer.clear()
+        self._rate, self._started, self._rated_at = 0.0, 0, now
 
     def _wanted(self) -> int:
         """How many to claim now; nothing while what is in hand will last."""

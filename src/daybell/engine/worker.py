@@ -130,6 +130,7 @@ class Worker:
         self._watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
         self._loops = (self._renewals, self._watch, self._finishes, self._reports, self._claims)
         self.dispatcher.wake = self._claims.wake
+        self.dispatcher.give_back = self._give_back
         self.completer.wake = self._finishes.wake
         self.completer.returned = self._claims.wake  # to learn when it is due
 
@@ -178,9 +179,9 @@ class Worker:
         self._is_stopping = True
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
-        self._give_back()
+        self._close()
         await self._claims.stop()
-        self._give_back()  # what the last claim brought
+        self._close()  # and what the last claim brought
         if not await self._ended(within=self._options.drain_timeout):
             logger.warning("%d executions did not end in time and go back", len(self.executor))
             self.executor.stop_all(Stop.RELEASE)
@@ -211,9 +212,13 @@ class Worker:
         while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
             await self._finishes.pass_once()
 
-    def _give_back(self) -> None:
+    def _close(self) -> None:
+        """Claim no more, and give back what has not started."""
         for claimed in self.dispatcher.close():
-            self.completer.add(claimed, after_release(claimed))
+            self._give_back(claimed)
+
+    def _give_back(self, claimed: Claimed) -> None:
+        self.completer.add(claimed, after_release(claimed))
 
     async def _ended(self, *, within: Seconds) -> bool:
         """Wait for what runs; False if it takes longer than that."""
