@@ -190,7 +190,32 @@ def test_ctrl_c_ends_a_running_command_quietly(tmp_path):
 
 
 def test_every_command_has_a_short_help():
-    for command in app.registered_commands:
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    commands = [command for group in groups if group for command in group.registered_commands]
+
+    assert len(commands) > 20
+    for command in commands:
         assert command.callback is not None
         line = (command.callback.__doc__ or "").splitlines()[0]
         assert 0 < len(line) <= 60
+
+
+@pytest.mark.parametrize("group", [group.name for group in app.registered_groups])
+def test_a_group_lists_its_commands_quickly(group):
+    code = (
+        "import sys; from daybell.cli import app\n"
+        f"try: app([{group!r}, '--help'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "list" in done.stdout
+    assert not set(done.stdout.split()) & {"asyncio", "asyncpg", "msgspec", "rich", "sqlite3"}
+
+
+def test_completion_is_installed(tmp_path):
+    home = str(tmp_path)
+    ended = daybell("--install-completion", "bash", folder=tmp_path, HOME=home)
+
+    assert (ended.code, "Traceback" in ended.err) == (0, False)
+    assert "daybell" in (tmp_path / ".bashrc").read_text()
