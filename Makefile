@@ -27,9 +27,8 @@ help: ## Show this list
 
 install: .venv/.dev ## Set up .venv with everything for development
 
-run: .venv/.run ## Migrate the local store and run the first example
-	@$(BIN)/daybell migrate
-	@$(BIN)/python examples/first_steps.py
+run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
+	@$(BIN)/daybell dev --demo $(ARGS)
 
 test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
 	@$(PYTEST) $(ARGS)
