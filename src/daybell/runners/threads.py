@@ -26,45 +26,64 @@ class Call:
     """One function on its way through a thread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._function = function
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._thread: int | None = None  # set while the function runs
+        self._is_unwanted = False
+        self._news: asyncio.Future[None] | None = None
+        self.outcome: tuple[Any, BaseException | None] | None = None
 
     def run(self) -> None:
         """In the thread."""
-        with self._lock:
-            self._thread = threading.get_ident()
+        result, error = None, None
         try:
-            result, error = self._context.run(self._function), None
-        except BaseException as raised:
-            result, error = None, raised
-        finally:
-            with self._lock:
-                self._thread = None
+            try:
+                if self._begin():
+                    result = self._context.run(self._function)
+                else:
+                    error = Interrupted()
+            except BaseException as raised:
+                error = raised
+            self._end()
+        except Interrupted:  # it came when the function had ended already
+            self._end()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._deliver, result, error)
 
+    async def wait(self) -> None:
+        """Until there is an outcome. Cancelling this leaves the function alone."""
+        if self.outcome is None:
+            self._news = self._loop.create_future()
+            await self._news
+
     def interrupt(self) -> None:
-        """Raise Interrupted at the function's next step in Python. What blocks in C goes on."""
+        """Raise Interrupted at the function's next step in Python. What blocks in C goes on.
+
+        Only once: `run` could not get out of the way of two.
+        """
         with self._lock:
-            if self._thread is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted)
-                )
+            if self._thread is not None and not self._is_unwanted:
+                _raise_in(self._thread, Interrupted)
+            self._is_unwanted = True
+
+    def _begin(self) -> bool:
+        with self._lock:
+            self._thread = threading.get_ident()
+            return not self._is_unwanted
+
+    def _end(self) -> None:
+        """Let no interruption come any more: it would hit whatever this thread does next."""
+        with self._lock:
+            self._thread = None
+        if self._is_unwanted:
+            _raise_in(threading.get_ident(), None)
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(result)
-        elif isinstance(error, StopIteration):
-            # A future cannot carry it; as RuntimeError it means the same to whoever reads it.
-            self.future.set_exception(RuntimeError("the task raised StopIteration"))
-        else:
-            self.future.set_exception(error)
+        self.outcome = result, error
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
 
 class Threads:
@@ -81,19 +100,23 @@ class Threads:
         """Run it in a thread. Cancelling interrupts it, and still waits until it has ended."""
         call = Call(function)
         self._submit(call)
-        is_cancelled = False
-        while True:
+        while call.outcome is None:
             try:
-                result = await asyncio.shield(call.future)
+                await call.wait()
             except asyncio.CancelledError:
-                is_cancelled = True
                 call.interrupt()
-                continue
-            except Interrupted:
-                raise asyncio.CancelledError from None
-            if is_cancelled and call.future.cancelled():
-                raise asyncio.CancelledError
+        result, error = call.outcome
+        if error is None:
             return result
+        try:
+            if isinstance(error, Interrupted):
+                raise asyncio.CancelledError
+            if isinstance(error, StopIteration):
+                # A coroutine cannot raise it; as RuntimeError it means the same to who reads it.
+                raise RuntimeError("the task raised StopIteration") from error
+            raise error
+        finally:
+            del error, call  # which hold on to this frame, through the traceback
 
     def _submit(self, call: Call) -> None:
         with self._lock:
@@ -112,3 +135,9 @@ class Threads:
             del call
             with self._lock:
                 self._idle += 1
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Have a thread raise an error at its next step; None takes back what it has not raised yet."""
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
