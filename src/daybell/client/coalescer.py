@@ -37,11 +37,16 @@ class Coalescer:
         return await answer
 
     async def _send_all(self) -> None:
+        group: list[Waiting] = []
         try:
             while self._waiting:
                 group = self._waiting[:GROUP_MAX]
                 del self._waiting[:GROUP_MAX]
                 await self._send_group(group)
+        except BaseException as error:  # the loop ends
+            _fail([*group, *self._waiting], error)
+            self._waiting.clear()
+            raise
         finally:
             self._sender = None
 
@@ -51,15 +56,15 @@ class Coalescer:
         except Unavailable as error:
             _fail(group, error)
         except DaybellError as error:
-            # One of them is at fault, and the group was all or nothing: one by one, then.
+            # One of them is at fault, and the group was all or nothing: look for it in halves.
             if len(group) == 1:
                 _fail(group, error)
             else:
-                for one in group:
-                    await self._send_group([one])
-        except BaseException as error:
-            _fail(group, error)
-            raise
+                middle = len(group) // 2
+                await self._send_group(group[:middle])
+                await self._send_group(group[middle:])
+        except Exception as error:
+            _fail(group, error)  # a mistake of ours, but those who wait must hear of it
         else:
             for (_, future), answer in zip(group, answers, strict=True):
                 if not future.done():
