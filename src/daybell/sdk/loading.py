@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -34,15 +35,45 @@ def _is_file(place: str) -> bool:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {shown(str(path))}")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    return _load_module(path.stem)
+    path = path.resolve()
+    name, folder = path.stem, path.parent
+    while (folder / "__init__.py").is_file():  # so that its relative imports work
+        name, folder = f"{folder.name}.{name}", folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if _origin(name) == str(path):
+        return _load_module(name)
+    # Another module has that name: `email.py` must not find the standard library's.
+    return _load_module(f"daybell_app_{path.stem}", path)
 
 
-def _load_module(name: str) -> ModuleType:
+def _origin(name: str) -> str | None:
+    """The file that importing this name would load, or has loaded."""
     try:
-        return importlib.import_module(name)
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).resolve())
+
+
+def _load_from(name: str, path: Path) -> ModuleType:
+    module = sys.modules.get(name)
+    if module is not None and module.__file__ == str(path):
+        return module
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _load_module(name: str, path: Path | None = None) -> ModuleType:
+    try:
+        return importlib.import_module(name) if path is None else _load_from(name, path)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
