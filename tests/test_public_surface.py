@@ -9,9 +9,12 @@ import pytest
 import daybell
 
 PUBLIC = [
+    "App",
     "Client",
     "Conflict",
+    "Context",
     "DaybellError",
+    "ExecutionFailed",
     "NotFound",
     "PermanentError",
     "Retry",

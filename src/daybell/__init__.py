@@ -16,13 +16,19 @@ if TYPE_CHECKING:
         Unavailable,
         UsageError,
     )
+    from daybell.sdk.app import App
+    from daybell.sdk.context import Context
+    from daybell.sdk.handle import ExecutionFailed
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "App",
     "Client",
     "Conflict",
+    "Context",
     "DaybellError",
+    "ExecutionFailed",
     "NotFound",
     "PermanentError",
     "Retry",
@@ -34,7 +40,13 @@ __all__ = [
 ]
 
 # Imported when first asked for: a name that a program does not use costs it nothing.
-_HOMES = {"Client": "daybell.client", "Retry": "daybell.core.retry"}
+_HOMES = {
+    "App": "daybell.sdk.app",
+    "Client": "daybell.client",
+    "Context": "daybell.sdk.context",
+    "ExecutionFailed": "daybell.sdk.handle",
+    "Retry": "daybell.core.retry",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -95,9 +95,9 @@ async def enqueue_round(number: int) -> None:
     await add.enqueue(number, right=1)
     await remind.options(delay="3s").enqueue("Grace")
     if number % 2:
-        await report.options(unique_key="report").enqueue()  # pyright: ignore[reportCallIssue]
+        await report.options(unique_key="report").enqueue()
         address = f"https://example.org/{number}"
-        await fetch.enqueue(url=address)  # pyright: ignore[reportCallIssue]
+        await fetch.enqueue(url=address)
     if number % 4 == 1:
         dead = await client.dead_letters(job=charge.name, limit=DEAD_LETTERS_MAX)
         if len(dead.items) < DEAD_LETTERS_MAX:

@@ -4,5 +4,6 @@ facade.py has the verbs; requests.py reads what people write.
 """
 
 from daybell.client.facade import Client, EnqueuedMany
+from daybell.store.ids import mint
 
-__all__ = ["Client", "EnqueuedMany"]
+__all__ = ["Client", "EnqueuedMany", "mint"]

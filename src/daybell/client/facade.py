@@ -173,9 +173,7 @@ class Client:
         return await self._store.list_versions(self.tenant, name)
 
     async def delete_job(self, name: str) -> int:
-        """Let a job run no more: nothing new, and what is unfinished is cancelled; answers how
-        many.
-        """
+        """Let a job run no more, and cancel what is unfinished; answers how many."""
         await self._store.delete_job(self.tenant, name)
         return await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED))
 
@@ -204,7 +202,12 @@ class Client:
         return await self._coalescer.enqueue(new)
 
     async def enqueue_many(
-        self, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]
+        self,
+        job: str,
+        args: Iterable[Arguments],
+        *,
+        parent: UUID | None = None,
+        **options: Unpack[EnqueueOptions],
     ) -> EnqueuedMany:
         """Ask for one execution per item, all or nothing.
 
@@ -213,7 +216,7 @@ class Client:
         its own. A stream that ended in Unavailable cannot be sent again; it is raised unless the
         stream turns out to have been committed.
         """
-        pattern = read_pattern(job, **options)
+        pattern = msgspec.structs.replace(read_pattern(job, **options), parent=parent)
         rest = iter(args)
         head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
         if len(head) <= ENQUEUE_BATCH_MAX:
@@ -232,9 +235,7 @@ class Client:
         cursor: str | None = None,
         **filters: Unpack[Filters],
     ) -> Page[Execution]:
-        """Executions, newest first. The status is one or several states, or "pending": not
-        started and not finished.
-        """
+        """Executions, newest first. A status is a state, or "pending": not started, not ended."""
         where = read_filter(**filters)
         return await self._store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 

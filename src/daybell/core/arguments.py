@@ -96,6 +96,31 @@ def convert(
     return converted
 
 
+def convert_result(function: Callable[..., Any], value: Any) -> Any:
+    """Turn a stored result into what `function` says that it returns.
+
+    What does not fit is left as the JSON data that it is: the function has run, and calling it
+    would not have checked its result either.
+    """
+    annotation = _result_annotation(function)
+    if value is None or annotation is Any:
+        return value
+    try:
+        return _converted(value, annotation)
+    except (ValueError, TypeError, RecursionError):
+        return value
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Each parameter's annotation as it is written, and resolved: Any where that failed."""
+    written = _signature(function).parameters
+    resolved = _plan(function).parameters
+    return {
+        name: (written[name].annotation, parameter.annotation)
+        for name, parameter in resolved.items()
+    }
+
+
 def spread(
     function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -134,6 +159,13 @@ def _plan(function: Callable[..., Any]) -> _Plan:
         var_positional=next((name for name in kinds if kinds[name] is star), None),
         extra=next((described[name] for name in kinds if kinds[name] is stars), None),
     )
+
+
+@lru_cache(maxsize=4096)
+def _result_annotation(function: Callable[..., Any]) -> Any:
+    written = _signature(function).return_annotation
+    parameter = inspect.Parameter("it", inspect.Parameter.KEYWORD_ONLY, annotation=written)
+    return _annotation(parameter, getattr(inspect.unwrap(function), "__globals__", {}))
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
@@ -190,12 +222,16 @@ def _is_default(value: Any, parameter: _Parameter) -> bool:
 
 def _convert_one(plan: _Plan, name: str, value: Any, annotation: Any) -> Any:
     try:
-        if _is_enum(annotation):
-            return _member(annotation, value)
-        return msgspec.convert(value, annotation, dec_hook=_made_of, str_keys=True)
+        return _converted(value, annotation)
     except (ValueError, TypeError, RecursionError) as error:
         reason = str(error).replace("`$", f"`{name}")
         raise InvalidArguments(f"{plan.name}(), argument {name!r}: {reason}", field=name) from error
+
+
+def _converted(value: Any, annotation: Any) -> Any:
+    if _is_enum(annotation):
+        return _member(annotation, value)
+    return msgspec.convert(value, annotation, dec_hook=_made_of, str_keys=True)
 
 
 def _is_enum(annotation: object) -> TypeGuard[type[Enum]]:

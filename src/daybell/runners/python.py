@@ -36,7 +36,7 @@ Enter = Callable[[Running], Any]  # makes the task's context, and says what is r
 class PythonHandler:
     """One function with its policies.
 
-    `context_name` is the parameter that is given the context that `enter` makes.
+    `context_names` are the parameters that are given the context that `enter` makes.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PythonHandler:
         retry: Retry,
         timeout: Seconds | None,
         store_result: bool,
-        context_name: str | None,
+        context_names: frozenset[str],
         enter: Enter,
         threads: Threads,
     ) -> None:
@@ -54,17 +54,14 @@ class PythonHandler:
         self.timeout = timeout
         self._function = function
         self._store_result = store_result
-        self._context_name = context_name
-        self._skip = frozenset({context_name} if context_name else ())
+        self._context_names = context_names
         self._enter = enter
         self._threads = threads
-        self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self._is_async = _is_async(function)
 
     async def run(self, running: Running) -> str | None:
         context = self._enter(running)
-        args, kwargs = self._arguments(running.claimed.args)
-        if self._context_name is not None:
-            kwargs[self._context_name] = context
+        args, kwargs = self._arguments(running.claimed.args, context)
         if self._is_async:
             value = await self._function(*args, **kwargs)
         else:
@@ -73,9 +70,16 @@ class PythonHandler:
             return None
         return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
 
-    def _arguments(self, text: str) -> tuple[list[Any], dict[str, Any]]:
-        if text == "{}":
+    def _arguments(self, text: str, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        if text == "{}" and not self._context_names:
             return [], {}  # what is missing, the call itself will say
         given = payload.decode(text, what="args")
-        converted = arguments.convert(self._function, given, skip=self._skip)
+        converted = arguments.convert(self._function, given, skip=self._context_names)
+        converted |= dict.fromkeys(self._context_names, context)
         return arguments.spread(self._function, converted)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    function = inspect.unwrap(function)
+    method = type(function).__call__  # of an object that is used as a function
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)

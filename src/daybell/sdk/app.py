@@ -5,34 +5,43 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
 from daybell.client.requests import JobOptions, read_definition
+from daybell.core.duration import Duration
 from daybell.core.job import DEFAULT_TENANT, JobDefinition
+from daybell.core.limits import DESCRIPTION_CHARS_MAX
 from daybell.engine.events import Events, Observer
-from daybell.errors import JobNotFound, Unavailable, UsageError, shown
+from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
 from daybell.sdk.context import Context, current
-from daybell.sdk.task import CallOptions, Task
+from daybell.sdk.decorator import (
+    Anything,
+    AsyncContextFunction,
+    AsyncFunction,
+    ContextFunction,
+    Decorator,
+    Function,
+    Loose,
+)
+from daybell.sdk.task import CallOptions, Task, check_options
 from daybell.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Hook = Callable[[], Awaitable[None] | None]
+H = TypeVar("H", bound=Hook)
+O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
 
-
-class Decorator(Protocol):
-    """What `app.task(…)` returns: it keeps the function's signature."""
-
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__)
 
 
 class App:
@@ -45,13 +54,21 @@ class App:
     def __init__(self, url: str | None = None, *, tenant: str = DEFAULT_TENANT) -> None:
         self._url = url
         self.tenant = tenant
-        self.tasks: dict[str, Task[..., Any]] = {}
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
         self._clients: WeakKeyDictionary[Loop, Client] = WeakKeyDictionary()
         self._openings: WeakKeyDictionary[Loop, asyncio.Lock] = WeakKeyDictionary()
+        self._defined: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def url(self) -> str:
@@ -59,11 +76,21 @@ class App:
         return self._url if self._url is not None else Settings.load().database_url
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-
+    def task(self, function: Loose, /) -> Task[..., Any, Loose]: ...
+    @overload
+    def task(
+        self, function: AsyncContextFunction[P, R], /
+    ) -> Task[P, R, AsyncContextFunction[P, R]]: ...
+    @overload
+    def task(self, function: ContextFunction[P, R], /) -> Task[P, R, ContextFunction[P, R]]: ...
+    @overload
+    def task(self, function: Function[P, Anything], /) -> Task[P, Any, Function[P, Any]]: ...
+    @overload
+    def task(self, function: AsyncFunction[P, R], /) -> Task[P, R, AsyncFunction[P, R]]: ...
+    @overload
+    def task(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...
     @overload
     def task(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
-
     def task(  # pyright: ignore[reportInconsistentOverload]
         self,
         function: Callable[..., Any] | None = None,
@@ -74,24 +101,27 @@ class App:
     ) -> Any:
         """Make a job of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
+        def decorate(function: Callable[..., Any]) -> Task[..., Any, Any]:
             return self._add(function, name, cast("JobOptions", options))
 
+        check_options(options, JOB_OPTIONS, "task()")
         return decorate if function is None else decorate(function)
 
-    def _add(self, function: Callable[P, R], name: str | None, options: JobOptions) -> Task[P, R]:
+    def _add(
+        self, function: Callable[..., Any], name: str | None, options: JobOptions
+    ) -> Task[..., Any, Any]:
+        if isinstance(function, Task):  # of another app, perhaps
+            function = cast("Task[..., Any, Any]", function).function
         if not callable(function):
             raise UsageError(f"a task is a function, not {shown(function)}")
         name = name or str(getattr(function, "__name__", ""))
-        described: JobOptions = {
-            "description": (inspect.getdoc(function) or "").split("\n")[0],
-            **options,
-        }
+        first_line = (inspect.getdoc(function) or "").partition("\n")[0]
+        described: JobOptions = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
         if name in self.tasks:
             raise UsageError(
                 f"there is a task named {shown(name)} already; give one of them a name="
             )
-        task = Task(self, function, read_definition(name, **described))
+        task: Task[..., Any, Any] = Task(self, function, read_definition(name, **described))
         self.tasks[name] = task
         return task
 
@@ -99,17 +129,17 @@ class App:
         """What the tasks are, as the store keeps it."""
         return [task.definition for task in self.tasks.values()]
 
-    def on_start(self, hook: Hook) -> Hook:
+    def on_start(self, hook: H) -> H:
         """Call this when a worker starts, before it claims anything."""
         self._on_start.append(hook)
         return hook
 
-    def on_stop(self, hook: Hook) -> Hook:
+    def on_stop(self, hook: H) -> H:
         """Call this when a worker has stopped, in the reverse order of declaration."""
         self._on_stop.append(hook)
         return hook
 
-    def observe(self, observer: Observer) -> Observer:
+    def observe(self, observer: O) -> O:
         """Be told what happens in this process: `Started`, `Ended`, `WorkerLost` of
         `daybell.engine.events`. An observer decides nothing, and its errors hurt nobody."""
         self.events.observe(observer)
@@ -117,14 +147,25 @@ class App:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the hooks around what a worker does."""
-        for hook in self._on_start:
-            await _call(hook)
-        try:
-            yield
-        finally:
-            for hook in reversed(self._on_stop):
+        """Run the hooks around what a worker does. If one cannot stop, the others still do."""
+        async with AsyncExitStack() as stack:
+            for hook in self._on_start:
                 await _call(hook)
+            for hook in self._on_stop:
+                stack.push_async_callback(_call, hook)
+            yield
+
+    def worker(
+        self, *, concurrency: int = 100, queues: str = "", drain_timeout: Duration = "10s"
+    ) -> AbstractAsyncContextManager[None]:
+        """Run a worker in this event loop for a while: `async with app.worker(): …`.
+
+        For scripts, tests and small programs. It takes all queues that the tasks use, unless it is
+        told which. At its end it waits for what runs; what takes longer goes back.
+        """
+        from daybell.sdk.worker import running  # not paid for by programs that only enqueue
+
+        return running(self, concurrency=concurrency, queues=queues, drain_timeout=drain_timeout)
 
     def client(self) -> Client:
         """The client of this event loop; `open()` makes it."""
@@ -135,23 +176,42 @@ class App:
             )
         return client
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection in this event loop."""
+        return asyncio.get_running_loop() in self._clients
+
     async def open(self) -> Client:
         """Connect, and tell the store about the tasks. Done by the first enqueue, if not before."""
         loop = asyncio.get_running_loop()
         async with self._openings.setdefault(loop, asyncio.Lock()):
             client = self._clients.get(loop)
             if client is None:
-                # A file of one's own is brought up to date on the way; a server is somebody's.
-                migrates = not self.url.startswith("postgres")
-                client = Client(self.url, tenant=self.tenant, migrate=migrates)
-                await client.__aenter__()
-                try:
-                    await client.define_jobs(self.definitions(), author="code")
-                except BaseException:
-                    await client.close()
-                    raise
+                client = await self._connect()
                 self._clients[loop] = client
         return client
+
+    async def _connect(self) -> Client:
+        url = self.url
+        if url.startswith("memory:") and any(not loop.is_closed() for loop in self._clients):
+            raise UsageError(
+                "memory:// serves one event loop, and the app is open in another one;"
+                " use sqlite:///file.db"
+            )
+        # A file of one's own is brought up to date on the way; a server is somebody's.
+        client = Client(url, tenant=self.tenant, migrate=not url.startswith("postgres"))
+        await client.__aenter__()
+        try:
+            await self._define(client, *self.tasks.values())
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _define(self, client: Client, *tasks: Task[..., Any, Any]) -> None:
+        definitions = [task.definition for task in tasks]
+        await client.define_jobs(definitions, author="code")
+        self._defined.setdefault(client, set()).update(task.name for task in tasks)
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -160,34 +220,26 @@ class App:
             await client.close()
 
     async def enqueue(
-        self, task: Task[..., Any], args: Mapping[str, Any], options: CallOptions
+        self, task: Task[..., Any, Any], args: Mapping[str, Any], options: CallOptions
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
-        client = await self._client_for(options)
-        parent = current.get()
-        unique_key = options.get("unique_key")
-        pure = _without(options)
-        try:
-            answer = await client.enqueue(
-                task.name,
-                args,
-                unique_key=unique_key,
-                parent=None if parent is None else parent.claimed.id,
-                **pure,
-            )
-        except JobNotFound:
-            # Declared after the connection was opened, or new to this tenant.
-            await client.define_jobs([task.definition], author="code")
-            answer = await client.enqueue(task.name, args, unique_key=unique_key, **pure)
+        client = await self._client_that_knows(task, options)
+        answer = await client.enqueue(
+            task.name,
+            args,
+            unique_key=options.get("unique_key"),
+            parent=self._parent_in(client),
+            **_without(options),
+        )
         return answer.id, answer.created
 
     async def enqueue_many(
-        self, task: Task[..., Any], items: Iterable[Mapping[str, Any]], options: CallOptions
+        self, task: Task[..., Any, Any], items: Iterable[Mapping[str, Any]], options: CallOptions
     ) -> list[UUID]:
         """Enqueue many for a task, all or nothing; answers their ids unless they were streamed."""
-        client = await self._client_for(options)
-        await client.define_jobs([task.definition], author="code")
-        answer = await client.enqueue_many(task.name, items, **_without(options))
+        client = await self._client_that_knows(task, options)
+        parent = self._parent_in(client)
+        answer = await client.enqueue_many(task.name, items, parent=parent, **_without(options))
         return [one.id for one in answer.executions]
 
     def run(self) -> None:
@@ -195,10 +247,23 @@ class App:
         # The edge runs programs, and this is the one way from a program back to it.
         import_module("daybell.cli.dev").run_app(self)
 
-    async def _client_for(self, options: CallOptions) -> Client:
+    async def client_for(self, tenant: str | None = None) -> Client:
+        """The client of this event loop for a tenant; connects if need be."""
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
-        tenant = options.get("tenant")
-        return client if tenant is None else client.for_tenant(tenant)
+        return client if tenant in (None, self.tenant) else client.for_tenant(tenant)
+
+    async def _client_that_knows(self, task: Task[..., Any, Any], options: CallOptions) -> Client:
+        client = await self.client_for(options.get("tenant"))
+        if task.name not in self._defined.get(client, ()):
+            # Declared after the connection was opened, or new to this tenant.
+            async with self._openings.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+                if task.name not in self._defined.get(client, ()):
+                    await self._define(client, task)
+        return client
+
+    def _parent_in(self, client: Client) -> UUID | None:
+        running = current.get()
+        return None if running is None or client.tenant != self.tenant else running.claimed.id
 
 
 class AppHandlers:
@@ -215,14 +280,14 @@ class AppHandlers:
             handler = self._handlers[job] = self._make(self._app.tasks[job])
         return handler
 
-    def _make(self, task: Task[..., Any]) -> PythonHandler:
+    def _make(self, task: Task[..., Any, Any]) -> PythonHandler:
         definition = task.definition
         return PythonHandler(
             task.function,
             retry=definition.retry,
             timeout=definition.timeout,
             store_result=definition.store_result,
-            context_name=next(iter(task.context_names), None),
+            context_names=task.context_names,
             enter=_enter,
             threads=self._threads,
         )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from daybell.core import payload
+from daybell.core import arguments, payload
 from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
-from daybell.errors import UsageError
+from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
 
 if TYPE_CHECKING:
     from daybell.sdk.handle import Handle
     from daybell.sdk.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # The execution that the code in hand belongs to: what it enqueues becomes its child.
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("daybell", default=None)
@@ -83,7 +86,9 @@ class Context:
             self._checkpoint = Checkpoint(self._running, payload.decode(text) if text else {})
         return self._checkpoint
 
-    async def enqueue(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> Handle[Any]:
+    async def enqueue(
+        self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[R]:
         """Enqueue a child of this execution. Plain `task.enqueue()` in a task does the same."""
         return await task.enqueue(*args, **kwargs)
 
@@ -102,9 +107,13 @@ class Checkpoint(MutableMapping[str, Any]):
         return self._data[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"a checkpoint's keys are text, as in JSON; not {shown(key)}")
         self._save({**self._data, key: value})
 
     def __delitem__(self, key: str) -> None:
+        if key not in self._data:
+            raise KeyError(key)
         self._save({name: value for name, value in self._data.items() if name != key})
 
     def __iter__(self) -> Iterator[str]:
@@ -117,3 +126,19 @@ class Checkpoint(MutableMapping[str, Any]):
         text = payload.encode(data, what="checkpoint")
         self._data = data
         self._running.report(checkpoint=text)
+
+
+def context_names(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters that are for a Context: by their annotation, or called `ctx` without one."""
+    return frozenset(
+        name
+        for name, (written, resolved) in arguments.annotations_of(function).items()
+        if resolved in (Context, Context | None)
+        or (resolved is Any and (name == "ctx" or _is_our_name(written)))
+    )
+
+
+def _is_our_name(written: Any) -> bool:
+    """For a name that is imported only for the type checker, and so cannot be resolved."""
+    text = getattr(written, "__forward_arg__", written)
+    return isinstance(text, str) and text in ("Context", "daybell.Context")

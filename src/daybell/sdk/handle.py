@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -37,7 +37,7 @@ class Handle(Generic[R]):
 
     def __init__(
         self,
-        client: Callable[[], Client],
+        client: Callable[[], Awaitable[Client]],
         id: UUID,
         *,
         created: bool = True,
@@ -50,7 +50,7 @@ class Handle(Generic[R]):
 
     async def execution(self) -> Execution:
         """All that is known of it."""
-        return (await self._client().execution(self.id)).execution
+        return (await (await self._client()).execution(self.id)).execution
 
     async def status(self) -> State:
         """What it is doing."""
@@ -58,7 +58,7 @@ class Handle(Generic[R]):
 
     async def cancel(self) -> None:
         """Cancel it; one that runs is asked to stop."""
-        await self._client().cancel(self.id)
+        await (await self._client()).cancel(self.id)
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109
         """Wait for its end and return what the task returned.

@@ -6,6 +6,7 @@ Only a facade: what it does is what the async side does.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
-_owner_pid: int | None = None
+_left_behind: list[asyncio.AbstractEventLoop] = []
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -31,28 +32,48 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run_coroutine_threadsafe(work, _background()).result()
-    work.close()
-    raise UsageError("this code runs in an event loop: await the task's own methods, without .sync")
+        pass
+    else:
+        work.close()
+        raise UsageError(
+            "this code runs in an event loop: await the task's own methods, without .sync"
+        )
+    future = asyncio.run_coroutine_threadsafe(work, _background())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # Ctrl-C: nobody waits for it any more
+        raise
 
 
 def _background() -> asyncio.AbstractEventLoop:
-    import os
-
-    global _loop, _owner_pid
+    global _loop
     with _lock:
-        # After a fork the thread is gone, and with it all that the loop held.
-        if _loop is None or _owner_pid != os.getpid():
+        if _loop is None:
             _loop = asyncio.new_event_loop()
-            _owner_pid = os.getpid()
             threading.Thread(target=_loop.run_forever, name="daybell-sync", daemon=True).start()
         return _loop
+
+
+def _forget() -> None:
+    """In a child process after a fork: the thread is gone, and with it all that the loop held.
+
+    The loop is kept, though: with it would go the connections, which are still the parent's.
+    """
+    global _lock, _loop
+    _lock = threading.Lock()  # another thread may have held it
+    if _loop is not None:
+        _left_behind.append(_loop)
+        _loop = None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class SyncTask(Generic[P, R]):
     """A task's methods that wait instead of being awaited."""
 
-    def __init__(self, task: Task[P, R]) -> None:
+    def __init__(self, task: Task[P, R, Any]) -> None:
         self._task = task
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
