@@ -1,16 +1,19 @@
-"""python -m benchmarks [throughput | growth | size …] [--store …] [--rounds N] [--quick]"""
+"""Parts: throughput, growth and size are about stores, engine is about whole worker processes.
+
+python -m benchmarks [throughput | growth | size | engine …] [--part …] [--store …] [--rounds N]
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from benchmarks import growth, report, size, throughput
+from benchmarks import engine, growth, report, size, throughput
 from benchmarks.loops import run
 from benchmarks.places import KINDS
 from benchmarks.progress import say
 
-PARTS: Final = tuple(report.TITLES)
+PARTS: Final = ("throughput", "growth", "size", "engine")
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
 
@@ -20,13 +23,16 @@ def main() -> None:
     parser.add_argument(
         "parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; default: all"
     )
+    parser.add_argument(
+        "--part", choices=engine.PARTS, action="append", help="of engine; default: all"
+    )
     parser.add_argument("--store", choices=KINDS, action="append", help="only this one")
     parser.add_argument("--rounds", type=int, default=5, help="of throughput; default: 5")
     parser.add_argument("--quick", action="store_true", help="a rough look; nothing is kept")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"no part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    parts = arguments.parts or PARTS
+    parts = arguments.parts or (("engine",) if arguments.part else PARTS)
     kinds = arguments.store or KINDS
     scale = QUICK_SCALE if arguments.quick else 1.0
     rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
@@ -40,6 +46,10 @@ def main() -> None:
             report.add(results, "growth", run(growth.measure(kind, scale=scale)))
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
+    if "engine" in parts:
+        chosen = arguments.part or engine.PARTS
+        for part, lines in engine.measure(chosen, kinds, rounds=rounds, quick=arguments.quick):
+            report.add(results, part, lines)
     print(report.page(results))
     if not arguments.quick:
         say(f"kept as {report.save(results).name}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
+from benchmarks.executions import RESULT
 from benchmarks.loops import run
 from benchmarks.places import Kind, Place
 from benchmarks.sides import Side, SideName, open_side
@@ -49,7 +50,9 @@ class Drained(NamedTuple):
 class Crew:
     """Claimers of one side on one place, who stay for several rounds."""
 
-    def __init__(self, place: Place, side: SideName, size: int) -> None:
+    def __init__(
+        self, place: Place, side: SideName, size: int, *, result: str | None = RESULT
+    ) -> None:
         self._place = place
         context = multiprocessing.get_context("spawn")
         self._lines: list[Connection] = []
@@ -57,7 +60,7 @@ class Crew:
         for _ in range(size):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=work, args=(theirs, place.kind, side, place.url), daemon=True
+                target=work, args=(theirs, place.kind, side, place.url, result), daemon=True
             )
             process.start()
             theirs.close()
@@ -103,9 +106,9 @@ class Crew:
         )
 
 
-def work(line: Connection, kind: Kind, side: SideName, url: str) -> None:
+def work(line: Connection, kind: Kind, side: SideName, url: str, result: str | None) -> None:
     """The life of one claimer."""
-    run(serve(line, open_side(kind, side, url)))
+    run(serve(line, open_side(kind, side, url, result=result)))
 
 
 async def serve(line: Connection, side: Side) -> None:

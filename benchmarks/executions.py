@@ -20,14 +20,15 @@ def new_job() -> NewJob:
     return NewJob(id=mint(), definition=JobDefinition(name=JOB))
 
 
-def stream(count: int, **options: Any) -> Iterator[NewExecution]:
-    """So many executions, made one at a time, with arguments of about 90 bytes."""
+def stream(count: int, *, args: str | None = None, **options: Any) -> Iterator[NewExecution]:
+    """So many executions, made one at a time: with these arguments, or with others for each, of
+    about 90 bytes."""
     for number in range(count):
-        args = (
+        given = args or (
             f'{{"to":"user-{number:07}@example.org","template":"welcome","locale":"en",'
-            f'"order":{number * 7919 % 1000003:07}}}'
+            f'"order":"{number * 7919 % 1000003:07}"}}'
         )
-        yield NewExecution(id=mint(), job=JOB, args=args, **options)
+        yield NewExecution(id=mint(), job=JOB, args=given, **options)
 
 
 def prepared(count: int, **options: Any) -> list[NewExecution]:

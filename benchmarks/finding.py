@@ -34,7 +34,8 @@ class Finding:
 
     @property
     def shown(self) -> str:
-        number = f"{self.value:.2f}" if self.unit == "x" else f"{self.value:,.0f}"
+        is_fine = self.unit == "x" or abs(self.value) < 10
+        number = f"{self.value:.2f}" if is_fine else f"{self.value:,.0f}"
         return f"{number} {self.unit}".replace(" x", "x")
 
     @property

@@ -73,8 +73,9 @@ COPY_AGENDA: Final = ("run_at", "lane", "priority", "id")
 class PostgresFloor:
     """Plain asyncpg."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, result: str | None = RESULT) -> None:
         self._url = url
+        self._result = result
         self._worker = mint()
 
     async def open(self) -> None:
@@ -144,7 +145,7 @@ class PostgresFloor:
                 self._worker,
                 [row["id"] for row in rows],
                 time.time(),
-                [RESULT] * len(rows),
+                [self._result] * len(rows),
                 [RAN] * len(rows),
             )
         return len(rows)
@@ -175,8 +176,9 @@ UPDATE execution
 class SqliteFloor:
     """Plain sqlite3, on the event loop's own thread."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, result: str | None = RESULT) -> None:
         self._url = url
+        self._result = result
         self._worker = mint().bytes
 
     async def open(self) -> None:
@@ -228,7 +230,7 @@ class SqliteFloor:
         if rows:
             now = time.time()
             self._begin()
-            link.executemany(END, [(RESULT, now - RAN, now, row[0]) for row in rows])
+            link.executemany(END, [(self._result, now - RAN, now, row[0]) for row in rows])
             link.execute("COMMIT")
         return len(rows)
 

@@ -72,6 +72,24 @@ class Place:
                 connection.commit()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
+    @property
+    def database_url(self) -> str:
+        """Where it is, as an App is told."""
+        return self.url if self.kind == "postgres" else f"sqlite:///{self.url}"
+
+    @property
+    def server_log(self) -> Path:
+        """What the server writes of itself; only where there is a server."""
+        assert self._server is not None, "SQLite has no server"
+        return self._server.folder / "log"
+
+    async def ask(self, statement: str) -> Any:
+        """The first value that a query answers; tables go by their short names."""
+        if self.kind == "postgres":
+            return await self.run("SET search_path = daybell", statement)
+        with closing(sqlite3.connect(self.url, timeout=60)) as connection:
+            return connection.execute(statement).fetchone()[0]
+
     async def run(self, *statements: str) -> Any:
         """Run statements on a connection of our own; the answer is the last one's first value."""
         link = await asyncpg.connect(self.url)

@@ -14,13 +14,35 @@ from benchmarks.machine import commit, facts
 FOLDER: Final = Path(__file__).parent / "results"
 Report = dict[str, Any]
 
-TITLES: Final = {"throughput": "Throughput", "growth": "Growth", "size": "Size"}
+TITLES: Final = {
+    "throughput": "Throughput of stores",
+    "growth": "Growth",
+    "size": "Size",
+    "engine throughput": "Engine: throughput",
+    "engine latency": "Engine: latency",
+    "engine concurrency": "Engine: concurrency",
+    "engine idle": "Engine: idle",
+    "engine help": "Engine: help",
+}
 EXPLAINED: Final = {
     "throughput": "Executions per second; medians of {rounds} rounds in which store and floor take"
     " turns. The ratio is the median over the rounds, of neighbours in time. In brackets:"
     " microseconds of processor time per execution, clients + server.",
     "growth": "Each figure compares two states of the same store, which are asked in turns.",
     "size": "Executions with arguments of about 90 bytes and a result of about 20.",
+    "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
+    " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
+    " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"
+    " one that is dropped. History and attempt log are on; after every run it is checked that each"
+    " job ran once, by a counter in the task and by SQL.",
+    "engine latency": "By one monotonic clock for the process that enqueues and the one that works,"
+    " from the call of `enqueue` to the first line of the task. A round trip is a bare `SELECT 1`"
+    " on a connection of its own, the median of those made between the jobs, at the same rate.",
+    "engine concurrency": "One worker process, watched from outside: memory as the system counts"
+    " it, heartbeats as the store has dated them.",
+    "engine idle": "Processes started by their own commands, left alone. Processor time is the"
+    " system's; statements are counted in the server's log with log_statement = all.",
+    "engine help": "Processor time, user and system, of the whole process.",
 }
 
 
@@ -73,7 +95,8 @@ def page(report: Report) -> str:
         if part in report:
             explained = EXPLAINED[part].format(rounds=report["rounds"])
             text += ["", f"## {title}", "", explained, ""]
-            text += comparisons(report[part]) if part == "throughput" else findings(report[part])
+            show = comparisons if part.endswith("throughput") else findings
+            text += show(report[part])
     return "\n".join(text) + "\n"
 
 

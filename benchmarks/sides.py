@@ -36,8 +36,9 @@ class Side(Protocol):
 class StoreSide:
     """A store, with what an engine does between claim and apply."""
 
-    def __init__(self, kind: Kind, url: str) -> None:
+    def __init__(self, kind: Kind, url: str, *, result: str | None = RESULT) -> None:
         self.store = connect(kind, url)
+        self._result = result
         self._worker = mint()
 
     async def open(self) -> None:
@@ -76,7 +77,7 @@ class StoreSide:
         return claim.executions
 
     async def finish(self, claimed: Sequence[Any]) -> None:
-        moves = [after_success(one, result=RESULT, ran=RAN) for one in claimed]
+        moves = [after_success(one, result=self._result, ran=RAN) for one in claimed]
         verdicts = await self.store.apply(TENANT, worker=self._worker, transitions=moves)
         assert not verdicts, f"not simply made: {verdicts[0]}"
 
@@ -87,8 +88,9 @@ class StoreSide:
         return len(claimed)
 
 
-def open_side(kind: Kind, name: SideName, url: str) -> Side:
-    """A side of the comparison, not opened yet."""
+def open_side(kind: Kind, name: SideName, url: str, *, result: str | None = RESULT) -> Side:
+    """A side of the comparison, not opened yet; its executions end with that result."""
     if name == "store":
-        return StoreSide(kind, url)
-    return PostgresFloor(url) if kind == "postgres" else SqliteFloor(url)
+        return StoreSide(kind, url, result=result)
+    floor = PostgresFloor if kind == "postgres" else SqliteFloor
+    return floor(url, result=result)

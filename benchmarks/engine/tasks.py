@@ -1,0 +1,63 @@
+"""The tasks that worker processes run here, and what they leave behind to be counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from typing import Final, Literal
+
+from benchmarks.executions import JOB
+from daybell.sdk.app import App
+
+Work = Literal["nothing", "nothing_sync", "mail", "record", "sleep"]
+STARTS_MAX: Final = 50_000  # that a process of work `record` can tell apart
+
+
+class Effects:
+    """What the tasks of this process have done, as they know it themselves."""
+
+    def __init__(self) -> None:
+        self._marks: list[None] = []
+        self.mark = self._marks.append  # safe from several threads at once, unlike +=
+        self.starts = array("d")
+
+    @property
+    def ran(self) -> int:
+        return len(self._marks)
+
+    def clear(self) -> None:
+        self._marks.clear()
+        self.starts = array("d", bytes(8 * STARTS_MAX))
+
+
+def make_app(url: str | None, work: Work, effects: Effects) -> App:
+    """An app with one task, whose name is the same for all kinds of work."""
+    app = App(url)
+    mark = effects.mark
+
+    async def nothing() -> None:
+        mark(None)
+
+    def nothing_sync() -> None:
+        mark(None)
+
+    async def mail(to: str, template: str, locale: str, order: str) -> dict[str, object]:
+        mark(None)
+        return {"sent": True, "tries": 1}
+
+    async def record(number: int) -> None:
+        effects.starts[number] = time.monotonic()
+        mark(None)
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        mark(None)
+
+    functions = (nothing, nothing_sync, mail, record, sleep)
+    app.task(name=JOB)({function.__name__: function for function in functions}[work])
+    return app
+
+
+# For commands that are told an app by its name; its URL is in the environment.
+app = make_app(None, "nothing", Effects())
