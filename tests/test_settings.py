@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from daybell.errors import UsageError
 from daybell.settings import Settings, masked_url
@@ -131,10 +133,74 @@ def test_a_mistake_in_a_variable_or_flag_is_named(tmp_path):
         ("host=db password=hunter22 user=me", "host=db password=*** user=me"),
         ("sqlite:///daybell.db", "sqlite:///daybell.db"),
         ("nonsense", "nonsense"),
+        ("me:hunter22@db/x", "me:***@db/x"),
+        ("postgresql:me:hunter22@db", "postgresql:***@db"),
+        ("postgresql:/me:hunter22@db/x", "postgresql:***@db/x"),
+        ("postgresql//me:hunter22@db/x", "postgresql//me:***@db/x"),
+        ("postgresql;//me:hunter22@db/x", "postgresql;//me:***@db/x"),
+        ("//me:hunter22@db/x", "//me:***@db/x"),
+        ("me://hunter22@db/x", "me:***@db/x"),
+        ("postgresql://me:hunter22/x", "postgresql://me:***"),
+        ("postgresql://me:1234567/x", "postgresql://me:***"),
+        ("postgresql://me@db:hunter22/x", "postgresql://me@db:***"),
+        ("postgresql://db:5432/x?password=a@hunter22", "postgresql://db:***"),
+        ("postgresql://a:1,[::1]:2/x?a=b:c", "postgresql://a:1,[::1]:2/x?a=b:c"),
+        ("localhost:5432/x", "localhost:5432/x"),
+        ("mysql://db/x", "mysql://db/x"),
+        ("sqlite:////srv/a:b/x.db", "sqlite:////srv/a:b/x.db"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url, masked):
     assert masked_url(url) == masked
+
+
+BEGINNINGS = [
+    "",
+    "//",
+    "postgresql",
+    "postgresql:",
+    "postgresql:/",
+    "postgresql//",
+    "postgresql;//",
+]
+BEGINNINGS += ["postgresql://", "postgres ://", "postgre://", "mysql://", "https://", "https:/"]
+BEGINNINGS += ["sqlite://", "memory://", "postgresql+asyncpg://", "PostgreSQL:///"]
+ODD = st.text("a7/:?#@%&=;. ", max_size=6)
+
+
+@given(
+    st.sampled_from(BEGINNINGS), ODD, ODD, st.sampled_from(["@db:5432/x", "@db", "@", "@a/b.db"])
+)
+@example("postgresql:/", "", "", "/x")
+@example("postgresql://", "", "", "/x")
+@example("postgresql://", "", "", "")
+@example("", "", "", "/x")
+@example("//", "", "", "/x.db")
+def test_no_message_holds_a_password_however_broken_its_url(beginning, before, after, end):
+    url = f"{beginning}me:{before}{SECRET}{after}{end}"
+    nowhere = Path("/nonexistent")
+
+    said = [masked_url(url), repr(Settings(database_url=url)), Settings(database_url=url).mask(url)]
+    for name in ("database_url", "listen_url", "api_url"):
+        try:
+            settings = Settings.load({name: url}, environ={}, folder=nowhere)
+            store_for(settings.database_url)
+        except UsageError as error:
+            said.append(str(error))
+
+    assert not [text for text in said if SECRET in text]
+
+
+@pytest.mark.parametrize(
+    "url", [f"{start}me:{SECRET}{end}" for start in BEGINNINGS for end in ("@db/x", "/x")]
+)
+@pytest.mark.parametrize("name", ["database_url", "listen_url", "api_url"])
+def test_no_source_of_a_broken_url_gives_its_password_away(name, url, tmp_path):
+    for source in ({"toml": f"{name} = '{url}'"}, {name: url}):
+        try:
+            store_for(load(folder=tmp_path, **source).database_url)
+        except UsageError as error:
+            assert SECRET not in str(error)
 
 
 def test_settings_show_no_secret():

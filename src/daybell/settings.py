@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from daybell.core.duration import parse_duration
 from daybell.errors import DaybellError, UsageError, shown
@@ -26,7 +27,15 @@ MASK: Final = "***"
 
 # Shorter ones would be found inside ordinary words; nobody keeps a secret with three letters.
 _SECRET_CHARS_LEAST: Final = 4
-_NAMED_SECRET: Final = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|key)\s*=\s*)[^&\s]+", re.I)
+_NAMED_SECRET: Final = re.compile(r"(?:^|[?&\s])\w*(?:password|secret|key)\s*=\s*([^&\s]+)", re.I)
+# What a URL may begin with to be believed; anything else may be a name and a password already.
+_SCHEME: Final = re.compile(r"(?:postgres|postgresql|https?|sqlite|memory)(?:\+\w+)?://", re.I)
+# A URL without a login in which nothing can be a password: a port has digits, few of them, and no
+# other colon is in sight.
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/?#\[\],]*)(?::[0-9]{1,5})?"
+_BARE: Final = re.compile(
+    rf"(?:[A-Za-z][\w+.\-]*://)?{_HOST}(?:,{_HOST})*(?:/[^:?#]*)?(?:[?#].*)?", re.S
+)
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -77,8 +86,9 @@ class Settings:
     def _secrets(self) -> list[str]:
         secrets = [self.api_key or ""]
         for url in (self.database_url, self.listen_url, self.api_url):
-            _, _, rest = (url or "").partition("://")
-            secrets.append(rest.rpartition("@")[0].partition(":")[2])
+            text = url or ""
+            secrets += [text[start:end] for start, end in _secret_parts(text)]
+        secrets += [unquote(secret) for secret in secrets]  # as a server would repeat it
         # The longest first: one may contain another.
         return sorted(filter(None, secrets), key=len, reverse=True)
 
@@ -88,11 +98,32 @@ def masked_url(url: str) -> str:
 
     Where that cannot be told apart, too much is hidden rather than too little.
     """
-    url = _NAMED_SECRET.sub(rf"\1{MASK}", url)
-    scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return f"{scheme}{mark}{user}:{MASK}@{place}" if mark and at and colon else url
+    shown_url, done = "", 0
+    for start, end in sorted(_secret_parts(url)):
+        if end > done:
+            # Parts that overlap are one.
+            shown_url += url[done:start] + MASK if start >= done else ""
+            done = end
+    return shown_url + url[done:]
+
+
+def _secret_parts(url: str) -> list[tuple[int, int]]:
+    """Where a URL, or what was meant as one, holds what may be a password. They may overlap."""
+    parts = [found.span(1) for found in _NAMED_SECRET.finditer(url)]
+    scheme = _SCHEME.match(url)
+    begin = scheme.end() if scheme else 0
+    at = url.rfind("@")
+    colon = url.find(":", begin, max(at, begin))
+    if colon >= 0:
+        parts.append((colon + 1, at))
+    # The path of a file may have any colons. Elsewhere, what follows one and is no port is what
+    # somebody wrote who forgot the host.
+    is_file = url[:begin].lower() == "sqlite://" and url[begin:].startswith("/")
+    if not is_file and not _BARE.fullmatch(url, at + 1):
+        colon = url.find(":", max(at + 1, begin))
+        if colon >= 0:
+            parts.append((colon + 1, len(url)))
+    return parts
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
     if not mark or scheme not in SCHEMES:
-        raise UsageError(_unknown(url, scheme if mark else ""), field="database_url")
+        # What stands before :// may be a part of a password.
+        is_scheme = mark and re.fullmatch(r"[a-z][\w+.\-]*", scheme)
+        raise UsageError(_unknown(url, scheme if is_scheme else ""), field="database_url")
     if scheme == "memory":
         return _memory(rest, clock)
     if scheme == "sqlite":
@@ -45,7 +47,7 @@ def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
 def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
     if rest.strip("/"):
         raise UsageError(
-            f"memory://{rest} names a place, but memory has none; write memory://",
+            f"{masked_url(f'memory://{rest}')} names a place, but memory has none; write memory://",
             field="database_url",
         )
     from daybell.store.memory import MemoryStore
@@ -54,22 +56,22 @@ def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
 
 
 def _sqlite(rest: str, clock: Callable[[], Instant] | None) -> Store:
+    place = masked_url(f"sqlite://{rest}")
     if not rest.strip("/") or rest.strip("/") == ":memory:":
         raise UsageError(
-            f"sqlite://{rest} names no file; write sqlite:///daybell.db, or memory:// for a store"
+            f"{place} names no file; write sqlite:///daybell.db, or memory:// for a store"
             " that ends with the process",
             field="database_url",
         )
     if not rest.startswith("/"):
         raise UsageError(
-            f"sqlite://{rest} has two slashes; write sqlite:///{rest} for a file in this folder,"
-            " four slashes for an absolute path",
+            f"{place} has two slashes; write {place.replace('//', '///', 1)} for a file in this"
+            " folder, four slashes for an absolute path",
             field="database_url",
         )
     if "?" in rest:
         raise UsageError(
-            f"sqlite://{rest} has options after its ?; there are none. A ? in a file name is"
-            " written %3F",
+            f"{place} has options after its ?; there are none. A ? in a file name is written %3F",
             field="database_url",
         )
     from daybell.store.sqlite import SqliteStore
@@ -95,7 +97,7 @@ def _unknown(url: str, scheme: str) -> str:
     text = shown(masked_url(url))
     if not scheme:
         is_file = url.endswith((".db", ".sqlite", ".sqlite3"))
-        hint = f"for that file write sqlite:///{url}" if is_file else _TAKES
+        hint = f"for that file write sqlite:///{masked_url(url)}" if is_file else _TAKES
         return f"{text} is not a database URL; {hint}"
     plain = scheme.partition("+")[0]
     closest = difflib.get_close_matches(plain, SCHEMES, n=1, cutoff=0.6)
