@@ -40,6 +40,8 @@ class Task(Generic[P, R, F]):
     It is typed by the arguments of `enqueue`, the result, and the function itself.
     """
 
+    __name__: str
+
     def __init__(
         self,
         app: App,
@@ -58,9 +60,12 @@ class Task(Generic[P, R, F]):
     def name(self) -> str:
         return self.definition.name
 
-    @property
-    def __call__(self) -> F:
-        return self.function
+    if TYPE_CHECKING:
+        __call__: F  # whatever the function takes and returns
+    else:
+
+        def __call__(self, *args, **kwargs):
+            return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
