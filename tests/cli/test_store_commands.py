@@ -1,13 +1,17 @@
 """`daybell migrate` and `daybell doctor`, on stores in good and in bad order."""
 
+import ctypes
 import json
+import os
 import sqlite3
 import stat
+import subprocess
+import sys
 
 import asyncpg
 import pytest
 
-from tests.cli.terminal import daybell
+from tests.cli.terminal import daybell, environment
 from tests.stores import POSTGRES
 
 SECRET = "hunter22"
@@ -100,6 +104,38 @@ def test_doctor_notices_a_file_that_others_can_read(tmp_path):
 
     assert ended.code == 1
     assert "chmod 600" in ended.out
+
+
+def obey_modes():
+    """Take from root, in a process about to start, the power to ignore a file's mode."""
+    if os.geteuid() == 0:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
+                raise OSError("root stays root here; run the tests as somebody else")
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+@pytest.mark.parametrize(("name", "mode"), [(".", 0o500), ("daybell.db", 0o400)])
+def test_doctor_notices_a_store_that_cannot_be_written(name, mode, in_use, tmp_path):
+    daybell("migrate", folder=tmp_path)
+    database = sqlite3.connect(tmp_path / "daybell.db")
+    if in_use:
+        database.execute("SELECT count(*) FROM migration").fetchone()  # -wal and -shm are there
+    barred = (tmp_path / name).resolve()
+    barred.chmod(mode)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "daybell", "doctor", "--json"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60,
+        preexec_fn=obey_modes,
+    )  # fmt: skip
+    tmp_path.chmod(0o700)
+    database.close()
+
+    assert (done.returncode, done.stderr) == (1, "")
+    (found,) = [check for check in json.loads(done.stdout)["checks"] if not check["is_ok"]]
+    assert f"{barred.name} may not be written by this user" in found["found"]
+    assert "chmod u+rwX" in found["found"] + found["advice"]
 
 
 @pytest.mark.parametrize("command", ["migrate", "doctor"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -69,6 +70,20 @@ def create(path: str) -> None:
         pass  # another process was first, or an operator chose a mode: leave it
     except OSError as error:
         raise Unavailable(f"cannot create {path}: {error.strerror}") from error
+
+
+def unwritable(path: str) -> str | None:
+    """What this user may not write of all that SQLite has to; None if there is nothing.
+
+    SQLite does not say so when it opens: it would read on, and fail at the first write.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.access(folder, os.W_OK | os.X_OK):  # -wal and -shm come and go there
+        return folder
+    for file in (path, f"{path}-wal", f"{path}-shm"):
+        if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):
+            return file
+    return None
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -158,7 +173,10 @@ def translated(error: BaseException, path: str) -> BaseException:
 def unavailable(error: BaseException, path: str) -> Unavailable:
     """What to tell somebody whose request was fine."""
     code = primary_code(error) if isinstance(error, sqlite3.Error) else 0
-    return Unavailable(f"{path}: {_MEANINGS.get(code, 'SQLite failed')} ({error})")
+    meaning = _MEANINGS.get(code, "SQLite failed")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (barred := unwritable(path)):
+        meaning = f"{barred} may not be written by this user; chmod u+rwX {shlex.quote(barred)}"
+    return Unavailable(f"{path}: {meaning} ({error})")
 
 
 def missing(path: str) -> SchemaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ from uuid import UUID
 from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership
+from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
@@ -172,12 +174,21 @@ def health(tx: Transaction, path: str) -> Health:
 
 
 def check_mode(path: str) -> Check:
+    barred = files.unwritable(path)
+    if barred is not None:
+        return Check(
+            name="permissions",
+            is_ok=False,
+            found=f"{barred} may not be written by this user",
+            advice=f"nothing can be kept; chmod u+rwX {shlex.quote(barred)}, or run Daybell as the"
+            " owner",
+        )
     mode = stat.S_IMODE(os.stat(path).st_mode)
     return Check(
         name="permissions",
         is_ok=mode & 0o077 == 0,
         found=f"{mode:04o}",
-        advice=f"others can read arguments and results; chmod 600 {path}",
+        advice=f"others can read arguments and results; chmod 600 {shlex.quote(path)}",
     )
 
 
