@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from daybell.core.arguments import bind, convert, spread
 from daybell.core.payload import decode, encode
-from daybell.errors import InvalidArguments, shown
+from daybell.errors import InvalidArguments
+from tests.core.labels import label
 
 CTX = frozenset({"ctx"})
 
@@ -93,7 +94,7 @@ def nothing() -> None: ...
         (strict, (1,), {"c": 5}, {"a": 1, "c": 5}),
         (nothing, (), {}, {}),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_a_call_is_stored_by_name_without_defaults(function, args, kwargs, expected):
     assert bind(function, args, kwargs, skip=CTX) == expected
@@ -129,7 +130,7 @@ def test_a_call_is_stored_by_name_without_defaults(function, args, kwargs, expec
         ),
         (gather, (1,), {"first": 1}, "gather() was given 'first' twice"),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_a_call_that_would_fail_is_refused_with_the_reason(function, args, kwargs, message):
     with pytest.raises(InvalidArguments) as refusal:
@@ -178,7 +179,7 @@ def taking(annotation: Any, *, default: Any = inspect.Parameter.empty) -> Callab
         (bytes, b"\x00\xff"),
         (str, "\ud800\0"),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_an_annotated_argument_comes_back_as_what_it_was(annotation, value):
     function = taking(annotation)
@@ -192,7 +193,7 @@ def test_an_annotated_argument_comes_back_as_what_it_was(annotation, value):
 @pytest.mark.parametrize(
     "annotation",
     [Any, inspect.Parameter.empty, "Missing", "list[Missing]", "1 +", list[Mixed], 3, "send"],
-    ids=shown,
+    ids=label,
 )
 def test_an_annotation_that_means_nothing_here_passes_the_data_through(annotation):
     assert convert(taking(annotation), {"it": {"a": [1]}}) == {"it": {"a": [1]}}
@@ -211,7 +212,7 @@ def test_an_annotation_that_means_nothing_here_passes_the_data_through(annotatio
         (Annotated[int, msgspec.Meta(ge=1)], 0, "Expected `int` >= 1"),
         (Callable[[], int], 1, "Expected `Callable`, got `int`"),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_an_argument_that_does_not_fit_is_refused_by_name(annotation, value, reason):
     with pytest.raises(InvalidArguments) as refusal:
@@ -236,7 +237,7 @@ def test_none_is_allowed_where_it_is_the_default():
             f"send() has no argument '{'x' * 59}…; it takes to, subject, copies",
         ),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_stored_arguments_that_do_not_fit_are_refused(arguments, message):
     with pytest.raises(InvalidArguments) as refusal:
@@ -266,7 +267,7 @@ def test_star_arguments_are_converted_one_by_one():
         (strict, {"a": 1}, [1], {}),
         (strict, {"a": 1, "b": 5, "c": 6}, [1, 5], {"c": 6}),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_arguments_by_name_are_spread_into_a_call(function, arguments, args, kwargs):
     assert spread(function, arguments) == (args, kwargs)

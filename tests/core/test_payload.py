@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from daybell.core.limits import ARGS_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.payload import decode, encode
-from daybell.errors import PayloadError, PayloadTooLarge, shown
+from daybell.errors import PayloadError, PayloadTooLarge
+from tests.core.labels import label
 
 NAN = float("nan")
 
@@ -135,7 +136,7 @@ def joined(value: Any) -> Any:
         (Point("\udc00", Text("\0")), r'{"x":"\udc00","y":"\u0000"}'),
         ({"__class__": "os.system", "__proto__": 1}, '{"__class__":"os.system","__proto__":1}'),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_what_is_accepted_is_written_like_this(value, text):
     assert encode(value) == text
@@ -175,7 +176,7 @@ PASS = "pass text, numbers, lists, dicts, dates, a dataclass or a model"
         ([OrderedDict({None: 1})], "args[0]: None cannot be a key in JSON; use text"),
         ([10**4300], "args[0]: an integer of more than 4,300 digits; pass it as text"),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_what_json_cannot_hold_is_refused_by_its_path(value, message):
     with pytest.raises(PayloadError) as refusal:
@@ -236,7 +237,7 @@ def test_a_value_that_contains_itself_is_refused():
 
 
 @pytest.mark.parametrize(
-    "wide", [[[1]] * 1000, ["[[[{{{"] * 100, {'"[': ['\\"[{'] * 100}, [{"]": "}"}] * 100], ids=shown
+    "wide", [[[1]] * 1000, ["[[[{{{"] * 100, {'"[': ['\\"[{'] * 100}, [{"]": "}"}] * 100], ids=label
 )
 def test_many_brackets_side_by_side_or_in_text_are_not_depth(wide):
     assert decode(encode(wide)) == wide
@@ -270,7 +271,7 @@ def test_brackets_in_text_do_not_hide_depth():
         ('{"a":' * 100_000, "payload: nested deeper than 64 levels"),
         (r'["\ud800", ' + "[" * 100_000, "payload: nested deeper than 64 levels"),
     ],
-    ids=shown,
+    ids=label,
 )
 def test_hostile_text_is_refused_at_once(text, message):
     began = time.process_time()
