@@ -52,6 +52,29 @@ def test_migrate_check_only_tells(tmp_path):
     assert after == (0, "sqlite:///daybell.db is up to date\n", "")
 
 
+@pytest.mark.parametrize("command", [["migrate", "--check"], ["doctor"], ["jobs", "list"]])
+def test_advice_repeats_the_store_that_a_flag_named(command, tmp_path):
+    by_flag = daybell("--database-url", "sqlite:///my jobs.db", *command, folder=tmp_path)
+    by_variable = daybell(*command, folder=tmp_path, DAYBELL_DATABASE_URL="sqlite:///my jobs.db")
+
+    assert by_flag.code == by_variable.code == 1
+    assert "daybell migrate --database-url 'sqlite:///my jobs.db'" in by_flag.out + by_flag.err
+    assert "daybell migrate --database-url" not in by_variable.out + by_variable.err
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("command", [["migrate", "--check"], ["doctor"], ["jobs", "list"]])
+async def test_advice_does_not_repeat_a_password(command, database, tmp_path):
+    url = database.replace("@", f":{SECRET}@", 1)
+
+    ended = daybell(*command, "--database-url", url, folder=tmp_path)
+
+    said = (ended.out + ended.err).replace("`", "")
+    assert ended.code == 1
+    assert "daybell migrate with the same --database-url" in said
+    assert SECRET not in said
+
+
 def test_grant_is_for_postgresql(tmp_path):
     ended = daybell("migrate", "--grant", "app", folder=tmp_path)
 

@@ -77,7 +77,8 @@ def migrate(
     """Bring the store's schema up to date."""
     from daybell.cli.migrate import migrate
 
-    run(context, partial(migrate, check=check, grant=grant), database_url)
+    flag = database_url or context.obj["database_url"]
+    run(context, partial(migrate, check=check, grant=grant, flag=flag), database_url)
 
 
 @app.command()
@@ -85,7 +86,8 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
     """Look for problems, and say what to do."""
     from daybell.cli.doctor import doctor
 
-    run(context, partial(doctor, as_json=as_json), database_url)
+    flag = database_url or context.obj["database_url"]
+    run(context, partial(doctor, as_json=as_json, flag=flag), database_url)
 
 
 app.command()(bench.bench)

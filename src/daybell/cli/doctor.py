@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import typer
 
-from daybell.cli.edge import DONE, FAILED
+from daybell.cli.edge import DONE, FAILED, with_flag
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError
@@ -26,9 +26,9 @@ LEASE_SECONDS_LEAST: Final = 5.0
 LEASE_SECONDS_MOST: Final = 300.0
 
 
-async def doctor(settings: Settings, *, as_json: bool) -> int:
-    """Make all checks and show them."""
-    found = [*await check_store(settings), check_lease(settings.lease)]
+async def doctor(settings: Settings, *, as_json: bool, flag: str | None = None) -> int:
+    """Make all checks and show them. `flag` is a --database-url."""
+    found = [*await check_store(settings, flag=flag), check_lease(settings.lease)]
     is_well = all(check.is_ok for check in found)
     if as_json:
         report = {"is_ok": is_well, "checks": [advised(check) for check in found]}
@@ -38,7 +38,7 @@ async def doctor(settings: Settings, *, as_json: bool) -> int:
     return DONE if is_well else FAILED
 
 
-async def check_store(settings: Settings) -> list[Check]:
+async def check_store(settings: Settings, *, flag: str | None = None) -> list[Check]:
     """Whether it can be reached and used, and what it says of itself."""
     place = masked_url(settings.database_url)
     store = store_for(settings.database_url)
@@ -47,7 +47,7 @@ async def check_store(settings: Settings) -> list[Check]:
         return [*await _measure(store, place), *(await store.health()).checks]
     except SchemaError as error:
         reached = Check(name="store", is_ok=True, found=place)
-        return [reached, Check(name="schema", is_ok=False, found=str(error))]
+        return [reached, Check(name="schema", is_ok=False, found=with_flag(str(error), flag))]
     except DaybellError as error:
         return [Check(name="store", is_ok=False, found=f"{place}: {error}")]
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from daybell.errors import DaybellError, Unavailable, UsageError
+from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
@@ -30,6 +31,30 @@ def run_command(command: Command, flags: Mapping[str, object]) -> int:
         return run_async(command(settings))
     except Unavailable as error:
         raise Unavailable(f"{masked_url(settings.database_url)}: {error}") from error
+    except SchemaError as error:
+        flag = None if flags.get("database_url") is None else settings.database_url
+        raise SchemaError(with_flag(str(error), flag)) from error
+
+
+def with_flag(advice: str, flag: str | None) -> str:
+    """Advice to run `daybell migrate`, for the store that a --database-url named.
+
+    Without the flag, it would be another store that is migrated.
+    """
+    if flag is None:
+        return advice
+    import shlex
+
+    from daybell.settings import masked_url
+
+    is_plain = masked_url(flag) == flag
+    given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
+    after = "" if is_plain else " with the same --database-url"
+    return re.sub(
+        r"(`?)daybell migrate\b\1",
+        lambda found: f"{found[1]}daybell migrate{given}{found[1]}{after}",
+        advice,
+    )
 
 
 def run_async(work: Awaitable[int]) -> int:

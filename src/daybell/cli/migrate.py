@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from daybell.cli.edge import DONE, FAILED
+from daybell.cli.edge import DONE, FAILED, with_flag
 from daybell.errors import UsageError
 from daybell.settings import Settings, masked_url
 from daybell.store.open import store_for
 
 
-async def migrate(settings: Settings, *, check: bool, grant: str | None) -> int:
-    """Make the steps that are missing, or only tell which they are."""
+async def migrate(
+    settings: Settings, *, check: bool, grant: str | None, flag: str | None = None
+) -> int:
+    """Make the steps that are missing, or only tell which they are. `flag` is a --database-url."""
     if check and grant is not None:
         raise UsageError("--check changes nothing, --grant does; give one of them")
     place = masked_url(settings.database_url)
@@ -21,7 +23,7 @@ async def migrate(settings: Settings, *, check: bool, grant: str | None) -> int:
         raise UsageError(f"--grant is for PostgreSQL; {place} has no roles")
     try:
         if check:
-            return _tell(place, await store.pending_migrations())
+            return _tell(place, await store.pending_migrations(), flag)
         for step in await store.migrate():
             typer.echo(f"made {step}")
         typer.echo(f"{place} is up to date")
@@ -33,10 +35,9 @@ async def migrate(settings: Settings, *, check: bool, grant: str | None) -> int:
     return DONE
 
 
-def _tell(place: str, pending: tuple[str, ...]) -> int:
+def _tell(place: str, pending: tuple[str, ...], flag: str | None) -> int:
     for step in pending:
         typer.echo(f"pending {step}")
-    typer.echo(
-        f"{place} is not up to date; run: daybell migrate" if pending else f"{place} is up to date"
-    )
+    advice = with_flag("run: daybell migrate", flag)
+    typer.echo(f"{place} is not up to date; {advice}" if pending else f"{place} is up to date")
     return FAILED if pending else DONE
