@@ -232,6 +232,8 @@ def test_a_refused_url_is_shown_without_its_password(name, tmp_path):
         ("postgresql://me:pw@a:5432,b/x?target_session_attrs=primary", PostgresStore),
         ("postgres:///daybell?host=/run/postgresql", PostgresStore),
         ("postgresql://[::1]:5432/x", PostgresStore),
+        ("postgresql://[::1]/x?sslmode=require&application_name=a%20b", PostgresStore),
+        (f"postgresql://db/x?sslmode=verify-full&sslrootcert={__file__}", PostgresStore),
         ("memory://", MemoryStore),
     ],
 )
@@ -258,6 +260,15 @@ def test_a_url_names_a_store(url, kind):
         ("postgresql://me:hunter22/x@db/x", "%2F"),
         ("postgresql://me:hunter22#x@db/x", "%23"),
         ("postgresql://me:hunter22@db:port/x", "cannot be read"),
+        ("postgresql://me:hunter22@pw@db:1/x", "%40"),
+        ("postgresql://me:hunter22@db:99999/x", "99999 is not a port; it is from 1 to 65535"),
+        ("postgresql://me:hunter22@[::1]:0/x", "0 is not a port"),
+        ("postgresql://me:hunter22@db/x?sslmode=bogus", "sslmode=bogus is not one of disable,"),
+        ("postgresql://me:1?sslmode=hunter22@db/x", "sslmode=*** is not one of disable,"),
+        ("postgresql://me:hunter22@db/x?target_session_attrs=rw", "=rw is not one of any, primary"),
+        ("postgresql://me:hunter22@db/x?sslmode", "not of the form name=value"),
+        ("postgresql://db/x?password=hunter22&sslmode=on", "sslmode=on is not one of"),
+        ("postgresql://db/x?sslmode=verify-full&sslrootcert=/gone.crt", "no file /gone.crt"),
     ],
 )
 def test_a_url_that_names_none_is_refused_with_a_way_out(url, said):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from daybell.core.instant import Instant
 from daybell.errors import UsageError, shown
-from daybell.settings import masked_url
+from daybell.settings import MASK, masked_url
 from daybell.store.protocol import Store
 
 SCHEMES: Final = ("sqlite", "postgresql", "postgres", "memory")
@@ -18,6 +19,16 @@ _TAKES: Final = (
     "use sqlite:///file.db, sqlite:////absolute/file.db, postgresql://user:password@host/database"
     " or memory://"
 )
+PORT_MAX: Final = 65535
+_OPTIONS: Final = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "sslnegotiation": ("postgres", "direct"),
+    "target_session_attrs": (
+        "any", "primary", "standby", "prefer-standby", "read-write", "read-only"
+    ),
+    "ssl_min_protocol_version": ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"),
+    "ssl_max_protocol_version": ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"),
+}  # fmt: skip
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
@@ -39,6 +50,7 @@ def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
     if clock is not None:
         raise UsageError("PostgreSQL goes by its own clock; leave clock out", field="clock")
     _check_authority(url.strip(), rest)
+    _check_options(url.strip())
     from daybell.store.postgres import PostgresStore
 
     return PostgresStore(url.strip())
@@ -85,12 +97,47 @@ def _check_authority(url: str, rest: str) -> None:
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     hosts = authority.rpartition("@")[2].split(",")
     is_cut = "@" not in authority and "@" in rest.partition("?")[0]
-    if is_cut or not all(_HOST.fullmatch(host) for host in hosts):
+    is_double = authority.count("@") > 1  # a driver may stop at the first
+    if is_cut or is_double or not all(_HOST.fullmatch(host) for host in hosts):
         raise UsageError(
             f"{masked_url(url)} cannot be read: it is postgresql://user:password@host:5432/database."
             " Write characters such as @ : / ? # % in a password as %40 %3A %2F %3F %23 %25",
             field="database_url",
         )
+    for host in hosts:
+        port = host.rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+        if port and not 1 <= int(port) <= PORT_MAX:
+            raise UsageError(
+                f"{masked_url(url)}: {port} is not a port; it is from 1 to {PORT_MAX}",
+                field="database_url",
+            )
+
+
+def _check_options(url: str) -> None:
+    """Refuse what the driver would: it calls the whole URL wrong, whatever the option."""
+    query = url.partition("?")[2].partition("#")[0]
+    try:
+        given = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise _option_fault(url, "what follows its ? is not of the form name=value&…") from None
+    for name, values in _OPTIONS.items():
+        value = given.get(name, values[0])
+        if value not in values:
+            value = value if value in masked_url(url) else MASK
+            raise _option_fault(url, f"{name}={value} is not one of {', '.join(values)}")
+    root = given.get("sslrootcert") or os.environ.get("PGSSLROOTCERT")
+    is_verified = given.get("sslmode", "").startswith("verify-")
+    file = os.path.expanduser(root or "~/.postgresql/root.crt")
+    if is_verified and not os.path.isfile(file):
+        raise _option_fault(
+            url,
+            f"sslmode={given['sslmode']} needs the certificate of the server's authority, and there"
+            f" is no file {file}; name one with sslrootcert=",
+        )
+
+
+def _option_fault(url: str, fault: str) -> UsageError:
+    return UsageError(f"{masked_url(url)}: {fault}", field="database_url")
 
 
 def _unknown(url: str, scheme: str) -> str:
