@@ -27,6 +27,7 @@ from daybell.core.limits import (
 from daybell.core.worker import Report
 from daybell.errors import PayloadTooLarge, UsageError, shown
 
+CAPACITY_MAX: Final = 1_000_000
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
 
 
@@ -117,8 +118,10 @@ def transition_fault(transition: Transition) -> str | None:
         return f"delay={transition.delay} is not a length of time"
     if transition.at is not None and not 0 <= transition.at <= INSTANT_MAX:
         return f"at={transition.at} is not a time"
-    if transition.result is not None and len(transition.result) > RESULT_BYTES_MAX:
-        return f"its result has more than {RESULT_BYTES_MAX:,} bytes"
+    if transition.result is not None and (fault := size_fault(transition.result, RESULT_BYTES_MAX)):
+        return f"its result {fault}"
+    if transition.checkpoint and (fault := size_fault(transition.checkpoint, ARGS_BYTES_MAX)):
+        return f"its checkpoint {fault}"
     for text in (transition.result, transition.error, transition.reason, transition.checkpoint):
         if text is not None and (fault := text_fault(text)):
             return fault
@@ -128,8 +131,28 @@ def transition_fault(transition: Transition) -> str | None:
 def check_report(report: Report, position: int) -> None:
     """Refuse a report that cannot be kept, naming its position."""
     for text in (report.note, report.checkpoint):
-        if text is not None and (fault := text_fault(text)):
+        if text is None:
+            continue
+        if fault := text_fault(text) or size_fault(text, ARGS_BYTES_MAX):
             raise UsageError(f"reports[{position}]: {fault}", field="reports")
+
+
+def check_capacity(gate: str, capacity: int) -> None:
+    """Refuse a gate that nothing could be counted at."""
+    if not 0 <= capacity <= CAPACITY_MAX:
+        raise UsageError(
+            f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
+            field="capacity",
+        )
+
+
+def size_fault(text: str, most: int) -> str | None:
+    """Say that a text has too many bytes; None if it has not."""
+    # A character is a byte at least and four at most, so most texts need no counting.
+    if len(text) * 4 <= most:
+        return None
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return f"has {size:,} bytes; the limit is {most:,}" if size > most else None
 
 
 def text_fault(text: str) -> str | None:

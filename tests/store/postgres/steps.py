@@ -102,7 +102,7 @@ class SteppedLink:
         self.connection = connection
         self.stop = stop
 
-    def transaction(self) -> SteppedTransaction:
+    def transaction(self, *, isolation: str | None = None) -> SteppedTransaction:
         return SteppedTransaction(self)
 
     async def _step(self, statement: Awaitable[T]) -> T:
@@ -131,11 +131,15 @@ class SteppedLink:
 class SteppedDatabase(Database):
     """Two connections of a known identity, and the stop of the operation under way."""
 
-    def __init__(self, url: str, *, forget: Any) -> None:
-        super().__init__(url, forget=forget)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.stop = Stop()
         self._idle: list[asyncpg.Connection] = []
         self.connections: list[asyncpg.Connection] = []
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.connections)
 
     async def open(self) -> None:
         # A deadlock that takes a second to be noticed would be a second per case.
@@ -168,7 +172,7 @@ class SteppedStore(PostgresStore):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.db = self.steps = SteppedDatabase(url, forget=self.names.clear)
+        self.db = self.steps = SteppedDatabase(url)
 
 
 async def stepped_store(url: str) -> SteppedStore:

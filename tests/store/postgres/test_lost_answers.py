@@ -53,7 +53,7 @@ async def ask(store, worker, lease):
 async def test_a_claim_whose_session_dies_before_the_commit_takes_nothing(stepped, store, sql):
     ids = await enqueued(store, 2)
     worker, lease = await registered(store), mint()
-    stepped.steps.stop = Stop(4)  # tenant, lanes made, lanes read, claim
+    stepped.steps.stop = Stop(1)  # the claim
     first = asyncio.create_task(ask(stepped, worker, lease))
     await stepped.steps.stop.arrival()
 
@@ -248,7 +248,7 @@ async def test_an_enqueue_repeated_waits_for_a_first_copy_still_under_way(
     stepped, place, store, sql, new, fate
 ):
     await stepped.next_due(TENANT, queues=["default"])
-    stop = stepped.steps.stop = Stop(2, fate)  # the job, and the rows
+    stop = stepped.steps.stop = Stop(1, fate)  # the rows
     first = asyncio.create_task(stepped.enqueue(TENANT, new))
     await stop.arrival()
     twin = await stepped_store(place.url)

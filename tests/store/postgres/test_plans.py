@@ -80,8 +80,8 @@ class ExplainedLink(SteppedLink):
 class ExplainedDatabase(SteppedDatabase):
     """Hands out such connections."""
 
-    def __init__(self, url, *, forget):
-        super().__init__(url, forget=forget)
+    def __init__(self, url):
+        super().__init__(url)
         self.prepared = {}
         self.plans = None  # a list, once plans are wanted
 
@@ -134,7 +134,7 @@ def faults(query, plan, batch):
 async def filled(place, sql):
     """A store whose statements were all prepared on empty tables, which are full now."""
     store = PostgresStore(place.url)
-    store.db = ExplainedDatabase(place.url, forget=store.names.clear)
+    store.db = ExplainedDatabase(place.url)
     await store.open()
     for table in BIG:
         await sql.execute(f"ALTER TABLE daybell.{table} SET (autovacuum_enabled = off)")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from daybell.core.limits import check_name
-from daybell.errors import UsageError
-from daybell.store.checks import check_limit
+from daybell.store.checks import check_capacity, check_limit
 from daybell.store.memory import moves
 from daybell.store.memory.tables import Part
 
@@ -16,8 +15,7 @@ class MemoryGates(Part):
         with self._begin(tenant) as tables:
             for gate, capacity in capacities.items():
                 check_name(gate, what="gate")
-                if capacity < 0:
-                    raise UsageError(f"gate {gate!r} cannot have capacity {capacity}; 0 closes it")
+                check_capacity(gate, capacity)
                 tables.gates[tenant, gate] = capacity
                 moves.admit(tables, tenant, gate, self._clock())
 

@@ -45,6 +45,8 @@ class Applying(Moving):
         self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
     ) -> list[Verdict]:
         if not transitions:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
             return []
         first, later = _distinct(transitions)
         verdicts: list[Verdict] = []

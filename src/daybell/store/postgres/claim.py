@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 from daybell.core.execution import Claimed
 from daybell.core.instant import Instant
 from daybell.core.limits import CLAIM_BATCH_MAX
-from daybell.core.worker import Claim
+from daybell.core.worker import Claim, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
@@ -20,7 +20,7 @@ from daybell.store.postgres.enqueue import Enqueueing
 
 LAG_SECONDS: Final = 0.2  # how much later than its run_at a row may be committed and still be seen
 SWEEP_SECONDS: Final = 1.0  # even later ones are found by looking at everything this often
-LIVE_WORKER: Final = WORKER_CODES[WORKER_STATES[1]]
+LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
 
 Fence = tuple[UUID, int]
 
@@ -177,9 +177,8 @@ class Claiming(Enqueueing):
         limit: int,
     ) -> Claim | None:
         """Claim, unless the lease has been used before: None."""
+        key, lanes = await self.names.lanes(tenant, queues, kinds)
         async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            lanes = await self.names.lanes(link, key, queues, kinds)
             lane_queues = [queue for queue in queues for _ in kinds]
             bounds = self._bounds.setdefault((key, tuple(lanes)), Bounds())
             done = self.done_leases[:]
@@ -230,14 +229,14 @@ class Claiming(Enqueueing):
         kinds: Sequence[str],
         limit: int,
     ) -> Claim:
+        key, lanes = await self.names.lanes(tenant, queues, kinds)
         async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
             rows = await link.fetch(self.RECALL, key, worker, lease)
             now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
             executions = await self.claimed_from(link, tenant, rows, lease=lease)
             due = None
             if len(rows) < limit:
-                due = await self._next_due(link, key, queues, kinds, after=now)
+                due = await self._next_due(link, key, queues, lanes, after=now)
         return Claim(lease=lease, now=now, executions=executions, next_due=due)
 
     async def claimed_from(
@@ -302,6 +301,13 @@ class Claiming(Enqueueing):
         """These leases' rows are gone."""
         self.done_leases = [lease for lease in self.done_leases if lease not in leases]
 
+    def keep_leases(self, worker: UUID, leases: Collection[UUID]) -> None:
+        """Count no longer what the worker does not know any more."""
+        known = set(leases)
+        for owner, lease in [key for key in self.open_leases if key[0] == worker]:
+            if lease not in known:
+                del self.open_leases[owner, lease]
+
     def settle(self, worker: UUID, left: Mapping[UUID, int]) -> None:
         """So many executions of these leases have left the worker's hands just now."""
         for lease, count in left.items():
@@ -325,22 +331,24 @@ class Claiming(Enqueueing):
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
     ) -> Instant | None:
+        key, lanes = await self.names.lanes(tenant, queues, kinds)
         async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            return await self._next_due(link, key, queues, kinds, after=0.0)
+            return await self._next_due(link, key, queues, lanes, after=0.0)
 
     async def _next_due(
         self,
         link: Link,
         tenant: int,
         queues: Sequence[str],
-        kinds: Sequence[str],
+        lanes: Sequence[int],
         *,
         after: Instant,
     ) -> Instant | None:
         paused = {row["queue"] for row in await link.fetch(self.PAUSED, tenant)}
-        open_queues = [queue for queue in queues if queue not in paused]
-        lanes = await self.names.lanes(link, tenant, open_queues, kinds)
+        if paused:
+            kinds = len(lanes) // len(queues)
+            of_lanes = [queue for queue in queues for _ in range(kinds)]
+            lanes = [lane for lane, q in zip(lanes, of_lanes, strict=True) if q not in paused]
         return await link.fetchval(
             self.DUE,
             [lane for _ in PRIORITIES for lane in lanes],

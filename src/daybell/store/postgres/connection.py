@@ -32,6 +32,7 @@ CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final[dict[str, str]] = {
     "application_name": "daybell",
+    "default_transaction_isolation": "read committed",  # what the statements are written for
     "enable_seqscan": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
@@ -44,6 +45,16 @@ SETTINGS: Final[dict[str, str]] = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+
+# The same for one transaction behind a pooler, as far as a session can set it.
+SET_LOCAL: Final = "SELECT " + ", ".join(
+    f"set_config('{name}', '{value}', true)"
+    for name, value in SETTINGS.items()
+    if not name.startswith(("tcp_", "default_", "application_name"))
+)
+NOT_OPEN: Final = "the store is not open; call open() first"
+READ_COMMITTED: Final = "read_committed"
+SNAPSHOT: Final = "repeatable_read"
 
 # Rows that the database will not take, whoever sends them: wrong data, a broken constraint, or a
 # value that the driver cannot even encode.
@@ -107,17 +118,21 @@ class Link(Protocol):
         columns: Iterable[str],
         records: Iterable[tuple[object, ...]],
     ) -> str: ...
-    def transaction(self) -> Any: ...
+    def transaction(self, *, isolation: str | None = None) -> Any: ...
 
 
 class Database:
     """A pool of connections to one database."""
 
-    def __init__(self, url: str, *, forget: Callable[[], None]) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.forget = forget  # called when what was learned in a transaction may be untrue
         self._pool: Any = None
+        self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
+
+    @property
+    def is_open(self) -> bool:
+        return self._pool is not None
 
     async def open(self) -> None:
         """Connect, and find out whether a pooler sits in between."""
@@ -147,6 +162,8 @@ class Database:
         """Close all connections, after what is under way."""
         if self._pool is None:
             return
+        if self._works:
+            await asyncio.wait(self._works, timeout=CONNECT_SECONDS)
         try:
             await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
         except _AWAY:
@@ -162,35 +179,65 @@ class Database:
         async with self._borrowed() as link:
             if self.is_pooled:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
-                try:
-                    async with link.transaction():
-                        yield link
-                except BaseException:
-                    self.forget()  # names that were made in this transaction are gone with it
-                    raise
+                async with self._begun(link, READ_COMMITTED):
+                    yield link
             else:
-                yield link
+                try:
+                    yield link
+                except UNSTORABLE:
+                    # The driver refuses what it cannot encode between two halves of a request, and
+                    # the next one would be part of the first. This ends it.
+                    await link.execute("SELECT 1")
+                    raise
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Link]:
+    async def transaction(self, isolation: str = READ_COMMITTED) -> AsyncGenerator[Link]:
         """A connection with a transaction around all that is done on it."""
-        async with self._borrowed() as link, link.transaction():
+        async with self._borrowed() as link, self._begun(link, isolation):
             yield link
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncGenerator[Link]:
+        """A connection of its own, committed at the end whatever becomes of the caller's; for what
+        is seldom made and must not be rolled back. Who holds a pooled one cannot starve here.
+        """
+        if not self.is_open:
+            raise UsageError(NOT_OPEN)
+        with translated():
+            link = await _driver.connect(self.url, timeout=CONNECT_SECONDS, **self._options())
+            try:
+                async with self._begun(link, READ_COMMITTED):
+                    yield cast(Link, link)
+            finally:
+                await link.close()
+
+    @asynccontextmanager
+    async def _begun(self, link: Link, isolation: str) -> AsyncGenerator[None]:
+        async with link.transaction(isolation=isolation):
+            if self.is_pooled:
+                await link.execute(SET_LOCAL)  # a pooler keeps no setting beyond the transaction
+            yield
 
     async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work`, again if it fell victim to a deadlock: then nothing of it was committed."""
-        for _ in range(CONFLICT_TRIES - 1):
-            try:
-                return await work()
-            except Unavailable as error:
-                if not isinstance(error.__cause__, _CONFLICTS):
-                    raise
-        return await work()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._works.add(done)
+        try:
+            for _ in range(CONFLICT_TRIES - 1):
+                try:
+                    return await work()
+                except Unavailable as error:
+                    if not isinstance(error.__cause__, _CONFLICTS):
+                        raise
+            return await work()
+        finally:
+            self._works.discard(done)
+            done.cancel()
 
     @asynccontextmanager
     async def _borrowed(self) -> AsyncGenerator[Link]:
         if self._pool is None:
-            raise UsageError("the store is not open; call open() first")
+            raise UsageError(NOT_OPEN)
         with translated():
             async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
                 yield cast(Link, link)

@@ -51,14 +51,18 @@ class Defining(Connected):
 
     # The update that changes nothing takes the row's lock, whoever was first.
     TAKE = """
-    INSERT INTO daybell.job AS j (id, tenant, name, version) VALUES ($2, $1, $3, 0)
+    INSERT INTO daybell.job AS j (id, tenant, name, version, queue) VALUES ($2, $1, $3, 0, '')
     ON CONFLICT (tenant, name) DO UPDATE SET name = j.name RETURNING j.key, j.version
     """
     KNOWN = "SELECT version FROM daybell.job_version WHERE job = $1 AND definition = $2"
     ADD = """
     INSERT INTO daybell.job_version (job, version, definition, author) VALUES ($1, $2, $3, $4)
     """
-    PROMOTE = "UPDATE daybell.job SET version = $2, deleted_at = NULL WHERE key = $1"
+    PROMOTE = """
+    UPDATE daybell.job SET version = $2, queue = $3, deleted_at = NULL WHERE key = $1
+    """
+
+    VERSION = f"{COLUMNS} WHERE j.key = $1 AND v.version = $2"
 
     async def _define(self, link: Link, key: int, tenant: str, new: NewJob, text: str) -> Job:
         name = new.definition.name
@@ -74,10 +78,11 @@ class Defining(Connected):
         if version not in known and (new.promote or not known):
             version += 1
             await link.execute(self.ADD, job, version, text, new.author)
-        await link.execute(self.PROMOTE, job, version)
-        row = await link.fetchrow(f"{COLUMNS} WHERE j.key = $1 AND v.version = j.version", job)
+        row = await link.fetchrow(self.VERSION, job, version)
         assert row is not None
-        return _job(row, tenant)
+        made = _job(row, tenant, current=version)
+        await link.execute(self.PROMOTE, job, version, made.definition.queue)
+        return made
 
     GET = f"""{COLUMNS}
      WHERE j.tenant = $1 AND j.name = $2 AND v.version = coalesce($3, j.version)
@@ -149,7 +154,7 @@ class Defining(Connected):
             await link.execute(statement, key, queue)
 
 
-def _job(row: Row, tenant: str) -> Job:
+def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:
     return Job(
         id=row["id"],
         tenant=tenant,
@@ -157,5 +162,5 @@ def _job(row: Row, tenant: str) -> Job:
         definition=JobDefinition.from_json(row["definition"]),
         created_at=row["created_at"],
         author=row["author"],
-        is_current=row["version"] == row["current"],
+        is_current=row["version"] == (row["current"] if current is None else current),
     )

@@ -83,24 +83,25 @@ class Enqueueing(Admission):
     ) -> list[Enqueued]:
         checks.check_batch(executions)
         if not executions:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
             return []
         return await self.db.settled(lambda: self._enqueue(tenant, executions, repeat))
 
     async def _enqueue(
         self, tenant: str, executions: Sequence[NewExecution], repeat: bool
     ) -> list[Enqueued]:
-        try:
-            async with self.db.link() as link:
-                specs = await self.resolve(link, tenant, executions)
-                if not repeat and await self._enqueue_alike(link, specs, executions):
-                    self.notifier.touch(specs.tenant, specs.queues)
-                    return [Enqueued(execution.id) for execution in executions]
-        except UsageError as error:
-            if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                raise
-            repeat = True  # some ids exist, and may belong to what is finished by now
-            async with self.db.link() as link:
-                specs = await self.resolve(link, tenant, executions)
+        specs = await self.resolve(tenant, executions)
+        if not repeat:
+            try:
+                async with self.db.link() as link:
+                    if await self._enqueue_alike(link, specs, executions):
+                        self.notifier.touch(specs.tenant, specs.queues)
+                        return [Enqueued(execution.id) for execution in executions]
+            except UsageError as error:
+                if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                    raise
+                repeat = True  # some ids exist, and may belong to what is finished by now
         for _ in range(STALE_TRIES):
             try:
                 async with self.db.transaction() as link:
@@ -108,27 +109,17 @@ class Enqueueing(Admission):
                 self.notifier.touch(specs.tenant, specs.queues)
                 return answers
             except Outdated:
-                async with self.db.link() as link:
-                    specs = await self.resolve(link, tenant, executions, fresh=True)
+                specs = await self.resolve(tenant, executions, fresh=True)
         raise Unavailable("these jobs change faster than they can be enqueued; try again")
 
     async def resolve(
-        self, link: Link, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
+        self, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
     ) -> Specs:
-        """Look up what these executions name. Raises JobNotFound.
-
-        Not within the transaction that creates them: a lane made there would be remembered here
-        even if it was rolled back.
-        """
+        """Look up what these executions name, while no connection is held. Raises JobNotFound."""
         wanted = {(execution.job, execution.queue) for execution in executions}
-        key = await self.names.tenant(link, tenant)
-        jobs = await self.names.current_jobs(link, key, {job for job, _ in wanted}, fresh=fresh)
-        found: dict[tuple[str, str | None], Spec] = {}
-        for name, queue in wanted:
-            job = jobs[name]
-            lane = await self.names.lane(link, key, queue or job.queue, job.kind)
-            found[name, queue] = Spec(key, job, lane)
-        return Specs(key, found)
+        known = None if fresh else self.names.known(tenant, wanted)
+        key, found = known or await self.names.look_up(tenant, wanted)
+        return Specs(key, {one: Spec(key, job, lane) for one, (job, lane) in found.items()})
 
     # Executions of one job that differ in nothing but id and arguments. None are created if the job
     # changed under us. An id that exists breaks the statement: to expect it with ON CONFLICT would
@@ -280,18 +271,19 @@ class Enqueueing(Admission):
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         source = iter(executions)
         loaded = 0
+        chunk = list(islice(source, COPY_ROWS))
+        specs = await self.resolve(tenant, chunk)
         try:
             async with self.db.transaction() as link:
-                specs = await self.resolve(link, tenant, ())
-                while chunk := list(islice(source, COPY_ROWS)):
+                while chunk:
                     for position, execution in enumerate(chunk, loaded):
                         checks.check_loadable(execution, position)
-                    if not specs.cover(chunk):
-                        specs = await self.resolve(link, tenant, chunk)
                     await self._copy(link, specs, chunk)
                     loaded += len(chunk)
-        except BaseException as error:
-            self.names.clear()  # lanes that were made in this transaction are gone with it
+                    chunk = list(islice(source, COPY_ROWS))
+                    if not specs.cover(chunk):
+                        specs = await self.resolve(tenant, chunk)
+        except UsageError as error:
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
                 raise DuplicateKey(
                     "some of these executions exist already: an earlier load of them was committed"

@@ -11,7 +11,7 @@ from typing import Final
 
 from daybell.core.limits import check_name
 from daybell.errors import UsageError, shown
-from daybell.store.checks import check_limit
+from daybell.store.checks import check_capacity, check_limit
 from daybell.store.postgres.connection import Database, Link, Row
 from daybell.store.postgres.listener import Notifier
 from daybell.store.postgres.names import Names
@@ -23,8 +23,8 @@ class Connected:
     """What every part of the store stands on."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        self.names = Names()
-        self.db = Database(url, forget=self.names.clear)
+        self.db = Database(url)
+        self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
         self.listen_url = listen_url  # a direct way to the server, past a pooler
 
@@ -92,10 +92,7 @@ class Admission(Connected):
     async def set_gates(self, tenant: str, capacities: dict[str, int]) -> None:
         for key, capacity in capacities.items():
             check_name(key, what="gate")
-            if not 0 <= capacity < 2**31:
-                raise UsageError(
-                    f"gate {shown(key)}: capacity {capacity} must be 0 (closed) or more"
-                )
+            check_capacity(key, capacity)
 
         async def work() -> None:
             async with self.db.transaction() as link:

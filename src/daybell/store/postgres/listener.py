@@ -15,10 +15,12 @@ from typing import Any, Final
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.errors import DaybellError
-from daybell.store.postgres.connection import CONNECT_SECONDS, Database, translated
+from daybell.store.postgres.connection import CONNECT_SECONDS, SETTINGS, Database, translated
 from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
+# A link that only waits must find out by itself that the other side is gone.
+ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
 GAP_SECONDS: Final = 0.01
 RECONNECT_SECONDS: Final = 1.0
 
@@ -84,7 +86,10 @@ class Listener:
             try:
                 with translated():
                     link = await _driver.connect(
-                        self._url, timeout=CONNECT_SECONDS, statement_cache_size=0
+                        self._url,
+                        timeout=CONNECT_SECONDS,
+                        statement_cache_size=0,
+                        server_settings=ALIVE,
                     )
                     try:
                         ended = asyncio.Event()

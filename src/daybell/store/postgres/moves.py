@@ -236,6 +236,8 @@ class Moving(Claiming):
         for position, report in enumerate(reports):
             checks.check_report(report, position)
         if not reports:
+            async with self.db.link() as link:
+                await self.names.tenant(link, tenant)
             return []
         ordered = sorted(reports, key=_by_id)
         leases = by_lease(ordered)
@@ -258,8 +260,8 @@ class Moving(Claiming):
 
 
 def _kept_result(result: str | None) -> str | None:
-    if result is not None and len(result) > RESULT_BYTES_MAX:
-        raise UsageError(f"a result has more than {RESULT_BYTES_MAX:,} bytes")
+    if result is not None and (fault := checks.size_fault(result, RESULT_BYTES_MAX)):
+        raise UsageError(f"its result {fault}")
     return result
 
 

@@ -6,7 +6,8 @@ version can grow old here; statements that depend on it check it against the tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
@@ -38,25 +39,14 @@ class LaneRow(msgspec.Struct, frozen=True, gc=False):
 class Names:
     """The numbers known so far. Every lookup that misses asks the database once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
+        self._apart = apart
         self._tenants: dict[str, int] = {}
         self._tenant_names: dict[int, str] = {}
         self._current: dict[tuple[int, str], CurrentJob] = {}
         self._job_names: dict[int, str] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, LaneRow] = {}
-
-    def clear(self) -> None:
-        """Forget everything."""
-        for known in (
-            self._tenants,
-            self._tenant_names,
-            self._current,
-            self._job_names,
-            self._lanes,
-            self._lane_rows,
-        ):
-            known.clear()
 
     async def tenant(self, link: Link, name: str) -> int:
         """The tenant's number. Raises TenantNotFound."""
@@ -125,15 +115,9 @@ class Names:
                 self._job_names[row["key"]] = row["name"]
         return self._job_names
 
-    async def lane(self, link: Link, tenant: int, queue: str, needs: str) -> int:
-        """The lane's number; a lane that is asked for exists from then on."""
-        key = self._lanes.get((tenant, queue, needs))
-        return key if key is not None else (await self.lanes(link, tenant, [queue], [needs]))[0]
-
     _ADD_LANES = """
     INSERT INTO daybell.lane (tenant, queue, needs)
-    SELECT $1, q, n FROM unnest($2::text[]) q, unnest($3::text[]) n
-    ON CONFLICT DO NOTHING
+    SELECT $1, u.* FROM unnest($2::text[], $3::text[]) u ORDER BY 2, 3 ON CONFLICT DO NOTHING
     """
     _LANES = """
     SELECT key, queue, needs FROM daybell.lane
@@ -141,14 +125,60 @@ class Names:
     """
 
     async def lanes(
-        self, link: Link, tenant: int, queues: Sequence[str], needs: Sequence[str]
-    ) -> list[int]:
-        """The numbers of all these lanes, queues in the order given."""
-        pairs = [(tenant, queue, need) for queue in queues for need in needs]
-        if any(pair not in self._lanes for pair in pairs):
-            await link.execute(self._ADD_LANES, tenant, list(queues), list(needs))
-            self._learn(tenant, await link.fetch(self._LANES, tenant, list(queues), list(needs)))
-        return [self._lanes[pair] for pair in pairs]
+        self, tenant: str, queues: Sequence[str], needs: Sequence[str]
+    ) -> tuple[int, list[int]]:
+        """The tenant's number and those of all these lanes, queues in the order given.
+
+        To be asked for while no connection is held. What is missing is made on one of its own and
+        committed: rolled back with a caller's transaction, a number would be remembered for a lane
+        that is not there, and what was put into it could not be claimed by anybody.
+        """
+        pairs = [(queue, need) for queue in queues for need in needs]
+        key = self._tenants.get(tenant)
+        if key is None or any((key, *pair) not in self._lanes for pair in pairs):
+            async with self._apart() as link:
+                key = await self.tenant(link, tenant)
+                rows = await self._made_lanes(link, key, pairs)
+            self._learn(key, rows)
+        return key, [self._lanes[key, queue, need] for queue, need in pairs]
+
+    async def _made_lanes(
+        self, link: Link, tenant: int, pairs: Sequence[tuple[str, str]]
+    ) -> list[Row]:
+        queues, needs = [queue for queue, _ in pairs], [need for _, need in pairs]
+        await link.execute(self._ADD_LANES, tenant, queues, needs)
+        return await link.fetch(self._LANES, tenant, queues, needs)
+
+    def known(
+        self, tenant: str, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[int, dict[tuple[str, str | None], tuple[CurrentJob, int]]] | None:
+        """What these jobs and queues come to, if all of it is remembered."""
+        key = self._tenants.get(tenant)
+        if key is None:
+            return None
+        found: dict[tuple[str, str | None], tuple[CurrentJob, int]] = {}
+        for name, queue in wanted:
+            job = self._current.get((key, name))
+            lane = None if job is None else self._lanes.get((key, queue or job.queue, job.kind))
+            if job is None or lane is None:
+                return None
+            found[name, queue] = job, lane
+        return key, found
+
+    async def look_up(
+        self, tenant: str, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[int, dict[tuple[str, str | None], tuple[CurrentJob, int]]]:
+        """The same, as it is now. Raises TenantNotFound and JobNotFound."""
+        async with self._apart() as link:
+            key = await self.tenant(link, tenant)
+            jobs = await self.current_jobs(link, key, {name for name, _ in wanted}, fresh=True)
+            lanes = {
+                (name, queue): (queue or jobs[name].queue, jobs[name].kind)
+                for name, queue in wanted
+            }
+            rows = await self._made_lanes(link, key, sorted(set(lanes.values())))
+        self._learn(key, rows)
+        return key, {one: (jobs[one[0]], self._lanes[key, *lanes[one]]) for one in wanted}
 
     async def lanes_of_queue(self, link: Link, tenant: int, queue: str) -> list[int]:
         """The numbers of all lanes of a queue."""

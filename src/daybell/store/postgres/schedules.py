@@ -124,8 +124,7 @@ class Scheduling(Enqueueing):
             if not left:
                 return [False for _ in firings]
             try:
-                async with self.db.link() as link:
-                    specs = await self.resolve(link, tenant, executions, fresh=attempt > 0)
+                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
                 advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
             except Outdated:
                 continue

@@ -15,6 +15,10 @@ from daybell.store.postgres.views import Viewing
 class PostgresStore(Defining, Intervening, Scheduling, Viewing, Maintaining):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
+    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
+        super().__init__(url, listen_url=listen_url)
+        self._listeners: set[Listener] = set()
+
     async def open(self) -> None:
         await self.db.open()
         try:
@@ -24,6 +28,8 @@ class PostgresStore(Defining, Intervening, Scheduling, Viewing, Maintaining):
             raise
 
     async def close(self) -> None:
+        for listener in list(self._listeners):
+            await listener.stop()
         await self.notifier.close()
         await self.db.close()
 
@@ -36,8 +42,14 @@ class PostgresStore(Defining, Intervening, Scheduling, Viewing, Maintaining):
             return _nothing  # a pooler passes no notifications on
         wanted = {f"{key}:{queue}" for queue in queues}
         listener = Listener(self.listen_url or self.db.url, wanted, wake)
+        self._listeners.add(listener)
+
+        async def stop() -> None:
+            self._listeners.discard(listener)
+            await listener.stop()
+
         await listener.start()
-        return listener.stop
+        return stop
 
 
 async def _nothing() -> None:

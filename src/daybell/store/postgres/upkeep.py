@@ -7,7 +7,7 @@ from uuid import UUID
 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
-from daybell.core.worker import Leadership
+from daybell.core.worker import Leadership, WorkerState
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
@@ -16,7 +16,7 @@ from daybell.store.postgres.gates import Connected
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
 MIGRATIONS: Final = "daybell.store.postgres"
-DEAD: Final = WORKER_CODES[next(s for s in WORKER_CODES if s == "dead")]
+DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 
 
 class Maintaining(Connected):
@@ -130,7 +130,9 @@ class Maintaining(Connected):
             if not pending(known, await self._applied(link)):
                 return ()  # a role without the right to create anything may ask, too
         async with self.db.transaction() as link:
-            # Others who migrate wait here; the lock goes with the transaction, so poolers are fine.
+            # A step may take as long as it takes, and others who migrate wait for it here; the
+            # lock goes with the transaction, so poolers are fine.
+            await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
             await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
             await link.execute(self.CREATE)
             missing = pending(known, await self._applied(link))

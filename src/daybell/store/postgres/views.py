@@ -16,7 +16,7 @@ from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
-from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.gates import Connected
 
 SHOWN: Final = (
@@ -91,7 +91,7 @@ class Viewing(Connected):
     """
 
     async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        async with self.db.transaction() as link:
+        async with self.db.transaction(SNAPSHOT) as link:
             key = await self.names.tenant(link, tenant)
             query = Query(key)
             query.add("v.id = {}", id)
@@ -161,9 +161,7 @@ class Viewing(Connected):
     w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
             JOIN daybell.lane l ON l.key = v.lane
            WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
-    j AS (SELECT DISTINCT v.definition::json ->> 'queue' AS queue FROM daybell.job j
-            JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
-           WHERE j.tenant = $1 AND j.deleted_at IS NULL),
+    j AS (SELECT DISTINCT queue FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL),
     p AS (SELECT queue, true AS is_paused FROM daybell.paused_queue WHERE tenant = $1)
     SELECT queue, coalesce(is_paused, false) AS is_paused, coalesce(queued, 0) AS queued,
            coalesce(scheduled, 0) AS scheduled, coalesce(running, 0) AS running,

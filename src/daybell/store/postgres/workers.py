@@ -95,6 +95,7 @@ class Leasing(Applying):
             row = await link.fetchrow(self.RENEW, key, worker, lease, list(leases))
         if row is None:
             raise dead_worker(worker)
+        self.keep_leases(worker, leases)
         unknown = row["unknown"]
         returned = await self.release(tenant, worker=worker, leases=unknown) if unknown else 0
         cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from daybell.core.limits import check_name
-from daybell.errors import UsageError
-from daybell.store.checks import check_limit
+from daybell.store.checks import check_capacity, check_limit
 from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
@@ -34,8 +33,7 @@ def set_gates(tx: Transaction, tenant: str, capacities: dict[str, int]) -> None:
     owner = tx.names.tenant(tx, tenant)
     for name, capacity in capacities.items():
         check_name(name, what="gate")
-        if capacity < 0:
-            raise UsageError(f"gate {name!r} cannot have capacity {capacity}; 0 closes it")
+        check_capacity(name, capacity)
         tx.execute(_SET, (owner, name, capacity))
         admit(tx, tx.names.gate(tx, owner, name))
 

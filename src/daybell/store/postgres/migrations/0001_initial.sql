@@ -31,6 +31,7 @@ CREATE TABLE daybell.job (
   tenant      int NOT NULL REFERENCES daybell.tenant,
   name        text COLLATE "C" NOT NULL,
   version     int NOT NULL,
+  queue       text COLLATE "C" NOT NULL,  -- of the current version
   deleted_at  float8,
   UNIQUE (tenant, name)
 );
@@ -94,6 +95,8 @@ CREATE TABLE daybell.live (
 CREATE INDEX live_tenant ON daybell.live (tenant, id);
 CREATE INDEX live_job ON daybell.live (job, id);
 CREATE UNIQUE INDEX live_unique_key ON daybell.live (job, unique_key) WHERE unique_key IS NOT NULL;
+CREATE INDEX live_schedule ON daybell.live (schedule, id) WHERE schedule IS NOT NULL;
+CREATE INDEX live_parent ON daybell.live (parent, id) WHERE parent IS NOT NULL;
 CREATE INDEX live_waiting ON daybell.live (tenant, id) WHERE state = 4;
 CREATE INDEX live_cancelling ON daybell.live (tenant, id) WHERE cancel_requested_at IS NOT NULL;
 
@@ -144,6 +147,8 @@ CREATE TABLE daybell.history (
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX history_state ON daybell.history (tenant, state, id);
 CREATE INDEX history_job ON daybell.history (job, id);
+CREATE INDEX history_schedule ON daybell.history (schedule, id) WHERE schedule IS NOT NULL;
+CREATE INDEX history_parent ON daybell.history (parent, id) WHERE parent IS NOT NULL;
 -- A safety net: a day whose partition was not made in time must not stop anybody from finishing.
 CREATE TABLE daybell.history_rest PARTITION OF daybell.history DEFAULT;
 
@@ -151,6 +156,8 @@ CREATE TABLE daybell.history_rest PARTITION OF daybell.history DEFAULT;
 CREATE TABLE daybell.dead (LIKE daybell.history, PRIMARY KEY (id, tenant));
 CREATE INDEX dead_tenant ON daybell.dead (tenant, id);
 CREATE INDEX dead_job ON daybell.dead (job, id);
+CREATE INDEX dead_schedule ON daybell.dead (schedule, id) WHERE schedule IS NOT NULL;
+CREATE INDEX dead_parent ON daybell.dead (parent, id) WHERE parent IS NOT NULL;
 
 -- Ended attempts, but for the final one, which is in history or dead.
 CREATE TABLE daybell.attempt (
