@@ -16,19 +16,23 @@ unexport CONDA_PREFIX
 UV_INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python
 COMPILE = $(BIN)/uv pip compile -q pyproject.toml --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock"
+# Scripts in .venv name their folder: after a move they run what is left at the old place, or nothing.
+MOVED := $(shell test ! -e .venv/bin/activate \
+	|| grep -q "VIRTUAL_ENV=[\"']*$(CURDIR)/\.venv" .venv/bin/activate || echo moved)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all bench check format lock clean
+.PHONY: help install run test test-all bench check format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: .venv/.dev ## Set up .venv with everything for development
 
+# It would migrate what the variable names; a trial stays in this folder.
 run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
-	@$(BIN)/daybell dev --demo $(ARGS)
+	@env -u DAYBELL_DATABASE_URL $(BIN)/daybell dev --demo $(ARGS)
 
 test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
 	@$(PYTEST) $(ARGS)
@@ -59,7 +63,7 @@ clean: ## Remove .venv, caches and build results
 
 # A half-made .venv is removed, so that the next try starts clean. Debian splits ensurepip off into
 # python3-venv; where that is missing, virtualenv does as well.
-$(BIN)/uv:
+$(BIN)/uv: $(MOVED)
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Daybell needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PY=python3.12")'
 	@echo "creating .venv"
 	@rm -rf .venv

@@ -2,9 +2,11 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from daybell.cli.edge import guard
 from daybell.errors import Conflict, Unavailable, UsageError
 from tests.cli.terminal import daybell, environment
 
+ROOT = Path(package.__file__).parent.parent.parent
 HELP_SECONDS_MOST = 0.2  # of CPU, beyond what Python itself takes
 
 
@@ -219,3 +222,44 @@ def test_completion_is_installed(tmp_path):
 
     assert (ended.code, "Traceback" in ended.err) == (0, False)
     assert "daybell" in (tmp_path / ".bashrc").read_text()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A folder in which `make install` has been run; its daybell tells which store it was given."""
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "requirements/run.txt", "requirements/dev.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("bin/uv", ".run", ".dev"):
+        (tmp_path / ".venv" / name).touch()
+    (tmp_path / ".venv/bin/activate").write_text(f'VIRTUAL_ENV="{tmp_path}/.venv"\n')
+    fake = tmp_path / ".venv/bin/daybell"
+    fake.write_text('#!/bin/sh\necho "$* ${DAYBELL_DATABASE_URL-unset}"\n')
+    fake.chmod(0o755)
+    return tmp_path
+
+
+def make(*words, folder, **variables):
+    done = subprocess.run(
+        ["make", *words],
+        cwd=folder, env=environment(**variables), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_make_notices_that_the_clone_was_moved(clone, tmp_path_factory):
+    here = make("-n", "install", folder=clone)
+    moved = clone.rename(tmp_path_factory.mktemp("elsewhere") / "clone")
+
+    there = make("-n", "install", folder=moved)
+
+    assert "Nothing to be done" in here
+    assert "creating .venv" in there
+    assert "installing what Daybell needs for development" in there
+
+
+def test_make_run_leaves_the_store_of_the_environment_alone(clone):
+    said = make("-s", "run", folder=clone, DAYBELL_DATABASE_URL="postgresql://production/jobs")
+
+    assert said == "dev --demo unset\n"
