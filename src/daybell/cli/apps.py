@@ -77,7 +77,7 @@ async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]
             await client.close()
     try:
         client = await app.open()
-        yield client._store  # pyright: ignore[reportPrivateUsage]
+        yield client.store
     finally:
         await app.close()
 

@@ -3,7 +3,8 @@
 facade.py has the verbs; requests.py reads what people write.
 """
 
-from daybell.client.facade import Client, EnqueuedMany
+from daybell.client.answers import EnqueuedMany
+from daybell.client.facade import Client
 from daybell.store.ids import mint
 
 __all__ = ["Client", "EnqueuedMany", "mint"]

@@ -37,15 +37,14 @@ class Coalescer:
         return await answer
 
     async def _send_all(self) -> None:
-        group: list[Waiting] = []
         try:
             while self._waiting:
                 group = self._waiting[:GROUP_MAX]
                 del self._waiting[:GROUP_MAX]
                 await self._send_group(group)
-        except BaseException as error:  # the loop ends
-            _fail([*group, *self._waiting], error)
-            self._waiting.clear()
+        except BaseException as error:
+            left, self._waiting = self._waiting, []
+            _fail(left, error)
             raise
         finally:
             self._sender = None
@@ -56,15 +55,16 @@ class Coalescer:
         except Unavailable as error:
             _fail(group, error)
         except DaybellError as error:
-            # One of them is at fault, and the group was all or nothing: look for it in halves.
+            # One of them is at fault, and the group was all or nothing: by halves, then.
             if len(group) == 1:
                 _fail(group, error)
-            else:
-                middle = len(group) // 2
-                await self._send_group(group[:middle])
-                await self._send_group(group[middle:])
-        except Exception as error:
-            _fail(group, error)  # a mistake of ours, but those who wait must hear of it
+                return
+            middle = len(group) // 2
+            await self._send_group(group[:middle])
+            await self._send_group(group[middle:])
+        except BaseException as error:
+            _fail(group, error)
+            raise
         else:
             for (_, future), answer in zip(group, answers, strict=True):
                 if not future.done():

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client.answers import EnqueuedMany, key_held
 from daybell.client.coalescer import Coalescer
 from daybell.client.requests import (
     Arguments,
@@ -47,20 +48,13 @@ from daybell.core.limits import (
 )
 from daybell.core.view import ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import Worker
-from daybell.errors import Conflict, DuplicateKey, ExecutionNotFound, NotFound, Unavailable
+from daybell.errors import Conflict, ExecutionNotFound, NotFound, Unavailable
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 UNFINISHED: Final = frozenset(State) - TERMINAL
-
-
-class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to many enqueues at once. What was streamed is counted, but not listed."""
-
-    count: int
-    executions: tuple[Enqueued, ...] = ()
 
 
 class Client:
@@ -71,11 +65,18 @@ class Client:
     """
 
     def __init__(
-        self, store: str | Store, *, tenant: str = DEFAULT_TENANT, migrate: bool = False
+        self,
+        store: str | Store,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        migrate: bool = False,
+        listen_url: str | None = None,
     ) -> None:
         self.tenant = check_name(tenant, what="tenant")
         self._is_owner = isinstance(store, str)
-        self._store: Store = store_for(store) if isinstance(store, str) else store
+        if isinstance(store, str):
+            store = store_for(store, listen_url=listen_url)
+        self.store: Store = store
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
         self._others: dict[str, Client] = {}
@@ -83,9 +84,9 @@ class Client:
     async def __aenter__(self) -> Self:
         try:
             if self._migrates:
-                await self._store.migrate()
+                await self.store.migrate()
             if self._is_owner:
-                await self._store.open()
+                await self.store.open()
         except BaseException:
             await self.close()
             raise
@@ -97,35 +98,35 @@ class Client:
     async def close(self) -> None:
         """Close the store, if it was opened here."""
         if self._is_owner:
-            await self._store.close()
+            await self.store.close()
 
     def for_tenant(self, tenant: str) -> Client:
         """A client for another tenant of the same store."""
         if tenant not in self._others:
-            self._others[tenant] = Client(self._store, tenant=tenant)
+            self._others[tenant] = Client(self.store, tenant=tenant)
         return self._others[tenant]
 
     # The store itself.
 
     async def health(self) -> Health:
         """What the store says of itself."""
-        return await self._store.health()
+        return await self.store.health()
 
     async def pending_migrations(self) -> tuple[str, ...]:
         """The steps that `migrate` would make. Needs no entry."""
-        return await self._store.pending_migrations()
+        return await self.store.pending_migrations()
 
     async def migrate(self) -> tuple[str, ...]:
         """Bring the schema up to date; answers the steps made. Needs no entry."""
-        return await self._store.migrate()
+        return await self.store.migrate()
 
     async def tenants(self) -> tuple[str, ...]:
         """All tenants, by name."""
-        return await self._store.list_tenants()
+        return await self.store.list_tenants()
 
     async def add_tenant(self, name: str) -> None:
         """Create a tenant; one that exists is left as it is."""
-        await self._store.add_tenants([check_name(name, what="tenant")])
+        await self.store.add_tenants([check_name(name, what="tenant")])
 
     # Jobs.
 
@@ -156,25 +157,28 @@ class Client:
             NewJob(id=mint(), definition=one, author=author, expect=expect, promote=promote)
             for one in definitions
         ]
-        return await self._store.define_jobs(self.tenant, jobs)
+        return await self.store.define_jobs(self.tenant, jobs)
 
     async def job(self, name: str, *, version: int | None = None) -> Job:
         """A job, at its current version or the one asked for."""
-        return await self._store.get_job(self.tenant, name, version=version)
+        return await self.store.get_job(self.tenant, name, version=version)
 
     async def jobs(
         self, *, prefix: str = "", limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
     ) -> Page[Job]:
         """Jobs by name."""
-        return await self._store.list_jobs(self.tenant, prefix=prefix, limit=limit, cursor=cursor)
+        return await self.store.list_jobs(self.tenant, prefix=prefix, limit=limit, cursor=cursor)
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        return await self._store.list_versions(self.tenant, name)
+        return await self.store.list_versions(self.tenant, name)
 
     async def delete_job(self, name: str) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""
-        await self._store.delete_job(self.tenant, name)
+        try:
+            await self.store.delete_job(self.tenant, name)
+        except NotFound:
+            await self.store.list_versions(self.tenant, name)  # raises for one that never was
         return await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED))
 
     # Executions.
@@ -226,7 +230,7 @@ class Client:
 
     async def execution(self, id: Id) -> ExecutionDetail:
         """One execution, with its ended attempts."""
-        return await self._store.get_execution(self.tenant, read_id(id))
+        return await self.store.get_execution(self.tenant, read_id(id))
 
     async def executions(
         self,
@@ -237,15 +241,15 @@ class Client:
     ) -> Page[Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended."""
         where = read_filter(**filters)
-        return await self._store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
+        return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
     async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
         """How many executions there are in each state."""
-        return await self._store.count_executions(self.tenant, read_filter(**filters))
+        return await self.store.count_executions(self.tenant, read_filter(**filters))
 
     async def cancel(self, id: Id) -> Cancellation:
         """Cancel an execution: at once if it has not started, else by asking it to stop."""
-        (answer,) = await self._store.cancel(self.tenant, [read_id(id)])
+        (answer,) = await self.store.cancel(self.tenant, [read_id(id)])
         if answer is Cancellation.UNKNOWN:
             raise ExecutionNotFound(f"no execution {id}")
         return answer
@@ -278,11 +282,11 @@ class Client:
     ) -> Page[Execution]:
         """Dead executions that no person has decided on, newest first."""
         where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
-        return await self._store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
+        return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
     async def discard(self, id: Id) -> None:
         """Take an execution off the dead-letter list. It stays in history."""
-        (was_listed,) = await self._store.discard(self.tenant, [read_id(id)])
+        (was_listed,) = await self.store.discard(self.tenant, [read_id(id)])
         if not was_listed:
             state = (await self.execution(id)).execution.state
             raise Conflict(f"execution {id} is not on the dead-letter list; it is {state}")
@@ -291,15 +295,15 @@ class Client:
 
     async def queues(self) -> list[Queue]:
         """Queues with their numbers, by name."""
-        return await self._store.list_queues(self.tenant)
+        return await self.store.list_queues(self.tenant)
 
     async def pause_queue(self, name: str) -> None:
         """Give out nothing from a queue until it is resumed. What runs goes on."""
-        await self._store.pause_queue(self.tenant, check_name(name, what="queue"), paused=True)
+        await self.store.pause_queue(self.tenant, check_name(name, what="queue"), paused=True)
 
     async def resume_queue(self, name: str) -> None:
         """Give out work from a queue again."""
-        await self._store.pause_queue(self.tenant, check_name(name, what="queue"), paused=False)
+        await self.store.pause_queue(self.tenant, check_name(name, what="queue"), paused=False)
 
     async def purge_queue(self, name: str) -> int:
         """Cancel all that waits in a queue and was there when this began; answers how many."""
@@ -308,19 +312,19 @@ class Client:
 
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:
         """Workers, oldest first."""
-        return await self._store.list_workers(self.tenant, include_dead=include_dead)
+        return await self.store.list_workers(self.tenant, include_dead=include_dead)
 
     async def drain_worker(self, id: Id) -> None:
         """Ask a worker to finish what it has, and claim nothing more."""
-        if not await self._store.drain(self.tenant, read_id(id)):
+        if not await self.store.drain(self.tenant, read_id(id)):
             raise NotFound(f"no live worker {id}")
 
     async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
         try:
-            return await self._store.enqueue(self.tenant, executions)
+            return await self.store.enqueue(self.tenant, executions)
         except Unavailable:
             # Perhaps it was committed and only the answer is lost: the ids tell.
-            return await self._store.enqueue(self.tenant, executions, repeat=True)
+            return await self.store.enqueue(self.tenant, executions, repeat=True)
 
     async def _load(self, executions: Iterable[NewExecution]) -> int:
         last: UUID | None = None
@@ -334,7 +338,7 @@ class Client:
                 yield one
 
         try:
-            return await self._store.load(self.tenant, counted())
+            return await self.store.load(self.tenant, counted())
         except Unavailable:
             # The stream cannot be read again. But it was all or nothing, so its last one tells.
             if last is None or not await self._exists(last):
@@ -343,15 +347,15 @@ class Client:
 
     async def _exists(self, id: UUID) -> bool:
         try:
-            await self._store.get_execution(self.tenant, id)
+            await self.store.get_execution(self.tenant, id)
         except NotFound:
             return False
         return True
 
     async def _revive(self, old: Execution) -> Enqueued:
-        (answer,) = await self._store.revive(self.tenant, [old.id])
+        (answer,) = await self.store.revive(self.tenant, [old.id])
         if answer is Revival.KEY_HELD:
-            raise _key_held(old)
+            raise key_held(old)
         if answer is not Revival.REVIVED:
             raise Conflict(f"execution {old.id} is not dead any more; look at it again")
         return Enqueued(old.id, created=False)
@@ -375,25 +379,18 @@ class Client:
         )
         (answer,) = await self._enqueue([new])
         if not answer.created:
-            raise _key_held(old)
+            raise key_held(old)
         return answer
 
     async def _cancel_where(self, where: ExecutionFilter) -> int:
         cancelled, cursor = 0, None
         while True:
-            page = await self._store.list_executions(
+            page = await self.store.list_executions(
                 self.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
             )
-            answers = await self._store.cancel(self.tenant, [one.id for one in page.items])
+            answers = await self.store.cancel(self.tenant, [one.id for one in page.items])
             done = (Cancellation.CANCELLED, Cancellation.REQUESTED)
             cancelled += sum(answer in done for answer in answers)
             cursor = page.next_cursor
             if cursor is None:
                 return cancelled
-
-
-def _key_held(execution: Execution) -> DuplicateKey:
-    return DuplicateKey(
-        f"another unfinished execution of {execution.job} holds the unique key of {execution.id};"
-        " wait for its end, or cancel it"
-    )

@@ -30,6 +30,7 @@ from daybell.engine.leases import Leases
 from daybell.engine.loop import Loop
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
+from daybell.engine.watch import LoopWatch
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
@@ -80,6 +81,7 @@ class Worker:
         self._restart: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
+        self._loop_watch: LoopWatch | None = None
         self._assemble()
 
     def _assemble(self) -> None:
@@ -158,11 +160,17 @@ class Worker:
         self.heartbeat.renewed_at = sent
         for loop in self._loops:
             loop.start()
+        if self._loop_watch is None:
+            self._loop_watch = LoopWatch(clock=self._clock, name_of=self._job_of)
+            self._loop_watch.start()
         await self._listen()
 
     def wake(self) -> None:
         """Something may be there to claim."""
         self._claims.wake()
+
+    def _job_of(self, task: asyncio.Task[object]) -> str | None:
+        return next((run.claimed.job for run in self.executor if run.task is task), None)
 
     async def _listen(self) -> None:
         """Be woken by news; without them, polling finds what there is a little later."""
@@ -192,6 +200,9 @@ class Worker:
         if self._stop_listening is not None:
             await self._stop_listening()
             self._stop_listening = None
+        if self._loop_watch is not None:
+            self._loop_watch.stop()
+            self._loop_watch = None
         await self._leave()
 
     async def _leave(self) -> None:

@@ -199,7 +199,12 @@ class App:
                 " use sqlite:///file.db"
             )
         # A file of one's own is brought up to date on the way; a server is somebody's.
-        client = Client(url, tenant=self.tenant, migrate=not url.startswith("postgres"))
+        client = Client(
+            url,
+            tenant=self.tenant,
+            migrate=not url.startswith("postgres"),
+            listen_url=Settings.load().listen_url,
+        )
         await client.__aenter__()
         try:
             await self._define(client, *self.tasks.values())

@@ -45,7 +45,7 @@ async def running(
     async with AsyncExitStack() as stack:
         if not app.is_open:
             await stack.enter_async_context(app)
-        store = (await app.open())._store  # pyright: ignore[reportPrivateUsage]
+        store = (await app.open()).store
         clock, events = SystemClock(), app.events
         worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=events)
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())

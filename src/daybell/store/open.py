@@ -32,10 +32,13 @@ _OPTIONS: Final = {
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
-def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
+def store_for(
+    url: str, *, listen_url: str | None = None, clock: Callable[[], Instant] | None = None
+) -> Store:
     """Return the store that a URL names, not opened yet.
 
-    `clock` replaces the time of a store that has no server to ask; PostgreSQL has one.
+    `listen_url` is a direct way to a PostgreSQL server for wake-ups, past a pooler. `clock`
+    replaces the time of a store that has no server to ask; PostgreSQL has one.
     """
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
@@ -53,7 +56,7 @@ def store_for(url: str, *, clock: Callable[[], Instant] | None = None) -> Store:
     _check_options(url.strip())
     from daybell.store.postgres import PostgresStore
 
-    return PostgresStore(url.strip())
+    return PostgresStore(url.strip(), listen_url=listen_url)
 
 
 def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:

@@ -1,7 +1,7 @@
 """Wake-ups: NOTIFY after something became claimable, LISTEN while there is nothing to do.
 
 Only a matter of latency. A notification is a statement of its own after the commit, at most one in
-ten milliseconds: within the transaction it would make commits queue behind each other. It can be
+three milliseconds: within the transaction it would make commits queue behind each other. It can be
 lost, and then the next poll finds what it was about.
 """
 
@@ -21,7 +21,7 @@ from daybell.store.wakeups import pause
 CHANNEL: Final = "daybell"
 # A link that only waits must find out by itself that the other side is gone.
 ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
-GAP_SECONDS: Final = 0.01
+GAP_SECONDS: Final = 0.003
 RECONNECT_SECONDS: Final = 1.0
 
 _driver: Any = asyncpg

@@ -149,6 +149,11 @@ class Leasing(Applying):
     IS_ORPHAN = f"""NOT EXISTS (
       SELECT FROM daybell.worker w
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
+    ANY_LOST = f"""
+    SELECT EXISTS (SELECT FROM daybell.worker
+                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now()))
+        OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN})
+    """
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
       SELECT FROM {IN_LEASE})
@@ -164,6 +169,8 @@ class Leasing(Applying):
     async def lost(self, *, limit: int = 1000) -> list[Lost]:
         check_limit(limit)
         async with self.db.link() as link:
+            if not await link.fetchval(self.ANY_LOST):
+                return []  # nearly always: one cheap look
             await link.execute(self.BURY)
             await link.execute(self.END_EMPTY)
             return await self._lost_from(link, await link.fetch(self.LOST, limit))

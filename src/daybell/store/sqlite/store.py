@@ -6,11 +6,13 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-from daybell.errors import UsageError
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.schedule import Firing
+from daybell.errors import Unavailable, UsageError
 from daybell.store import migrate
 from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite import files
@@ -22,6 +24,7 @@ from daybell.store.sqlite.enqueue import SqliteEnqueue
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.gates import SqliteGates
 from daybell.store.sqlite.interventions import SqliteInterventions
+from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.schedules import SqliteSchedules
 from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.views import SqliteViews
@@ -29,7 +32,7 @@ from daybell.store.sqlite.workers import SqliteWorkers
 from daybell.store.wakeups import Listeners, Wake, pause
 
 PACKAGE: Final = "daybell.store.sqlite"
-WATCH_SECONDS: Final = 0.02  # a look takes microseconds, and is the latency between processes
+WATCH_SECONDS: Final = 0.05  # the latency between processes; within one, an enqueue wakes at once
 
 StopListening = Callable[[], Awaitable[None]]
 
@@ -56,7 +59,7 @@ class SqliteStore(
     async def listen(self, tenant: str, queues: Collection[str], wake: Wake) -> StopListening:
         await self._read(lambda tx: tx.names.tenant(tx, tenant))
         stop_hearing = self._listeners.add(wake)
-        if self._watch is None:
+        if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watch_file())
 
         async def stop() -> None:
@@ -67,14 +70,34 @@ class SqliteStore(
         return stop
 
     async def _watch_file(self) -> None:
-        """Notice what anybody has committed to the file, this process or another."""
+        """Notice what another process has committed to the file."""
         seen = 0
         while True:
-            version = await self._read(lambda tx: tx.execute("PRAGMA data_version").fetchone()[0])
+            try:
+                version = await self._read(_data_version)
+            except Unavailable:
+                version = seen  # the next look may go well
             if version != seen:
                 seen = version
                 self._listeners.wake()
             await pause(WATCH_SECONDS)
+
+    async def enqueue(
+        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        answers = await super().enqueue(tenant, executions, repeat=repeat)
+        self._listeners.wake()
+        return answers
+
+    async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
+        count = await super().load(tenant, executions)
+        self._listeners.wake()
+        return count
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        answers = await super().fire(firings)
+        self._listeners.wake()
+        return answers
 
     async def _stop_watching(self) -> None:
         watch, self._watch = self._watch, None
@@ -111,6 +134,10 @@ class SqliteStore(
         self._writer = self._reader = None
         # They end even if nobody waits for it any more.
         await asyncio.shield(stop(threads))
+
+
+def _data_version(tx: Transaction) -> int:
+    return tx.execute("PRAGMA data_version").fetchone()[0]
 
 
 async def stop(threads: list[Reader | Writer]) -> None:

@@ -1,0 +1,87 @@
+"""Noticing a task that blocks the event loop, and naming it.
+
+One coroutine that computes for seconds or calls a blocking function stops every other task of its
+worker, heartbeats included. A thread looks at the loop from outside: if it has not turned for a
+while, whatever runs in it at that moment is the one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from daybell.core.instant import Seconds
+from daybell.engine.clock import Clock
+
+logger = logging.getLogger("daybell.worker")
+
+BLOCKED_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.1
+
+
+class LoopWatch:
+    """Watches the running event loop. `name_of` tells which job a task belongs to."""
+
+    def __init__(
+        self, *, clock: Clock, name_of: Callable[[asyncio.Task[object]], str | None]
+    ) -> None:
+        self._clock = clock
+        self._name_of = name_of
+        self._turned_at = clock.monotonic()
+        self._is_asked = False
+        self._is_warned = False
+        self._is_stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.blocked = 0  # how often it was found blocked
+
+    def start(self) -> None:
+        loop, ident = asyncio.get_running_loop(), threading.get_ident()
+        self._thread = threading.Thread(
+            target=self._watch, args=(loop, ident), name="daybell-watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+
+    def look(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        """One look from outside."""
+        stood: Seconds = self._clock.monotonic() - self._turned_at
+        if stood >= BLOCKED_SECONDS and self._is_asked and not self._is_warned:
+            self._is_warned = True
+            self.blocked += 1
+            self._warn(loop, ident, stood)
+        if not self._is_asked:
+            self._is_asked = True
+            self._turned_at = self._clock.monotonic()
+            loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        """In the loop: it turns."""
+        self._turned_at = self._clock.monotonic()
+        self._is_asked = self._is_warned = False
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        while not self._is_stopped.wait(LOOK_SECONDS):
+            try:
+                self.look(loop, ident)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _warn(self, loop: asyncio.AbstractEventLoop, ident: int, stood: Seconds) -> None:
+        task = asyncio.current_task(loop)
+        name = None if task is None else self._name_of(task)
+        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
+        where = "".join(traceback.format_stack(frame, limit=8)) if frame is not None else ""
+        logger.warning(
+            "%s has blocked the event loop for %.1f s; everything else waits. Make it a plain `def`"
+            " (it will run in a thread), or await what it waits for. It is here:\n%s",
+            f"the task {name!r}" if name else "something",
+            stood,
+            where,
+        )
