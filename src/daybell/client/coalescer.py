@@ -37,13 +37,14 @@ class Coalescer:
         return await answer
 
     async def _send_all(self) -> None:
+        group: list[Waiting] = []
         try:
             while self._waiting:
                 group = self._waiting[:GROUP_MAX]
                 del self._waiting[:GROUP_MAX]
                 await self._send_group(group)
-        except BaseException as error:
-            left, self._waiting = self._waiting, []
+        except BaseException as error:  # the loop ends
+            left, self._waiting = [*group, *self._waiting], []
             _fail(left, error)
             raise
         finally:
@@ -62,9 +63,8 @@ class Coalescer:
             middle = len(group) // 2
             await self._send_group(group[:middle])
             await self._send_group(group[middle:])
-        except BaseException as error:
-            _fail(group, error)
-            raise
+        except Exception as error:
+            _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
         else:
             for (_, future), answer in zip(group, answers, strict=True):
                 if not future.done():
