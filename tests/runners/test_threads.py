@@ -1,0 +1,212 @@
+"""Threads for functions that block: results, errors, contexts and interruptions."""
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from daybell.runners.threads import Call, Interrupted, Threads
+from tests.engine.virtual import until
+
+colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
+
+
+def spin(*, until: threading.Event) -> None:
+    """Run in Python, where an interruption can be heard."""
+    while not until.is_set():
+        pass
+
+
+class Busy:
+    """A function that runs until it is interrupted or told to end."""
+
+    def __init__(self):
+        self.is_running, self.may_end = threading.Event(), threading.Event()
+        self.raised: BaseException | None = None
+
+    def __call__(self):
+        self.is_running.set()
+        try:
+            spin(until=self.may_end)
+        except BaseException as error:
+            self.raised = error
+            raise
+        return "ended"
+
+
+async def test_a_function_runs_in_another_thread():
+    assert await Threads().run(threading.get_ident) != threading.get_ident()
+
+
+async def test_an_error_is_raised_to_the_caller_as_it_is():
+    error = LookupError("no such thing")
+
+    def fail():
+        raise error
+
+    with pytest.raises(LookupError) as raised:
+        await Threads().run(fail)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_what_would_end_a_program_does_not_end_a_thread(kind):
+    threads = Threads(limit=1)
+
+    async def run():
+        def fail():
+            raise kind
+
+        try:
+            await threads.run(fail)
+        except BaseException as error:
+            return error
+
+    assert isinstance(await run(), kind)
+    assert await threads.run(lambda: 1) == 1
+
+
+async def test_stop_iteration_becomes_an_error_that_can_be_raised():
+    with pytest.raises(RuntimeError, match="the task raised StopIteration"):
+        await Threads().run(lambda: next(iter([])))
+
+
+async def test_a_function_that_raises_cancelled_error_is_over():
+    def fail():
+        raise asyncio.CancelledError
+
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await Threads().run(fail)
+
+
+async def test_context_variables_are_carried_over_and_stay_inside():
+    colour.set("red")
+
+    def change():
+        before = colour.get()
+        colour.set("blue")
+        return before
+
+    assert await Threads().run(change) == "red"
+    assert colour.get() == "red"
+
+
+async def test_idle_threads_are_used_again():
+    threads = Threads()
+
+    names = {await threads.run(lambda: threading.current_thread().name) for _ in range(20)}
+
+    assert len(names) <= 2
+
+
+async def test_as_many_threads_as_are_busy_at_once_but_no_more_than_the_limit():
+    threads = Threads(limit=3)
+    together = threading.Barrier(3)
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(threads.run(together.wait) for _ in range(9)))
+
+    assert threads._count == 3
+
+
+async def test_cancelling_interrupts_what_runs_in_python():
+    busy = Busy()
+    running = asyncio.ensure_future(Threads().run(busy))
+    await until(busy.is_running.is_set, within=20)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(running), 20)
+
+    assert isinstance(busy.raised, Interrupted)
+
+
+async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
+    is_running, may_end = threading.Event(), threading.Event()
+
+    def block():
+        is_running.set()
+        may_end.wait()
+        try:
+            return "ended"
+        except Interrupted:
+            return "interrupted"
+
+    running = asyncio.ensure_future(Threads().run(block))
+    await until(is_running.is_set, within=20)
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    may_end.set()
+    (answer,) = await asyncio.gather(running, return_exceptions=True)
+
+    # The interruption waits, too: it is raised as soon as Python goes on.
+    assert answer == "interrupted" or isinstance(answer, asyncio.CancelledError)
+
+
+async def test_what_has_not_begun_never_runs_once_it_is_cancelled():
+    threads, busy, ran = Threads(limit=1), Busy(), []
+    first = asyncio.ensure_future(threads.run(busy))
+    await until(busy.is_running.is_set, within=20)
+    second = asyncio.ensure_future(threads.run(lambda: ran.append(1)))
+    await asyncio.sleep(0)
+
+    second.cancel()
+    await asyncio.sleep(0)
+    busy.may_end.set()
+
+    assert await first == "ended"
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert not ran
+
+
+async def test_an_interruption_never_hits_the_next_function():
+    """Interrupt at all sorts of moments, the very end among them; the thread must go on."""
+    threads = Threads(limit=1)
+    outcomes = set()
+
+    for count in range(300):
+        ending = threading.Event()
+
+        def short(ending=ending):
+            ending.set()
+
+        running = asyncio.ensure_future(threads.run(short))
+        while not ending.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for _ in range(count % 5):
+            pass
+        running.cancel()
+        async with asyncio.timeout(20):
+            (answer,) = await asyncio.gather(running, return_exceptions=True)
+        outcomes.add(type(answer))
+        assert await threads.run(lambda: "well") == "well"
+
+    assert outcomes <= {type(None), asyncio.CancelledError}
+
+
+async def test_an_interruption_that_comes_after_the_end_does_nothing():
+    call = Call(lambda: 5)
+    await asyncio.to_thread(call.run)
+    call.interrupt()
+    await call.wait()
+
+    assert call.outcome == (5, None)
+
+
+def test_a_loop_that_is_closed_is_no_reason_for_a_thread_to_die():
+    threads, busy = Threads(limit=1), Busy()
+
+    async def leave():
+        asyncio.get_running_loop().create_future()
+        call = Call(busy)
+        threads._submit(call)
+        await until(busy.is_running.is_set, within=20)
+
+    asyncio.run(leave())
+    busy.may_end.set()
+
+    assert asyncio.run(threads.run(lambda: 1)) == 1
