@@ -1,5 +1,6 @@
 """Exit codes, messages and manners of the command line, whatever the command."""
 
+import errno
 import os
 import resource
 import shutil
@@ -128,6 +129,11 @@ def test_the_environment_and_the_file_name_the_store(tmp_path):
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 1, ""),
         (SystemExit(3), 3, ""),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            1,
+            "error: Too many open files; that is a limit of this machine\n",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(error, code, said, capsys):
@@ -167,6 +173,48 @@ def test_a_closed_pipe_is_no_news(tmp_path):
     os.close(write_end)
 
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def shell(command, *, folder):
+    done = subprocess.run(
+        ["sh", "-c", command.replace("daybell", f"{sys.executable} -m daybell")],
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["--version", "migrate"])
+def test_a_closed_standard_stream_harms_nothing(command, closed, tmp_path):
+    code, _, err = shell(f"daybell {command} {closed}", folder=tmp_path)
+
+    assert (code, err) == (0, "")
+    assert (tmp_path / "daybell.db").exists() is (command == "migrate")
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "migrate"])
+def test_output_that_finds_no_room_is_one_line(command, tmp_path):
+    code, _, err = shell(f"daybell {command} >/dev/full", folder=tmp_path)
+
+    assert (code, err) == (1, "error: the output cannot be written: No space left on device\n")
+
+
+def test_a_complaint_that_finds_no_room_is_dropped(tmp_path):
+    code, out, _ = shell("daybell migrate --database-url x 2>/dev/full", folder=tmp_path)
+
+    assert (code, out) == (2, "")
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor", "jobs list"])
+def test_a_deleted_working_folder_is_one_line(command, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+
+    code, out, err = shell(f"rmdir ../gone; daybell {command}", folder=gone)
+
+    assert (code, out) == (1, "")
+    assert err.startswith("error: the working folder cannot be used (No such file or directory)")
+    assert err.count("\n") == 1
 
 
 def test_ctrl_c_ends_a_running_command_quietly(tmp_path):

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
-from daybell.cli.edge import guard
+from daybell.cli.edge import guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, run
 
 app = typer.Typer(
@@ -95,4 +95,5 @@ app.command()(bench.bench)
 
 def main() -> None:
     """Run the command that was typed, and end the process with its exit code."""
+    open_streams()
     guard(lambda: app(prog_name="daybell"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
@@ -90,13 +92,53 @@ def guard(program: Callable[[], object]) -> NoReturn:
         complain(f"error: {error}")
     except Exception as error:
         code = FAILED
-        complain(f"error: unexpected {type(error).__name__}: {error}")
-        complain("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
+        if isinstance(error, OSError) and close_output():
+            pass  # it was the output, and that is told
+        elif fault := environment_fault(error):
+            complain(f"error: {fault}")
+        else:
+            complain(f"error: unexpected {type(error).__name__}: {error}")
+            complain("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
     raise SystemExit(FAILED if close_output() else code)
 
 
+def environment_fault(error: Exception) -> str | None:
+    """What is wrong with the place where the program runs; None: it is the program."""
+    if not isinstance(error, OSError):
+        return None
+    try:
+        os.getcwd()
+    except OSError as gone:
+        return f"the working folder cannot be used ({gone.strerror}); go to another one"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        # A write knows no name, and all that we write ourselves is the output.
+        return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return f"{error.strerror}; that is a limit of this machine"
+    return None
+
+
+def open_streams() -> None:
+    """Let standard streams that the process was started without lead nowhere.
+
+    Else a file or socket gets the number of one, and uvloop aborts when it closes that.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free, so this one; processes that we start need it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def complain(message: str) -> None:
-    """Say on stderr what went wrong; with DAYBELL_DEBUG=1 also where."""
+    """Say on stderr what went wrong, if anybody can be told; with DAYBELL_DEBUG=1 also where."""
+    with suppress(OSError):
+        _complain(message)
+
+
+def _complain(message: str) -> None:
     if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
         import traceback
 
@@ -106,11 +148,15 @@ def complain(message: str) -> None:
 
 
 def close_output() -> bool:
-    """Flush what was printed. True: the reader has gone, and the rest is dropped in silence."""
+    """Flush what was printed. True: that cannot be, and the rest is dropped; in silence if it is
+    only that the reader has gone.
+    """
     try:
         sys.stdout.flush()
         return False
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes again at its end, and would complain then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            complain(f"error: the output cannot be written: {error.strerror}")
         return True
