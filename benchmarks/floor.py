@@ -168,8 +168,8 @@ START: Final = "UPDATE execution SET state = 5, worker = ?, lease = ? WHERE n IN
 LEASE: Final = "INSERT INTO lease (id, claimed_at) VALUES (?, ?)"
 END: Final = """
 UPDATE execution
-   SET state = 6, outcome = 1, result = ?, started_at = ?, finished_at = ?, lease = NULL
- WHERE n = ?
+   SET state = 6, outcome = 1, result = column1, started_at = ?, finished_at = ?, lease = NULL
+  FROM (VALUES {rows}) WHERE n = column2
 """
 
 
@@ -230,7 +230,10 @@ class SqliteFloor:
         if rows:
             now = time.time()
             self._begin()
-            link.executemany(END, [(self._result, now - RAN, now, row[0]) for row in rows])
+            for some in sliced(rows, INSERT_ROWS):
+                statement = END.format(rows=", ".join(["(?, ?)"] * len(some)))
+                values = [value for row in some for value in (self._result, row[0])]
+                link.execute(statement, (now - RAN, now, *values))
             link.execute("COMMIT")
         return len(rows)
 
