@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -11,6 +12,9 @@ import sys
 import asyncpg
 import pytest
 
+from daybell.cli.doctor import CONNECT_SECONDS, check_store
+from daybell.settings import Settings
+from daybell.store.postgres import connection
 from tests.cli.terminal import daybell, environment
 from tests.stores import POSTGRES
 
@@ -104,7 +108,8 @@ def test_doctor_says_what_to_do_about_a_missing_database(tmp_path):
 
     assert (ended.code, ended.err) == (1, "")
     (line,) = [line for line in ended.out.splitlines() if line.startswith("problem")]
-    assert "Run `daybell migrate`" in line
+    assert line.startswith("problem  store")
+    assert f"there is no database at {tmp_path}/daybell.db yet; run `daybell migrate`" in line
     assert not list(tmp_path.iterdir())
 
 
@@ -198,7 +203,7 @@ def test_a_newer_schema_is_refused_if_it_breaks_this_program(command, breaking, 
 
     assert ended.code == breaking
     said = ended.err + ended.out
-    assert ("newer than this program" in said and "Upgrade daybell" in said) is bool(breaking)
+    assert ("newer than this program" in said and "pgrade daybell" in said) is bool(breaking)
 
 
 @pytest.mark.parametrize("command", [["migrate"], ["migrate", "--check"]])
@@ -217,6 +222,38 @@ def test_doctor_reports_a_server_that_is_not_there(flags, tmp_path):
 
     assert (ended.code, ended.err) == (1, "")
     assert "postgresql://me:***@127.0.0.1:1/daybell" in ended.out
+    assert "check that PostgreSQL runs there" in ended.out
+    assert SECRET not in ended.out
+
+
+async def test_doctor_reports_a_server_that_does_not_answer(monkeypatch):
+    assert connection.CONNECT_SECONDS == CONNECT_SECONDS
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it takes calls and says nothing
+        url = f"postgresql://me:{SECRET}@127.0.0.1:{server.getsockname()[1]}/x"
+
+        (check,) = await check_store(Settings(database_url=url))
+
+    assert check.is_ok is False
+    assert check.found.endswith("no answer within 10 s")
+    assert "firewall" in check.advice
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "name"),
+    [
+        ("mysql://me:hunter22@db/x", {}, "store"),
+        ("", {}, "store"),
+        ("memory://", {"DAYBELL_LEASE": "soon"}, "settings"),
+    ],
+)
+def test_doctor_speaks_json_of_settings_that_cannot_be_used(url, variables, name, tmp_path):
+    ended = daybell("--database-url", url, "doctor", "--json", folder=tmp_path, **variables)
+
+    (check,) = json.loads(ended.out)["checks"]
+    assert ended.code == 2
+    assert ended.err == f"error: {check['found']}\n"
+    assert (check["name"], check["is_ok"], bool(check["advice"])) == (name, False, True)
     assert SECRET not in ended.out
 
 

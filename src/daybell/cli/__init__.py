@@ -15,6 +15,7 @@ import typer
 from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
 from daybell.cli.edge import guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, run
+from daybell.errors import UsageError
 
 app = typer.Typer(
     name="daybell",
@@ -84,10 +85,15 @@ def migrate(
 @app.command()
 def doctor(context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None) -> None:
     """Look for problems, and say what to do."""
-    from daybell.cli.doctor import doctor
+    from daybell.cli.doctor import doctor, refuse
 
     flag = database_url or context.obj["database_url"]
-    run(context, partial(doctor, as_json=as_json, flag=flag), database_url)
+    try:
+        run(context, partial(doctor, as_json=as_json, flag=flag), database_url)
+    except UsageError as error:
+        if as_json:
+            refuse(error)
+        raise
 
 
 app.command()(bench.bench)

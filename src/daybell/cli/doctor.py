@@ -10,14 +10,16 @@ from typing import Final
 import msgspec
 import typer
 
-from daybell.cli.edge import DONE, FAILED, with_flag
+from daybell.cli.edge import DONE, FAILED, told, with_flag
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
-from daybell.errors import DaybellError, SchemaError
+from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.settings import Settings, masked_url
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
+from daybell.store.sqlite.files import NoFile
 
+CONNECT_SECONDS: Final = 10.0  # as long as a store waits for its server
 ROUND_TRIPS: Final = 5
 ROUND_TRIP_SECONDS_MOST: Final = 0.1
 CLOCK_SECONDS_MOST: Final = 1.0
@@ -29,13 +31,22 @@ LEASE_SECONDS_MOST: Final = 300.0
 async def doctor(settings: Settings, *, as_json: bool, flag: str | None = None) -> int:
     """Make all checks and show them. `flag` is a --database-url."""
     found = [*await check_store(settings, flag=flag), check_lease(settings.lease)]
-    is_well = all(check.is_ok for check in found)
-    if as_json:
-        report = {"is_ok": is_well, "checks": [advised(check) for check in found]}
-        typer.echo(settings.mask(msgspec.json.encode(report).decode()))
-    else:
-        typer.echo(settings.mask(render(found)))
-    return DONE if is_well else FAILED
+    typer.echo(settings.mask(encode(found) if as_json else render(found)))
+    return DONE if all(check.is_ok for check in found) else FAILED
+
+
+def refuse(error: UsageError) -> None:
+    """Report to a program that the settings cannot be used: it reads JSON, whatever is wrong."""
+    name = "store" if error.field == "database_url" else "settings"
+    advice = "mend the flag, the variable or the line in daybell.toml that it comes from"
+    typer.echo(encode([Check(name=name, is_ok=False, found=str(error), advice=advice)]))
+
+
+def encode(found: Sequence[Check]) -> str:
+    """JSON, for programs."""
+    is_ok = all(check.is_ok for check in found)
+    report = {"is_ok": is_ok, "checks": [advised(check) for check in found]}
+    return msgspec.json.encode(report).decode()
 
 
 async def check_store(settings: Settings, *, flag: str | None = None) -> list[Check]:
@@ -45,13 +56,35 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
     try:
         await store.open()
         return [*await _measure(store, place), *(await store.health()).checks]
+    except NoFile as error:
+        return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
     except SchemaError as error:
         reached = Check(name="store", is_ok=True, found=place)
-        return [reached, Check(name="schema", is_ok=False, found=with_flag(str(error), flag))]
+        return [reached, _failed("schema", with_flag(str(error), flag))]
     except DaybellError as error:
-        return [Check(name="store", is_ok=False, found=f"{place}: {error}")]
+        said = told(error, limit=f"within {CONNECT_SECONDS:g} s")
+        return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()
+
+
+def _failed(name: str, said: str, *, otherwise: str = "") -> Check:
+    """A message that ends with the way out, in its two parts."""
+    found, mark, way_out = said.rpartition(". ")
+    if mark and way_out.startswith(("Run ", "Check ", "Upgrade ")):
+        return Check(name=name, is_ok=False, found=found, advice=way_out[0].lower() + way_out[1:])
+    return Check(name=name, is_ok=False, found=said, advice=otherwise)
+
+
+def _way_out(error: DaybellError, place: str) -> str:
+    if not isinstance(error, Unavailable):
+        return ""  # what was asked for is wrong, and the message says how
+    if place.startswith("sqlite:"):
+        return "look at the file, its permissions and those of its folder"
+    return (
+        "check that PostgreSQL runs there, that host and port are right, and that no firewall is in"
+        " between"
+    )
 
 
 async def _measure(store: Store, place: str) -> list[Check]:

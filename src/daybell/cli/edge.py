@@ -32,10 +32,16 @@ def run_command(command: Command, flags: Mapping[str, object]) -> int:
     try:
         return run_async(command(settings))
     except Unavailable as error:
-        raise Unavailable(f"{masked_url(settings.database_url)}: {error}") from error
+        raise Unavailable(f"{masked_url(settings.database_url)}: {told(error)}") from error
     except SchemaError as error:
         flag = None if flags.get("database_url") is None else settings.database_url
         raise SchemaError(with_flag(str(error), flag)) from error
+
+
+def told(error: DaybellError, *, limit: str = "in time") -> str:
+    """What an error says. A time that ran out has no words of its own, only its type's name."""
+    is_late = isinstance(error.__cause__, TimeoutError)
+    return re.sub(r"\bTimeoutError$", f"no answer {limit}", str(error)) if is_late else str(error)
 
 
 def with_flag(advice: str, flag: str | None) -> str:

@@ -179,6 +179,10 @@ def unavailable(error: BaseException, path: str) -> Unavailable:
     return Unavailable(f"{path}: {meaning} ({error})")
 
 
-def missing(path: str) -> SchemaError:
-    """What to say of a database that nobody has made yet."""
-    return SchemaError(f"there is no database at {path} yet. Run `daybell migrate`")
+class NoFile(SchemaError):
+    """A database that nobody has made yet."""
+
+
+def missing(path: str) -> NoFile:
+    """What to say of one; the whole path, because it may be that of another folder."""
+    return NoFile(f"there is no database at {os.path.abspath(path)} yet. Run `daybell migrate`")
