@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import typer
 
 from daybell.cli.edge import DONE, FAILED, with_flag
-from daybell.errors import UsageError
+from daybell.errors import NotFound, UsageError, shown
 from daybell.settings import Settings, masked_url
-from daybell.store.open import store_for
+from daybell.store.open import has_role, store_for
 
 
 async def migrate(
@@ -24,6 +26,12 @@ async def migrate(
     try:
         if check:
             return _tell(place, await store.pending_migrations(), flag)
+        if grant is not None and not await has_role(store, grant):
+            # Before anything is done: half of what was asked for is not what was asked for.
+            raise NotFound(
+                f"{place} has no role {shown(grant)}, and nothing was changed; create it first:"
+                f" CREATE ROLE {_identifier(grant)} LOGIN"
+            )
         for step in await store.migrate():
             typer.echo(f"made {step}")
         typer.echo(f"{place} is up to date")
@@ -33,6 +41,12 @@ async def migrate(
     finally:
         await store.close()
     return DONE
+
+
+def _identifier(name: str) -> str:
+    """A name as SQL reads it."""
+    is_plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def _tell(place: str, pending: tuple[str, ...], flag: str | None) -> int:

@@ -59,6 +59,17 @@ def store_for(
     return PostgresStore(url.strip(), listen_url=listen_url)
 
 
+async def has_role(store: Store, role: str) -> bool:
+    """Whether rights can be granted to it there; only PostgreSQL has roles."""
+    from daybell.store.postgres import PostgresStore
+
+    if not isinstance(store, PostgresStore):
+        return False
+    await store.db.open()
+    async with store.db.link() as link:
+        return bool(await link.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", role))
+
+
 def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
     if rest.strip("/"):
         raise UsageError(
