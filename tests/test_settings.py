@@ -114,6 +114,10 @@ def test_a_mistake_in_a_variable_or_flag_is_named(tmp_path):
         load(folder=tmp_path, lease="x")
     with pytest.raises(UsageError, match="--database-url: must be text"):
         load({"database_url": 5}, folder=tmp_path)
+    with pytest.raises(UsageError, match="--database-url: is empty; give a value, or leave it out"):
+        load({"database_url": ""}, folder=tmp_path)
+    with pytest.raises(UsageError, match="DAYBELL_API_KEY: has characters that cannot be printed"):
+        load(folder=tmp_path, api_key="two\nlines")
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,10 @@ def _read(name: str, value: object, *, where: str) -> Any:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"must be text, not {type(value).__name__}")
-    if not value.strip() or not value.isprintable():
-        raise UsageError("is empty, or has characters that cannot be printed")
+    if not value.strip():
+        raise UsageError("is empty; give a value, or leave it out")
+    if not value.isprintable():
+        raise UsageError("has characters that cannot be printed; is there a line break in it?")
     return value.strip()
 
 
