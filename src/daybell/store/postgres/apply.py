@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from operator import attrgetter
+from itertools import islice
+from operator import attrgetter, eq
 from typing import Final
 from uuid import UUID
 
@@ -210,8 +211,10 @@ class Applying(Moving):
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
     """The first move of each execution, in one order of locks for everybody; and later ones."""
-    if len({move.id for move in moves}) == len(moves):
-        return sorted(moves, key=_by_id), []
+    ordered = sorted(moves, key=_by_id)
+    ids = [move.id for move in ordered]
+    if not any(map(eq, ids, islice(ids, 1, None))):
+        return ordered, []
     first = {move.id: move for move in reversed(moves)}
     later = [move for move in moves if first[move.id] is not move]
     return sorted(first.values(), key=_by_id), later

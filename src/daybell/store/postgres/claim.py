@@ -243,8 +243,13 @@ class Claiming(Enqueueing):
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
     ) -> list[Claimed]:
         """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
-        jobs = await self.names.job_names(link, {row["job"] for row in rows})
-        lanes = await self.names.lane_rows(link, {row["lane"] for row in rows})
+        if not rows:
+            return []
+        # Most often all are of one job and lane, as the first and the last: others are looked up
+        # when they turn up.
+        ends = rows[0], rows[-1]
+        jobs = await self.names.job_names(link, [row["job"] for row in ends])
+        lanes = await self.names.lane_rows(link, [row["lane"] for row in ends])
         claimed: list[Claimed] = []
         for row in rows:
             # Unpacked at once: looking up each column by its name takes twice as long.
@@ -269,6 +274,10 @@ class Claiming(Enqueueing):
                 cancel_requested_at,
                 *_,
             ) = row
+            if job not in jobs:
+                await self.names.job_names(link, [job])
+            if lane_key not in lanes:
+                await self.names.lane_rows(link, [lane_key])
             lane = lanes[lane_key]
             claimed.append(
                 Claimed(  # by position: with names it takes half as long again
