@@ -155,9 +155,9 @@ def after_failure(
     else:
         reason, delay = "retries_used_up", policy.delay(failures, jitter=jitter)
     if delay is None:
-        move = _end(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
+        move = _move(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
     else:
-        move = _way_back(claimed, State.RETRYING, outcome, delay=delay, error=error, ran=ran)
+        move = _move(claimed, State.RETRYING, outcome, delay=delay, error=error, ran=ran)
     return msgspec.structs.replace(move, failures=failures, checkpoint=checkpoint)
 
 
@@ -170,7 +170,7 @@ def after_retry_later(
     checkpoint: str | None = None,
 ) -> Transition:
     """The task asked to be run again later. That is no failure and is not counted as one."""
-    move = _way_back(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran)
+    move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran)
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
 
 
@@ -180,7 +180,7 @@ def after_release(
     """The worker gives it back, started or not: a drain, or a task this worker does not know.
     Nothing is charged.
     """
-    return _way_back(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
+    return _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
 
 
 def after_loss(claimed: Claimed, *, max_crashes: int, retry: bool = True) -> Transition:
@@ -193,9 +193,9 @@ def after_loss(claimed: Claimed, *, max_crashes: int, retry: bool = True) -> Tra
     crashes = claimed.crashes + 1
     error = loss_error(claimed)
     if retry and crashes < max_crashes:
-        move = _way_back(claimed, State.QUEUED, Outcome.LOST, error=error)
+        move = _move(claimed, State.QUEUED, Outcome.LOST, error=error)
     else:
-        move = _end(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost")
+        move = _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost")
     return msgspec.structs.replace(move, crashes=crashes)
 
 
@@ -203,12 +203,12 @@ def after_cancel(
     claimed: Claimed, *, ran: Seconds | None = None, error: str | None = None
 ) -> Transition:
     """The task stopped because it was asked to."""
-    return _end(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
+    return _move(claimed, State.CANCELLED, Outcome.CANCELLED, error=error, ran=ran)
 
 
 def after_expiry(claimed: Claimed) -> Transition:
     """It was claimed too late to be worth starting."""
-    return _end(claimed, State.SKIPPED, Outcome.RELEASED, reason="expired")
+    return _move(claimed, State.SKIPPED, Outcome.RELEASED, reason="expired")
 
 
 def is_expired(claimed: Claimed, *, now: Instant) -> bool:
@@ -222,11 +222,12 @@ def loss_error(claimed: Claimed) -> str:
     return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()
 
 
-def _end(
+def _move(
     claimed: Claimed,
     state: State,
     outcome: Outcome,
     *,
+    delay: Seconds = 0.0,
     error: str | None = None,
     reason: str | None = None,
     ran: Seconds | None = None,
@@ -240,31 +241,8 @@ def _end(
         outcome=outcome,
         failures=claimed.failures,
         crashes=claimed.crashes,
-        error=error,
-        reason=reason,
-        ran=ran,
-    )
-
-
-def _way_back(
-    claimed: Claimed,
-    state: State,
-    outcome: Outcome,
-    *,
-    delay: Seconds = 0.0,
-    error: str | None = None,
-    ran: Seconds | None = None,
-) -> Transition:
-    return Transition(
-        id=claimed.id,
-        attempt=claimed.attempt,
-        lease=claimed.lease,
-        gate=claimed.gate,
-        target=state,
-        outcome=outcome,
-        failures=claimed.failures,
-        crashes=claimed.crashes,
         delay=delay,
         error=error,
+        reason=reason,
         ran=ran,
     )
