@@ -150,7 +150,7 @@ def live(line: Connection, board: Any, url: str, work: Work, concurrency: int) -
 async def serve(line: Connection, board: Any, url: str, work: Work, concurrency: int) -> None:
     effects = Effects()
     app = make_app(url, work, effects)
-    app.observe(Narrator(SystemClock(), quiet=True, out=sys.stderr))
+    app.events.observe(Narrator(SystemClock(), quiet=True, out=sys.stderr), only_trouble=True)
     async with connected(app) as store:
         line.send("up")
         word = await asyncio.to_thread(line.recv)

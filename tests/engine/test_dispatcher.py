@@ -47,7 +47,7 @@ async def test_fast_tasks_are_claimed_ahead_but_not_without_end(store, clock):
     for _ in range(30):
         await bench.dispatcher.tick()
         assert len(bench.executor) <= 10
-        await bench.executor.wait()
+        await turns()
 
     limits = [asked["limit"] for asked in store.asked("claim")]
     assert limits[0] == 10

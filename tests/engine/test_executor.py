@@ -235,7 +235,7 @@ def test_what_a_stopped_task_raises_on_its_way_out_means_the_stop(why, outcome):
         executor.start(claimed)
         await turns()
 
-        assert executor.stop(fence(claimed), why)
+        assert executor.stop({fence(claimed)}, why)
         await executor.wait()
 
         assert [move.outcome for _, move in ends] == [outcome]
@@ -250,8 +250,8 @@ async def test_a_cancelled_run_ends_as_cancelled():
     executor.start(claimed)
     await asyncio.sleep(3)
 
-    assert executor.stop(fence(claimed), Stop.CANCEL)
-    assert not executor.stop(fence(claimed), Stop.CANCEL)
+    assert executor.stop({fence(claimed)}, Stop.CANCEL)
+    assert not executor.stop({fence(claimed)}, Stop.CANCEL)
     await executor.wait()
 
     [(_, move)] = ends
@@ -308,7 +308,7 @@ async def test_what_was_stopped_for_another_reason_can_still_be_abandoned():
     executor, ends = an_executor(resize=deaf)
     executor.start(claimed)
     await turns()
-    executor.stop(fence(claimed), Stop.CANCEL)
+    executor.stop({fence(claimed)}, Stop.CANCEL)
 
     executor.stop_all(Stop.ABANDON)
     await executor.wait()
@@ -328,7 +328,7 @@ def test_a_run_can_be_stopped_before_its_first_step(why, ended):
         executor, ends = an_executor(resize=lambda running: ran.append(running))
         executor.start(claimed)
 
-        assert executor.stop(fence(claimed), why)
+        assert executor.stop({fence(claimed)}, why)
         await asyncio.wait_for(executor.wait(), 1)
 
         assert [move.target for _, move in ends] == ended
@@ -345,7 +345,7 @@ async def test_a_task_that_goes_on_after_it_was_stopped_can_be_forsaken():
     executor.start(claimed)
     executor.start(a_claimed("other"))
     await turns()
-    executor.stop(fence(claimed), Stop.RELEASE)
+    executor.stop({fence(claimed)}, Stop.RELEASE)
     await turns()
 
     assert executor.forsake() == [claimed]

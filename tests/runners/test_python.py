@@ -43,7 +43,8 @@ class Running:
 def a_handler(function: Callable[..., Any], **options: Any) -> PythonHandler:
     options.setdefault("store_result", True)
     options.setdefault("context_names", frozenset())
-    options.setdefault("enter", lambda running: "the context")
+    options.setdefault("enter", lambda running: None)
+    options.setdefault("make_context", lambda running: "the context")
     return PythonHandler(function, retry=Retry(), timeout=None, threads=Threads(), **options)
 
 
@@ -214,7 +215,6 @@ async def test_context_variables_are_carried_over():
 async def test_what_enter_sets_is_seen_by_the_function():
     def enter(running):
         colour.set("blue")
-        return "the context"
 
     async def coroutine():
         return colour.get()

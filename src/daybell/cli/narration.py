@@ -56,8 +56,6 @@ class Narrator:
 
     def _ended(self, event: Ended) -> None:
         move, claimed = event.transition, event.claimed
-        if self._quiet and event.verdict is None and move.target is State.SUCCEEDED:
-            return  # nearly all of them: not even a length is put into words
         if event.verdict is not None and event.verdict.ruling is Ruling.STALE:
             self._say("too late", claimed, "somebody else has it now")
             return

@@ -104,7 +104,7 @@ def read_labels(text: str) -> dict[str, str]:
 
 async def _work(app: App, options: WorkerOptions, stop: Stop) -> int:
     clock = SystemClock()
-    app.observe(Narrator(clock, quiet=True, out=sys.stderr))
+    app.events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(connected(app))
         worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
@@ -160,7 +160,7 @@ async def schedule(settings: Settings) -> int:
         try:
             await store.open()
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())
-            events.observe(Narrator(clock, quiet=True, out=sys.stderr))
+            events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
             node = Node(upkeep=upkeep)
             await node.start()
             logger.info("looking after %s", masked_url(settings.database_url))

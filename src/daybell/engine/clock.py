@@ -44,8 +44,7 @@ class SystemClock:
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
 
-    def monotonic(self) -> Seconds:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)  # asked twice for every execution
 
     def now(self) -> Instant:
         return time.monotonic() + self._offset

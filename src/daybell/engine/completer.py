@@ -7,7 +7,7 @@ once, under load hundreds go together. Nothing is dropped while the store is awa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Claimed, State
@@ -25,6 +25,7 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.worker")
 
 End = tuple[Claimed, Transition]
+Judged = Mapping[tuple[UUID, int], Verdict]  # those that were not simply made
 
 
 class Completer:
@@ -50,8 +51,10 @@ class Completer:
 
     def add(self, claimed: Claimed, move: Transition) -> None:
         """Have an end written."""
-        self._waiting.append((claimed, move))
-        self.wake()
+        waiting = self._waiting
+        waiting.append((claimed, move))
+        if len(waiting) == 1:  # else it is awake, or will look once more after this group
+            self.wake()
 
     async def tick(self) -> Seconds | None:
         group = self._waiting[: self._group_max]
@@ -70,17 +73,21 @@ class Completer:
         del self._waiting[: len(group)]
         self._group_max = min(2 * self._group_max, APPLY_BATCH_MAX)
         judged = {(verdict.id, verdict.attempt): verdict for verdict in verdicts}
+        if judged:
+            group = [end for end in group if not self._is_sent_anew(*end, judged)]
+        if self._refusals:
+            self._refusals.difference_update(move.id for _, move in group)
+        self._leases.leave([move.lease for _, move in group])
+        if any(move.target not in TERMINAL for _, move in group):
+            self.returned()
+        self._tell(group, judged)
+        return AGAIN if self._waiting else None
+
+    def _tell(self, group: list[End], judged: Judged) -> None:
         for claimed, move in group:
             verdict = judged.get((move.id, move.attempt)) if judged else None
-            if verdict is not None and self._is_sent_anew(claimed, move, verdict):
-                continue
-            if self._refusals:
-                self._refusals.discard(move.id)
-            self._leases.leave(move.lease)
-            if move.target is not State.SUCCEEDED and move.target not in TERMINAL:
-                self.returned()
-            self._events.emit(Ended, claimed, move, verdict)
-        return AGAIN if self._waiting else None
+            is_plain = verdict is None and move.target is State.SUCCEEDED
+            self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
     def _isolate(self, count: int) -> None:
         """Something in a group of so many breaks the store in a way that it does not know itself:
@@ -91,8 +98,11 @@ class Completer:
         else:
             self._waiting.append(self._waiting.pop(0))
 
-    def _is_sent_anew(self, claimed: Claimed, move: Transition, verdict: Verdict) -> bool:
+    def _is_sent_anew(self, claimed: Claimed, move: Transition, judged: Judged) -> bool:
         """Take in that a move was not simply made; say whether another is made in its place."""
+        verdict = judged.get((move.id, move.attempt))
+        if verdict is None:
+            return False
         if verdict.ruling is Ruling.REFUSED:
             logger.error(
                 "the end of %s (%s) cannot be kept: %s", move.id, claimed.job, verdict.detail

@@ -6,6 +6,7 @@ rate of starts justifies: with tasks of a second not at all, with tasks of micro
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -65,6 +66,7 @@ class Dispatcher:
         self._rate = 0.0  # starts a second, smoothed
         self._rated_at = clock.monotonic()
         self._claim_seconds = 0.01
+        self._is_filling = False  # it will look at its slots in a moment
         self._is_dry = False  # the last claim came back short
         self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
@@ -118,10 +120,19 @@ class Dispatcher:
         return self._asked
 
     def fill(self) -> None:
+        """There are free slots: look what to do about it, once for all that ends in this turn of the
+        event loop.
+        """
+        if not self._is_filling:
+            self._is_filling = True
+            asyncio.get_running_loop().call_soon(self._fill)
+
+    def _fill(self) -> None:
         """Start what is buffered, as far as there are slots; ask for more when it runs low.
 
         Not where the last claim found all there was: what comes later, the store or the poll tells.
         """
+        self._is_filling = False
         self._start()
         if not self._is_dry and self._wanted() > 0:
             self.wake()
@@ -129,15 +140,16 @@ class Dispatcher:
     def _start(self) -> None:
         if not self.is_open:
             return
-        buffer, executor = self._buffer, self._executor
-        if not buffer or len(executor) >= self._concurrency:
+        count = min(len(self._buffer), self._concurrency - len(self._executor))
+        if count <= 0:
             return
         self._moved_at = self._clock.monotonic()
-        while buffer and len(executor) < self._concurrency:
-            claimed = buffer.popleft()
-            self._started += 1
-            self._events.emit(Started, claimed)
-            executor.start(claimed)
+        self._started += count
+        emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
+        for _ in range(count):
+            claimed = take()
+            emit(Started, claimed, is_plain=True)
+            start(claimed)
 
     def close(self) -> list[Claimed]:
         """Claim nothing more, and hand over what was claimed and not started."""

@@ -43,16 +43,21 @@ class Events:
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []
+        self._curious: list[Observer] = []  # those who hear of what goes as it should, too
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer, *, only_trouble: bool = False) -> None:
+        """Tell this observer of everything, or only of what is not a start or a plain success."""
         self._observers.append(observer)
+        if not only_trouble:
+            self._curious.append(observer)
 
-    def emit(self, kind: Callable[..., Any], *facts: object) -> None:
-        """Tell everybody. One observer's error is logged and hurts nobody."""
-        if not self._observers:
+    def emit(self, kind: Callable[..., Any], *facts: object, is_plain: bool = False) -> None:
+        """Tell everybody whom it concerns. One observer's error is logged and hurts nobody."""
+        observers = self._curious if is_plain else self._observers
+        if not observers:
             return
         event = kind(*facts)
-        for observer in self._observers:
+        for observer in observers:
             try:
                 observer(event)
             except Exception:

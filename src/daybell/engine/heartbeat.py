@@ -77,7 +77,7 @@ class Heartbeat:
 
     def _hear(self, renewal: Renewal) -> None:
         self._clock.correct(renewal.now)
-        for fence in renewal.cancel:
-            self._executor.stop(fence, Stop.CANCEL)
+        if renewal.cancel:
+            self._executor.stop(set(renewal.cancel), Stop.CANCEL)
         if renewal.state is WorkerState.DRAINING:
             self._on_drain()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from uuid import UUID
 
 
@@ -29,13 +31,14 @@ class Leases:
         else:
             self._open.pop(lease, None)
 
-    def leave(self, lease: UUID) -> None:
-        """One execution of the lease is over for this worker."""
-        left = self._open.get(lease, 0) - 1
-        if left > 0:
-            self._open[lease] = left
-        else:
-            self._open.pop(lease, None)
+    def leave(self, leases: Iterable[UUID]) -> None:
+        """One execution of each is over for this worker; the same lease may come many times."""
+        for lease, count in Counter(leases).items():
+            left = self._open.get(lease, 0) - count
+            if left > 0:
+                self._open[lease] = left
+            else:
+                self._open.pop(lease, None)
 
     def known(self) -> list[UUID]:
         return list(self._open)

@@ -17,7 +17,7 @@ import msgspec
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_TENANT
-from daybell.core.lifecycle import Transition, after_release
+from daybell.core.lifecycle import after_release
 from daybell.core.worker import NewWorker
 from daybell.engine.clock import Clock
 from daybell.engine.completer import Completer
@@ -96,7 +96,7 @@ class Worker:
             store, leases=self._leases, events=self._events, tenant=tenant, worker=worker
         )
         self.executor = Executor(
-            self._handlers, clock=clock, finish=self._finish, freed=self._freed
+            self._handlers, clock=clock, finish=self.completer.add, freed=self._freed
         )
         self.dispatcher = Dispatcher(
             store,
@@ -244,9 +244,6 @@ class Worker:
         if not await self._ended(within=GRACE_SECONDS):
             for claimed in self.executor.forsake():
                 logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
-
-    def _finish(self, claimed: Claimed, move: Transition) -> None:
-        self.completer.add(claimed, move)
 
     def _freed(self) -> None:
         self.dispatcher.fill()

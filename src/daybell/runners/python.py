@@ -30,13 +30,13 @@ class Running(Protocol):
     ) -> None: ...
 
 
-Enter = Callable[[Running], Any]  # makes the task's context, and says what is running here
 
 
 class PythonHandler:
     """One function with its policies.
 
-    `context_names` are the parameters that are given the context that `enter` makes.
+    `enter` notes what is running here. `context_names` are the parameters that are given what
+    `make_context` makes.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class PythonHandler:
         timeout: Seconds | None,
         store_result: bool,
         context_names: frozenset[str],
-        enter: Enter,
+        enter: Callable[[Running], object],
+        make_context: Callable[[Running], Any],
         threads: Threads,
     ) -> None:
         self.retry = retry
@@ -56,12 +57,13 @@ class PythonHandler:
         self._store_result = store_result
         self._context_names = context_names
         self._enter = enter
+        self._make_context = make_context
         self._threads = threads
         self._is_async = _is_async(function)
 
     async def run(self, running: Running) -> str | None:
-        context = self._enter(running)
-        args, kwargs = self._arguments(running.claimed.args, context)
+        self._enter(running)
+        args, kwargs = self._arguments(running)
         if self._is_async:
             value = await self._function(*args, **kwargs)
         else:
@@ -70,12 +72,14 @@ class PythonHandler:
             return None
         return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
 
-    def _arguments(self, text: str, context: Any) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, running: Running) -> tuple[list[Any], dict[str, Any]]:
+        text = running.claimed.args
         if text == "{}" and not self._context_names:
             return [], {}  # what is missing, the call itself will say
         given = payload.decode(text, what="args")
         converted = arguments.convert(self._function, given, skip=self._context_names)
-        converted |= dict.fromkeys(self._context_names, context)
+        if self._context_names:
+            converted |= dict.fromkeys(self._context_names, self._make_context(running))
         return arguments.spread(self._function, converted)
 
 

@@ -18,7 +18,7 @@ from daybell.core.job import DEFAULT_TENANT, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX
 from daybell.engine.events import Events, Observer
 from daybell.errors import Unavailable, UsageError, shown
-from daybell.runners.python import PythonHandler, Running
+from daybell.runners.python import PythonHandler
 from daybell.runners.threads import Threads
 from daybell.sdk.context import Context, current
 from daybell.sdk.decorator import (
@@ -293,14 +293,10 @@ class AppHandlers:
             timeout=definition.timeout,
             store_result=definition.store_result,
             context_names=task.context_names,
-            enter=_enter,
+            enter=current.set,
+            make_context=Context,
             threads=self._threads,
         )
-
-
-def _enter(running: Running) -> Context:
-    current.set(running)
-    return Context(running)
 
 
 def _without(options: CallOptions) -> Any:
