@@ -43,7 +43,8 @@ def facts() -> dict[str, str]:
         + ", ".join(f"{name} = {settings[name]}" for name in shown),
         "asyncpg": importlib.metadata.version("asyncpg"),
         "event loop": event_loop(),
-        "garbage collector": f"on, thresholds {gc.get_threshold()}; collected before each run",
+        "garbage collector": f"on, thresholds {gc.get_threshold()}, in workers as they set them;"
+        " collected before each run",
     }
 
 

@@ -8,7 +8,6 @@ process that measures: nobody asks the store in the middle of a run.
 from __future__ import annotations
 
 import asyncio
-import gc
 import multiprocessing
 import os
 import sys
@@ -24,6 +23,7 @@ from benchmarks.loops import run
 from benchmarks.places import Place
 from daybell.cli.apps import connected, queues_of
 from daybell.cli.narration import Narrator
+from daybell.cli.working import settle
 from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
@@ -158,7 +158,7 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
             effects.clear()
             board[:] = [0.0] * BOARD_SIZE
             node = assemble(app, store, concurrency)
-            gc.collect()
+            settle()
             line.send("ready")
             line.recv()
             cpu = time.process_time()

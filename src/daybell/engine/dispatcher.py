@@ -120,9 +120,7 @@ class Dispatcher:
         return self._asked
 
     def fill(self) -> None:
-        """There are free slots: look what to do about it, once for all that ends in this turn of the
-        event loop.
-        """
+        """Slots were freed: see to them soon, once for all that ends in this turn of the loop."""
         if not self._is_filling:
             self._is_filling = True
             asyncio.get_running_loop().call_soon(self._fill)
