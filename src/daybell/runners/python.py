@@ -30,8 +30,6 @@ class Running(Protocol):
     ) -> None: ...
 
 
-
-
 class PythonHandler:
     """One function with its policies.
 
