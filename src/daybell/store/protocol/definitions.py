@@ -1,0 +1,59 @@
+"""Tenants, jobs and queues, as every store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from daybell.core.job import Job, NewJob
+from daybell.core.view import Page
+
+
+class Definitions(Protocol):
+    """Tenants, jobs and queues: what there is to run."""
+
+    async def add_tenants(self, names: Sequence[str]) -> None:
+        """Create these tenants; ones that exist are left as they are. `default` always exists."""
+        ...
+
+    async def list_tenants(self) -> tuple[str, ...]:
+        """All tenants, by name."""
+        ...
+
+    async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
+        """Store these definitions and return the current version of each, in the order given;
+        all or nothing.
+
+        A new name becomes version 1. An equal definition changes nothing. A different one
+        becomes the next version, unless it equals a superseded one and `promote` is not set:
+        then the current one stays. Raises VersionConflict where `expect` does not hold. Several
+        callers defining the same job at once get the same answer. A deleted job that is defined
+        again lives on under its old id.
+        """
+        ...
+
+    async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
+        """The current version of a job, or the one asked for. Raises JobNotFound; a deleted job
+        is not found without a version.
+        """
+        ...
+
+    async def list_jobs(
+        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        """Jobs whose name begins with `prefix`, by name. Deleted ones are not shown."""
+        ...
+
+    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+        """All versions of a job, newest first; of a deleted one too. Raises JobNotFound."""
+        ...
+
+    async def delete_job(self, tenant: str, name: str) -> None:
+        """Let the job fire and be enqueued no more: its schedules are gone, its versions and
+        executions stay. Raises JobNotFound.
+        """
+        ...
+
+    async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
+        """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on."""
+        ...

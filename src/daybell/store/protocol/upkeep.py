@@ -1,0 +1,34 @@
+"""What one node does for all."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from daybell.core.instant import Seconds
+from daybell.core.view import Health, Removed, Retention
+from daybell.core.worker import Leadership
+
+
+class Upkeep(Protocol):
+    """What one node does for all."""
+
+    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+        """Take or keep the leadership of that name. None: another holder's lease lasts. A new
+        holder gets a higher epoch.
+        """
+        ...
+
+    async def resign(self, name: str, *, holder: UUID) -> None:
+        """Give leadership up, if held, so that another need not wait."""
+        ...
+
+    async def retain(self, policy: Retention) -> Removed:
+        """Remove what is over and older than the policy keeps, a bounded amount a call, and
+        prepare room for days to come.
+        """
+        ...
+
+    async def health(self) -> Health:
+        """Product, time, schema and the settings that durability depends on."""
+        ...

@@ -1,0 +1,33 @@
+"""What people look at."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.view import ExecutionFilter, Page, Queue
+
+
+class Views(Protocol):
+    """What people look at. One statement each, so a page is consistent in itself."""
+
+    async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
+        """One execution with its ended attempts. Raises ExecutionNotFound."""
+        ...
+
+    async def list_executions(
+        self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Execution]:
+        """Executions by id, newest first. Whatever happens between two pages, nothing that was
+        there all along is missed or shown twice. Raises UsageError for a cursor that is none of
+        ours."""
+        ...
+
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+        """How many there are in each state; states without any are left out."""
+        ...
+
+    async def list_queues(self, tenant: str) -> list[Queue]:
+        """Queues that have work, or were paused, or are a job's, by name."""
+        ...

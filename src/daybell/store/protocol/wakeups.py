@@ -1,0 +1,16 @@
+"""News for who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol
+
+
+class Wakeups(Protocol):
+    """News for who waits. Losing all of it costs latency, never an execution."""
+
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when something there may be claimable; returns what ends it. Best effort."""
+        ...

@@ -1,0 +1,64 @@
+"""Workers and their leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from daybell.core.instant import Seconds
+from daybell.core.worker import NewWorker, Renewal, Worker
+from daybell.store.outcomes import Lost
+
+
+class Workers(Protocol):
+    """Leases: who is alive, and what to do with the work of those who are not."""
+
+    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+        """Add a worker, live, its lease ending `lease` seconds from the store's now.
+        Registering the same id again is answered like a renewal, unless it is dead:
+        LeaseLost."""
+        ...
+
+    async def renew(
+        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    ) -> Renewal:
+        """Prolong the worker's lease, for all that it runs, in one write. Raises LeaseLost if
+        it is unknown or dead.
+
+        `leases` are all claims that the worker knows of, answered or still under way. What it
+        holds under any other lease came from a claim whose answer was lost, and is released to
+        be claimed again.
+        """
+        ...
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        """Ask a live worker to stop claiming; it learns so at its next renewal or claim. False:
+        no such live worker.
+        """
+        ...
+
+    async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
+        """Give back all that is unfinished under these leases, uncharged; answers how many."""
+        ...
+
+    async def retire(self, tenant: str, worker: UUID) -> None:
+        """The worker ends in good order: it is dead from now on. What it still holds is found
+        by `lost`.
+        """
+        ...
+
+    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+        """Mark workers whose lease has ended as dead, and list executions still in the hands of
+        dead workers, of any tenant.
+
+        A renewal that comes at the same moment either wins, and the worker lives, or finds
+        itself dead. Workers whose row another transaction has locked are left for the next
+        time. Marking and listing change no execution: the caller decides for each
+        (`core.lifecycle.after_loss`) and applies it with `wait=False`.
+        """
+        ...
+
+    async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
+        """Workers of this tenant, oldest first."""
+        ...
