@@ -203,34 +203,6 @@ async def test_what_was_cancelled_meanwhile_is_told_so():
     assert bench.leases.known() == []
 
 
-async def test_an_end_that_breaks_the_store_holds_up_nobody_else():
-    bench = await a_bench(64)
-    poison = bench.ids[20]
-    apply = bench.store.store.apply
-
-    async def choke(tenant, *, worker, transitions, wait=True):
-        if any(move.id == poison for move in transitions):
-            raise RuntimeError("a fault that the store does not know of")
-        return await apply(tenant, worker=worker, transitions=transitions)
-
-    bench.store.store.apply = choke
-    bench.add_all()
-
-    errors = 0
-    while len(bench.completer) > 1:
-        try:
-            await bench.completer.tick()
-        except RuntimeError:
-            errors += 1
-        assert errors < 30
-
-    others = [id for id in bench.ids if id != poison]
-    assert await states(bench.store, others) == [State.SUCCEEDED] * 63
-    bench.store.store.apply = apply
-    await bench.completer.tick()
-    assert await states(bench.store, bench.ids) == [State.SUCCEEDED] * 64
-
-
 async def test_an_observers_error_hurts_nobody(caplog):
     bench = await a_bench(2)
 

@@ -2,12 +2,17 @@
 
 While one group is being written, the next gathers: alone on an idle system an end is written at
 once, under load hundreds go together. Nothing is dropped while the store is away.
+
+An end may break the store in a way that the store does not know itself. It is found by halves and
+kept as a failed attempt, while its neighbours are written. When not even that can be written, it
+may as well be the store that is broken: then nothing is given up until something else gets through.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Claimed, State
@@ -19,10 +24,12 @@ from daybell.core.retry import Retry
 from daybell.engine.events import Ended, Events
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
-from daybell.errors import DaybellError
+from daybell.errors import Unavailable
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
+
+TRIES: Final = 3  # of an end that breaks the store by itself: what broke may be a passing thing
 
 End = tuple[Claimed, Transition]
 Judged = Mapping[tuple[UUID, int], Verdict]  # those that were not simply made
@@ -40,7 +47,11 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
-        self._group_max = APPLY_BATCH_MAX
+        self._suspects = 0  # so many at the front have broken the store together
+        self._writes = 0
+        self._broken: dict[
+            UUID, int
+        ] = {}  # ends of which nothing can be written, since which write
         self._refusals: set[UUID] = set()  # on their way as failed attempts
         self.stale = 0  # reports that came too late
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
@@ -57,31 +68,44 @@ class Completer:
             self.wake()
 
     async def tick(self) -> Seconds | None:
-        group = self._waiting[: self._group_max]
+        group = self._waiting[: max(1, self._suspects // 2) if self._suspects else APPLY_BATCH_MAX]
         if not group:
             return None
         try:
-            verdicts = await self._store.apply(
-                self._tenant, worker=self._worker, transitions=[move for _, move in group]
-            )
-        except DaybellError:
+            verdicts = await self._apply(group)
+        except Unavailable:
             raise
-        except Exception:
-            self._isolate(len(group))
-            raise
+        except Exception as error:
+            self._suspects = len(group)
+            if len(group) == 1 and not await self._is_dealt_with(*group[0], error):
+                raise
+            return AGAIN
+        self._take_in(group, verdicts)
+        return AGAIN if self._waiting else None
+
+    async def _apply(self, group: list[End]) -> list[Verdict]:
+        return await self._store.apply(
+            self._tenant, worker=self._worker, transitions=[move for _, move in group]
+        )
+
+    def _take_in(self, group: list[End], verdicts: list[Verdict]) -> None:
+        """These were written: the first ones that wait, or what was sent in their place."""
         # Only now: had this raised, they would still be here to be sent again.
         del self._waiting[: len(group)]
-        self._group_max = min(2 * self._group_max, APPLY_BATCH_MAX)
+        self._suspects = max(0, self._suspects - len(group))
+        self._writes += 1
         judged = {(verdict.id, verdict.attempt): verdict for verdict in verdicts}
         if judged:
             group = [end for end in group if not self._is_sent_anew(*end, judged)]
         if self._refusals:
             self._refusals.difference_update(move.id for _, move in group)
+        if self._broken:
+            for _, move in group:
+                self._broken.pop(move.id, None)
         self._leases.leave([move.lease for _, move in group])
         if any(move.target not in TERMINAL for _, move in group):
             self.returned()
         self._tell(group, judged)
-        return AGAIN if self._waiting else None
 
     def _tell(self, group: list[End], judged: Judged) -> None:
         for claimed, move in group:
@@ -89,14 +113,46 @@ class Completer:
             is_plain = verdict is None and move.target is State.SUCCEEDED
             self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
-    def _isolate(self, count: int) -> None:
-        """Something in a group of so many breaks the store in a way that it does not know itself:
-        find it by halves, and let all others go first. Nothing is given up.
+    async def _is_dealt_with(self, claimed: Claimed, move: Transition, error: Exception) -> bool:
+        """Get the first end, which has broken the store all by itself, out of the others' way.
+
+        False if nothing of it can be written, and nothing says that another could be.
         """
-        if count > 1:
-            self._group_max = count // 2
-        else:
-            self._waiting.append(self._waiting.pop(0))
+        failure = Failure.from_exception(error)
+        failed = _refused(claimed, move, f"{failure.type}: {failure.message}")
+        for sent in (*(move,) * (TRIES - 1), failed):
+            try:
+                verdicts = await self._apply([(claimed, sent)])
+            except Unavailable:
+                raise
+            except Exception:
+                continue
+            if sent is failed:
+                self._refusals.add(move.id)
+                logger.error(
+                    "the end of %s (%s) breaks the store", move.id, claimed.job, exc_info=error
+                )
+            self._take_in([(claimed, sent)], verdicts)
+            return True
+        return self._is_given_up(claimed, move, error)
+
+    def _is_given_up(self, claimed: Claimed, move: Transition, error: Exception) -> bool:
+        """Let others go first; if some have since the last time, leave this end to the lease."""
+        end = self._waiting.pop(0)
+        if self._writes == self._broken.setdefault(move.id, self._writes):
+            self._waiting.append(end)
+            return False
+        del self._broken[move.id]
+        self._refusals.discard(move.id)
+        self._suspects = 0
+        self._leases.leave([move.lease])
+        logger.error(
+            "the end of %s (%s) breaks the store, even as a failed attempt, and is given up",
+            move.id,
+            claimed.job,
+            exc_info=error,
+        )
+        return True
 
     def _is_sent_anew(self, claimed: Claimed, move: Transition, judged: Judged) -> bool:
         """Take in that a move was not simply made; say whether another is made in its place."""
@@ -109,7 +165,7 @@ class Completer:
             )
             if move.id not in self._refusals:
                 self._refusals.add(move.id)
-                self._waiting.append((claimed, _refused(claimed, move, verdict)))
+                self._waiting.append((claimed, _refused(claimed, move, verdict.detail)))
                 return True
             # Not even that can be kept: it is left to the end of the lease.
         elif verdict.ruling is Ruling.STALE:
@@ -124,9 +180,9 @@ class Completer:
         return False
 
 
-def _refused(claimed: Claimed, move: Transition, verdict: Verdict) -> Transition:
+def _refused(claimed: Claimed, move: Transition, why: str | None) -> Transition:
     """What the store cannot keep ends as a failed attempt that says so."""
-    message = f"its outcome cannot be kept: {verdict.detail}"
+    message = f"its outcome cannot be kept: {why}"
     return after_failure(
         claimed,
         Retry(),
