@@ -5,19 +5,21 @@ import sys
 
 import pytest
 
-from daybell.engine.clock import SystemClock
+from daybell.engine.clock import ManualClock, SystemClock
 from daybell.engine.supervisor import Supervisor
 from tests.cli.terminal import until
 
 TIMEOUT = 30
 
 
-def supervisor(code: str, count: int = 1, *, grace: float = 20.0, backoff: float = 0.01):
+def supervisor(
+    code: str, count: int = 1, *, grace: float = 20.0, backoff: float = 0.01, clock=None
+):
     """One whose children run this code; they find their slot in sys.argv[1]."""
     return Supervisor(
         lambda slot: [sys.executable, "-c", code, str(slot)],
         count,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         grace=grace,
         backoff=backoff,
     )
@@ -49,10 +51,62 @@ async def test_the_wait_doubles_with_every_early_death(tmp_path, caplog):
     assert waits == [0.01, 0.02, 0.04, 0.08]
 
 
-async def test_nonsense_at_the_first_start_ends_all():
+async def test_nonsense_at_the_first_start_ends_all(caplog):
     code = "import sys, time; sys.exit(2) if sys.argv[1] == '1' else time.sleep(60)"
 
     assert await asyncio.wait_for(supervisor(code, 2).run(), TIMEOUT) == 2
+    assert "process 1 refused to start (exit code 2)" in caplog.text
+
+
+async def test_a_child_that_came_up_and_ends_as_if_told_nonsense_is_started_again(tmp_path):
+    first, may_end = tmp_path / "first", tmp_path / "may_end"
+    code = (
+        "import os, sys, time\n"
+        f"if os.path.exists({str(first)!r}): sys.exit(0)\n"
+        f"open({str(first)!r}, 'w').close()\n"
+        f"while not os.path.exists({str(may_end)!r}): time.sleep(0.01)\n"
+        "sys.exit(2)"
+    )
+    clock = ManualClock()
+    watched = supervisor(code, clock=clock)
+    running = asyncio.create_task(watched.run())
+    await asyncio.to_thread(until, first.exists)
+
+    clock.advance(60)
+    may_end.touch()
+
+    assert await asyncio.wait_for(running, TIMEOUT) == 0
+    assert watched.restarts == 1
+
+
+async def test_nonsense_at_a_later_start_is_a_death_like_any_other(tmp_path):
+    marks = tmp_path / "marks"
+    code = (
+        f"open({str(marks)!r}, 'a').write('x')\n"
+        f"exit({{1: 1, 2: 2, 3: 0}}[len(open({str(marks)!r}).read())])"
+    )
+    watched = supervisor(code)
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
+    assert watched.restarts == 2
+
+
+async def test_one_childs_restart_does_not_hide_that_another_never_came_up(tmp_path):
+    marks = tmp_path / "marks"
+    code = (
+        "import os, sys, time\n"
+        "if sys.argv[1] == '1':\n"
+        f"    open({str(marks)!r}, 'a').write('x')\n"
+        f"    sys.exit(1) if len(open({str(marks)!r}).read()) < 2 else time.sleep(60)\n"
+        f"while not os.path.exists({str(marks)!r}) or len(open({str(marks)!r}).read()) < 2:\n"
+        "    time.sleep(0.01)\n"
+        "sys.exit(2)"
+    )
+    # Time stands still: however slow the machine is, none of this took long.
+    watched = supervisor(code, 2, clock=ManualClock())
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 2
+    assert watched.restarts == 1
 
 
 @pytest.mark.parametrize("is_deaf", [False, True])
@@ -73,11 +127,12 @@ async def test_stopping_asks_first_and_kills_who_does_not_listen(is_deaf, tmp_pa
     assert await asyncio.wait_for(running, TIMEOUT) == (1 if is_deaf else 0)
 
 
-async def test_stopping_ends_the_wait_before_a_restart():
-    watched = supervisor("exit(1)", backoff=60)
+async def test_stopping_ends_the_wait_before_a_restart(caplog):
+    watched = supervisor("exit(1)", backoff=3600)
     running = asyncio.create_task(watched.run())
-    await asyncio.sleep(0)
+    await asyncio.to_thread(until, lambda: "is started again in" in caplog.text)
 
     watched.stop()
 
-    assert await asyncio.wait_for(running, TIMEOUT) in (0, 1)
+    assert await asyncio.wait_for(running, TIMEOUT) == 0
+    assert watched.restarts == 0

@@ -1,7 +1,8 @@
 """Keeping processes alive: one child per slot, started again when it dies.
 
 A child that ends well was meant to end and is left alone. One that does not is started again
-after a wait that doubles with every early death. The first request to stop is passed on once, so
+after a wait that doubles with every early death, unless it never came up because it was told
+nonsense: that would be nonsense the next time, too. The first request to stop is passed on once, so
 that children drain; whoever does not end in time is killed.
 """
 
@@ -24,6 +25,7 @@ BACKOFF_MIN_SECONDS: Final = 0.5
 BACKOFF_MAX_SECONDS: Final = 30.0
 SETTLED_SECONDS: Final = 60.0  # alive for so long, a child has proved itself
 USAGE_CODE: Final = 2  # what the command line ends with when it was told nonsense
+COMING_UP_SECONDS: Final = 10.0  # in which a child has read what it was told
 
 Process = asyncio.subprocess.Process
 
@@ -77,7 +79,7 @@ class Supervisor:
                 os.killpg(child.pid, signal.SIGKILL)
 
     async def _keep(self, slot: int) -> int:
-        early_deaths = 0
+        early_deaths, is_first = 0, True
         while True:
             code, lived = await self._run_child(slot)
             if self._stopping.is_set():
@@ -85,9 +87,11 @@ class Supervisor:
             if code == 0:
                 logger.info("process %d has ended and is not started again", slot)
                 return 0
-            if code == USAGE_CODE and self.restarts == 0:
+            if code == USAGE_CODE and is_first and lived < COMING_UP_SECONDS:
+                logger.error("process %d refused to start (%s); all are stopped", slot, _said(code))
                 self.stop()
                 return USAGE_CODE
+            is_first = False
             early_deaths = 1 if lived >= SETTLED_SECONDS else early_deaths + 1
             pause = min(BACKOFF_MAX_SECONDS, self._backoff * 2 ** min(early_deaths - 1, 16))
             logger.warning(
