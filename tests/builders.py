@@ -12,6 +12,7 @@ from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Tick
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
+from daybell.store.migrate import known_migrations
 from daybell.store.protocol import Store
 
 TENANT = "default"
@@ -201,3 +202,9 @@ async def look(store: Store, id: UUID, *, tenant: str = TENANT) -> Execution:
 
 async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> list[State]:
     return [(await look(store, id, tenant=tenant)).state for id in ids]
+
+
+def steps(product: str) -> tuple[str, ...]:
+    """The names of all migrations of a store, such as "sqlite"."""
+    known = known_migrations(f"daybell.store.{product}")
+    return tuple(f"{one.version:04}_{one.name}" for one in known)

@@ -15,6 +15,7 @@ import pytest
 from daybell.cli.doctor import CONNECT_SECONDS, check_store
 from daybell.settings import Settings
 from daybell.store.postgres import connection
+from tests.builders import steps
 from tests.cli.terminal import daybell, environment
 from tests.stores import POSTGRES
 
@@ -39,7 +40,8 @@ def test_migrate_makes_each_step_once(tmp_path):
     first = daybell("migrate", folder=tmp_path)
     again = daybell("migrate", folder=tmp_path)
 
-    assert first == (0, "made 0001_initial\nsqlite:///daybell.db is up to date\n", "")
+    made = "".join(f"made {step}\n" for step in steps("sqlite"))
+    assert first == (0, f"{made}sqlite:///daybell.db is up to date\n", "")
     assert again == (0, "sqlite:///daybell.db is up to date\n", "")
     assert stat.S_IMODE((tmp_path / "daybell.db").stat().st_mode) == 0o600
 

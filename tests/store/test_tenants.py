@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from daybell.core.execution import Claimed
+from daybell.core.log import NewLogPart
 from daybell.core.priority import Priority
 from daybell.core.view import ExecutionFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
@@ -110,6 +111,12 @@ OPERATIONS = {
     "report": lambda s, t, k: s.report(
         t, worker=k.worker, reports=[a_report(k.running, progress=5.0)]
     ),
+    "write_log": lambda s, t, k: s.write_log(
+        t,
+        worker=k.worker,
+        parts=[NewLogPart(k.running.id, k.running.attempt, k.running.lease, 2, "hello")],
+    ),
+    "read_log": lambda s, t, k: s.read_log(t, k.running.id),
     "cancel": lambda s, t, k: s.cancel(t, [k.queued, k.running.id, k.dead]),
     "revive": lambda s, t, k: s.revive(t, [k.dead]),
     "discard": lambda s, t, k: s.discard(t, [k.dead]),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Final
 
-from daybell.errors import InvalidName, shown
+from daybell.errors import InvalidName, UsageError, shown
 
 # Payloads. A row is read and written several times in its life: big data belongs in a file or an
 # object store, with its address in the arguments.
@@ -23,6 +24,10 @@ PROGRESS_MESSAGE_CHARS_MAX: Final = 500
 ERROR_MESSAGE_BYTES_MAX: Final = 8 * 1024
 ERROR_TRACEBACK_BYTES_MAX: Final = 32 * 1024
 ERROR_NAMES_MAX: Final = 32  # classes of one exception's ancestry that retry rules may name
+
+# Logs. Of what a task says without end, the beginning is kept.
+LOG_BYTES_MAX: Final = 1024 * 1024  # of one attempt
+LOG_LINE_CHARS_MAX: Final = 8 * 1024
 
 # Names and keys. They are columns of indexes, labels of metrics and parts of URLs.
 NAME_CHARS_MAX: Final = 200
@@ -108,6 +113,23 @@ def check_key(value: object, *, what: str = "unique key") -> str:
             field=what,
         )
     return value
+
+
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return `labels` if they can be a worker's: a few, and short ones."""
+    if len(labels) > LABELS_MAX:
+        raise UsageError(
+            f"{len(labels):,} labels are too many; the limit is {LABELS_MAX}", field="labels"
+        )
+    for name, value in labels.items():
+        for text, what in ((name, "a label's name"), (value, f"the value of label {shown(name)}")):
+            if len(text) > LABEL_CHARS_MAX:
+                raise UsageError(
+                    f"{what} {shown(text)} has {len(text):,} characters; the limit is"
+                    f" {LABEL_CHARS_MAX}",
+                    field="labels",
+                )
+    return dict(labels)
 
 
 def _check_characters(value: str, *, what: str) -> None:

@@ -67,6 +67,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     ticks: int = 0
     workers: int = 0
+    log_parts: int = 0
     partitions: int = 0
     is_complete: bool = True  # False: there is more; call again
 

@@ -79,6 +79,7 @@ FORBIDDEN = {
     "change a migration": "UPDATE daybell.migration SET checksum = 'x'",
     "forget a migration": "DELETE FROM daybell.migration",
     "give its rights away": "SELECT daybell.grant_to('pg_monitor')",
+    "give a part of its rights away": "SELECT daybell.grant_enqueue_to('pg_monitor')",
     "drop the schema": "DROP SCHEMA daybell CASCADE",
 }
 

@@ -11,6 +11,7 @@ from daybell.core.execution import PENDING, TERMINAL, Enqueued, NewExecution, Ou
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX
+from daybell.core.log import NewLogPart
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
@@ -159,7 +160,7 @@ def claim_order(row: Row, queues: Sequence[str]) -> tuple[int, int, Instant, UUI
     return execution.priority, queues.index(execution.queue), execution.run_at, execution.id
 
 
-def holds(row: Row, worker: UUID, move: Transition | Report) -> bool:
+def holds(row: Row, worker: UUID, move: Transition | Report | NewLogPart) -> bool:
     """The fence: whether this very start of the execution is still in this worker's hands."""
     execution = row.execution
     return (

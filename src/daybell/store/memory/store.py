@@ -10,6 +10,7 @@ from daybell.core.schedule import Firing
 from daybell.store.memory.definitions import MemoryDefinitions
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
+from daybell.store.memory.logs import MemoryLogs
 from daybell.store.memory.schedules import MemorySchedules
 from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
@@ -26,6 +27,7 @@ class MemoryStore(
     MemoryWorkers,
     MemorySchedules,
     MemoryGates,
+    MemoryLogs,
     MemoryViews,
     MemoryUpkeep,
 ):

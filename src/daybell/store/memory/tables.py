@@ -61,6 +61,8 @@ class Tables(msgspec.Struct):
     ticks: dict[tuple[str, UUID, Instant], TickRecord] = {}
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
     leaders: dict[str, Leadership] = {}
+    # By attempt and number of the part: when it was written, and its text.
+    logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
 
     def snapshot(self) -> Tables:
         """A copy that later writes do not reach."""

@@ -48,6 +48,7 @@ class MemoryUpkeep(Part):
                 attempts=remove_attempts(tables, now - policy.finished),
                 ticks=remove_ticks(tables, now - policy.ticks),
                 workers=remove_workers(tables, now - policy.workers),
+                log_parts=remove_log_parts(tables, now - policy.finished),
             )
 
     async def health(self) -> Health:
@@ -85,6 +86,13 @@ def remove_attempts(tables: Tables, before: Instant) -> int:
         removed += len(row.attempts) - len(kept)
         tables.put(replace(row, attempts=kept))
     return removed
+
+
+def remove_log_parts(tables: Tables, before: Instant) -> int:
+    old = [key for key, (written_at, _) in tables.logs.items() if written_at < before]
+    for key in old:
+        del tables.logs[key]
+    return len(old)
 
 
 def remove_ticks(tables: Tables, before: Instant) -> int:

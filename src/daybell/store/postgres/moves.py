@@ -10,6 +10,7 @@ from uuid import UUID
 
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.log import NewLogPart
 from daybell.core.worker import Report
 from daybell.errors import UsageError
 from daybell.store import checks
@@ -60,7 +61,7 @@ class Batch:
 
     def guard(self, tenant: int) -> tuple[object, ...]:
         """The first six parameters of every statement here."""
-        return (tenant, self.worker, list(self.leases), *_fences(self.moves, self.leases))
+        return (tenant, self.worker, list(self.leases), *fences(self.moves, self.leases))
 
 
 class Moving(Claiming):
@@ -248,15 +249,15 @@ class Moving(Claiming):
                 key,
                 worker,
                 list(leases),
-                *_fences(ordered, leases),
+                *fences(ordered, leases),
                 [report.ran for report in ordered],
                 [report.progress for report in ordered],
                 [report.note for report in ordered],
                 [report.checkpoint for report in ordered],
             )
         written = {(row["id"], row["attempt"]) for row in rows}
-        fences = [(report.id, report.attempt) for report in reports]
-        return [fence for fence in fences if fence not in written]
+        named = [(report.id, report.attempt) for report in reports]
+        return [fence for fence in named if fence not in written]
 
 
 def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
@@ -269,8 +270,8 @@ def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
     return results
 
 
-def _fences(
-    moves: Sequence[Transition | Report], leases: Iterable[UUID]
+def fences(
+    moves: Sequence[Transition | Report | NewLogPart], leases: Iterable[UUID]
 ) -> tuple[list[UUID], list[int], list[int]]:
     """Ids, attempts, and the places of their leases in the list of leases, from 1."""
     places = {lease: place for place, lease in enumerate(leases, 1)}
@@ -279,7 +280,7 @@ def _fences(
     return [move.id for move in moves], [move.attempt for move in moves], which
 
 
-def by_lease(moves: Sequence[Transition | Report]) -> dict[UUID, int]:
+def by_lease(moves: Sequence[Transition | Report | NewLogPart]) -> dict[UUID, int]:
     """How many moves there are of each lease. They come in runs that share the very same object."""
     counts: dict[UUID, int] = {}
     start = 0

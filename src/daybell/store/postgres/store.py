@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Collection
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import Listener
+from daybell.store.postgres.logs import Logging
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.upkeep import Maintaining
 from daybell.store.postgres.views import Viewing
 
 
-class PostgresStore(Defining, Intervening, Scheduling, Viewing, Maintaining):
+class PostgresStore(Defining, Intervening, Scheduling, Logging, Viewing, Maintaining):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:

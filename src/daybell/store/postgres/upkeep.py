@@ -54,7 +54,7 @@ class Maintaining(Connected):
             await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
         before = now - policy.finished
         partitions = 0
-        for parent in ("history", "attempt"):
+        for parent in ("history", "attempt", "log"):
             async with self.db.link() as link:
                 partitions += await link.fetchval(
                     "SELECT daybell.drop_days($1, $2)", parent, before
@@ -62,6 +62,7 @@ class Maintaining(Connected):
         async with self.db.link() as link:
             executions = await self._remove(link, "history_rest", "finished_at < $1", before)
             attempts = await self._remove(link, "attempt_rest", "ended_at < $1", before)
+            parts = await self._remove(link, "log_rest", "written_at < $1", before)
             ticks = await self._remove(link, "tick", "at < $1", now - policy.ticks)
             workers = await self._remove(
                 link,
@@ -70,12 +71,13 @@ class Maintaining(Connected):
                 " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
                 now - policy.workers,
             )
-        counts = (executions, attempts, ticks, workers)
+        counts = (executions, attempts, parts, ticks, workers)
         return Removed(
             executions=executions,
             attempts=attempts,
             ticks=ticks,
             workers=workers,
+            log_parts=parts,
             partitions=partitions,
             is_complete=max(counts) < REMOVED_ROWS_MAX,
         )

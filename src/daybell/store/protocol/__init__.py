@@ -24,6 +24,7 @@ from typing import Protocol
 from daybell.store.protocol.definitions import Definitions
 from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
+from daybell.store.protocol.logs import Logs
 from daybell.store.protocol.schedules import Schedules
 from daybell.store.protocol.upkeep import Upkeep
 from daybell.store.protocol.views import Views
@@ -31,7 +32,9 @@ from daybell.store.protocol.wakeups import Wakeups
 from daybell.store.protocol.workers import Workers
 
 
-class Store(Wakeups, Definitions, Executions, Workers, Schedules, Gates, Views, Upkeep, Protocol):
+class Store(
+    Wakeups, Definitions, Executions, Workers, Schedules, Gates, Logs, Views, Upkeep, Protocol
+):
     """A place where executions are kept."""
 
     async def open(self) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
+from daybell.core.log import NewLogPart
 from daybell.core.worker import Report
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
@@ -156,7 +157,7 @@ def ending(tx: Transaction, move: Transition) -> Row:
     )
 
 
-def fence(owner: int, worker: bytes, move: Transition | Report) -> Row:
+def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart) -> Row:
     """The values of FENCE."""
     return owner, move.id.bytes, move.attempt, move.lease.bytes, worker
 

@@ -24,6 +24,7 @@ from daybell.store.sqlite.enqueue import SqliteEnqueue
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.gates import SqliteGates
 from daybell.store.sqlite.interventions import SqliteInterventions
+from daybell.store.sqlite.logs import SqliteLogs
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.schedules import SqliteSchedules
 from daybell.store.sqlite.upkeep import SqliteUpkeep
@@ -46,6 +47,7 @@ class SqliteStore(
     SqliteWorkers,
     SqliteSchedules,
     SqliteGates,
+    SqliteLogs,
     SqliteViews,
     SqliteUpkeep,
 ):

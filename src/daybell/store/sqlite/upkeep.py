@@ -46,6 +46,7 @@ class SqliteUpkeep(Part):
                 attempts=total.attempts + removed.attempts,
                 ticks=total.ticks + removed.ticks,
                 workers=total.workers + removed.workers,
+                log_parts=total.log_parts + removed.log_parts,
                 is_complete=removed.is_complete,
             )
             if total.is_complete:
@@ -104,6 +105,9 @@ DELETE FROM worker WHERE (tenant, id) IN (
 _OLD_LEASES: Final = """
 DELETE FROM lease WHERE claimed_at < ? AND n IN (SELECT n FROM lease ORDER BY n LIMIT ?)
 """
+_OLD_LOG_PARTS: Final = """
+DELETE FROM log WHERE written_at < ? AND n IN (SELECT n FROM log ORDER BY n LIMIT ?)
+"""
 
 
 def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed]:
@@ -112,17 +116,21 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
     def old(statement: str, before: Instant) -> int:
         return tx.execute(statement, (before, REMOVED_MAX)).rowcount
 
-    end, executions, their_attempts = remove_executions(tx, start, tx.now - policy.finished)
+    end, executions, their_attempts, their_parts = remove_executions(
+        tx, start, tx.now - policy.finished
+    )
     attempts = old(_OLD_ATTEMPTS, tx.now - policy.finished)
     ticks = old(_OLD_TICKS, tx.now - policy.ticks)
     workers = old(_OLD_WORKERS, tx.now - policy.workers)
     leases = old(_OLD_LEASES, tx.now - LEASE_KEPT_SECONDS)
-    is_complete = end == 0 and max(attempts, ticks, workers, leases) < REMOVED_MAX
+    parts = old(_OLD_LOG_PARTS, tx.now - policy.finished)
+    is_complete = end == 0 and max(attempts, ticks, workers, leases, parts) < REMOVED_MAX
     return end, Removed(
         executions=executions,
         attempts=attempts + their_attempts,
         ticks=ticks,
         workers=workers,
+        log_parts=parts + their_parts,
         is_complete=is_complete,
     )
 
@@ -134,20 +142,23 @@ SELECT n, created_at,
 """
 _REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
 _REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", ")")
+_REMOVE_LOG_PARTS: Final = Bulk("DELETE FROM log WHERE execution IN (", "?", ")")
 
 
-def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int, int, int]:
+def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int, int, int, int]:
     """Walk through executions from `start` in the order of their creation, and remove what is
-    over. Answers where to go on, 0 at the end, and how many executions and attempts are gone.
+    over. Answers where to go on, 0 at the end, and how many executions, attempts and parts of logs
+    are gone.
     """
     rows = tx.execute(_WALK, (before, start, REMOVED_MAX)).fetchall()
     over = [n for n, _, is_over in rows if is_over]
     # With them, or a new execution that gets a removed one's number would inherit them.
     attempts = _REMOVE_ATTEMPTS.run(tx, over)
+    parts = _REMOVE_LOG_PARTS.run(tx, over)
     _REMOVE.run(tx, over)
     # What was created later than that cannot have ended earlier.
     is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= before
-    return 0 if is_end else rows[-1][0], len(over), attempts
+    return 0 if is_end else rows[-1][0], len(over), attempts, parts
 
 
 def health(tx: Transaction, path: str) -> Health:

@@ -1,0 +1,118 @@
+"""What tasks said: kept in parts, by whoever runs them."""
+
+import pytest
+
+from daybell.core.log import Line, LogPart, NewLogPart, joined, lines_of, text_of
+from daybell.core.view import Retention
+from daybell.errors import UsageError
+from daybell.store.ids import mint
+from tests.builders import LEASE, TENANT, apply, claim, enqueued, retry, success
+
+DAY = 86_400
+
+
+def a_part(claimed, text="hello", number=1):
+    return NewLogPart(claimed.id, claimed.attempt, claimed.lease, number, text)
+
+
+async def test_parts_are_read_in_the_order_of_attempt_and_number(store, clock):
+    await enqueued(store, 2)
+    first = await claim(store, 2)
+    one, other = first.executions
+    parts = [a_part(one, "c", 2), a_part(other, "x"), a_part(one, "b", 1)]
+    await store.write_log(TENANT, worker=first.worker, parts=parts)
+    await apply(store, first, retry(one, delay=0.0))
+    again = await claim(store)
+    await store.write_log(TENANT, worker=again.worker, parts=[a_part(again.one, "d")])
+
+    assert await store.read_log(TENANT, one.id) == [
+        LogPart(1, 1, "b"),
+        LogPart(1, 2, "c"),
+        LogPart(2, 1, "d"),
+    ]
+    assert await store.read_log(TENANT, one.id, after=(1, 1), limit=1) == [LogPart(1, 2, "c")]
+    assert await store.read_log(TENANT, one.id, after=(2, 1)) == []
+
+
+async def test_a_log_outlives_the_end(store, clock):
+    await enqueued(store)
+    hands = await claim(store)
+    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await apply(store, hands, success(hands.one))
+
+    assert await store.read_log(TENANT, hands.one.id) == [LogPart(1, 1, "hello")]
+
+
+async def test_a_part_that_is_sent_again_is_there_once(store, clock):
+    await enqueued(store)
+    hands = await claim(store)
+    for text in ("first", "second"):
+        await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one, text)])
+
+    assert [part.number for part in await store.read_log(TENANT, hands.one.id)] == [1]
+
+
+async def test_what_was_given_to_others_is_not_written_about(store, clock):
+    await enqueued(store)
+    hands = await claim(store)
+    await clock.advance(LEASE + 1)
+    (lost,) = await store.lost()
+    await store.apply(TENANT, worker=lost.worker, transitions=[retry(lost.claimed, delay=0.0)])
+
+    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+
+    assert await store.read_log(TENANT, hands.one.id) == []
+
+
+async def test_only_its_own_worker_under_its_own_lease_writes_about_an_execution(store, clock):
+    await enqueued(store)
+    hands = await claim(store)
+    other = NewLogPart(hands.one.id, 1, mint(), 1, "hello")
+    await store.write_log(TENANT, worker=mint(), parts=[a_part(hands.one)])
+    await store.write_log(TENANT, worker=hands.worker, parts=[other])
+    await store.write_log(
+        TENANT, worker=hands.worker, parts=[NewLogPart(hands.one.id, 2, hands.lease, 1, "hello")]
+    )
+
+    assert await store.read_log(TENANT, hands.one.id) == []
+
+
+async def test_logs_of_other_tenants_and_of_nobody_are_empty(store, clock):
+    await store.add_tenants(["acme"])
+    await enqueued(store)
+    hands = await claim(store)
+    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+
+    assert await store.read_log("acme", hands.one.id) == []
+    assert await store.read_log(TENANT, mint()) == []
+    with pytest.raises(UsageError):
+        await store.read_log(TENANT, hands.one.id, limit=0)
+
+
+async def test_logs_go_when_they_are_old(store, clock):
+    await enqueued(store)
+    hands = await claim(store)
+    await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])
+    await apply(store, hands, success(hands.one))
+    policy = Retention(finished=2 * DAY, ticks=2 * DAY, workers=2 * DAY)
+
+    await clock.advance(DAY)
+    await store.retain(policy)
+    assert await store.read_log(TENANT, hands.one.id)
+    await clock.advance(4 * DAY)
+    await store.retain(policy)
+    assert await store.read_log(TENANT, hands.one.id) == []
+
+
+def test_whatever_a_line_says_it_stays_one_line():
+    said = [
+        Line(1.5, "info", "shop", "two\nlines\r\u2028"),
+        Line(2.5, "stdout", "", 'a "quoted" \x00 and half a pair \ud800'),
+        Line(3.5, "error", "shop", "x" * 100_000),
+    ]
+    kept = list(lines_of(joined(text_of(line) for line in said)))
+
+    assert kept[0] == said[0]
+    assert kept[1].message.startswith('a "quoted" \x00 and half a pair ')
+    assert len(kept[2].message) < 9_000
+    assert kept[2].message.endswith("(100,000 characters)")
