@@ -1,6 +1,7 @@
 """The app: declarations, connections, hooks and observers."""
 
 import asyncio
+import functools
 import logging
 
 import pytest
@@ -36,6 +37,77 @@ async def test_what_cannot_be_a_task_is_refused(app: App):
     with pytest.raises(UsageError, match="timeout"):
         app.task(timeout="soon")(nothing)
     assert not app.tasks
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"user_id": 5}, "user_id=5 must be text"),
+        ({"store_result": "x"}, "store_result='x' must be True or False"),
+        ({"description": 5}, "description=5 must be text"),
+        ({"settings": {}}, r"task\(\) has no 'settings'"),
+        ({"kind": "command"}, r"task\(\) has no 'kind'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(options, message):
+    app = App("memory://")
+
+    with pytest.raises(UsageError, match=message) as refused:
+        app.task(**options)(nothing)
+    assert refused.value.field == next(iter(options))
+    assert not app.tasks
+
+
+async def test_settings_of_a_job_are_given_by_name(app: App):
+    client = await app.open()
+
+    with pytest.raises(UsageError, match="settings=5 must be given by name, as a dict"):
+        await client.define("backup", kind="command", settings=5)  # type: ignore[arg-type]
+    job = await client.define("backup", kind="command", settings={"command": "true"})
+    assert job.definition.settings == '{"command":"true"}'
+
+
+def test_an_app_is_made_from_a_url_and_a_name():
+    with pytest.raises(UsageError, match="url=5 must be text"):
+        App(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidName):
+        App("memory://", tenant="a/b")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queues": 5}, "queues=5 must be text"),
+        ({"concurrency": 0}, "concurrency=0 must be a whole number from 1"),
+        ({"concurrency": -5}, "concurrency=-5 must be a whole number from 1"),
+        ({"concurrency": "x"}, "concurrency='x' must be a whole number from 1"),
+        ({"drain_timeout": "soon"}, "drain_timeout"),
+    ],
+)
+async def test_a_worker_that_makes_no_sense_is_refused(app: App, options, message):
+    with pytest.raises(UsageError, match=message):
+        async with app.worker(**options):
+            pass
+    assert not app.is_open
+
+
+class AsyncObserver:
+    async def __call__(self, event) -> None: ...
+
+
+async def watch(event) -> None: ...
+
+
+@pytest.mark.parametrize("observer", [watch, AsyncObserver(), functools.partial(watch)])
+def test_an_observer_that_would_never_be_awaited_is_refused(observer):
+    with pytest.raises(UsageError, match="is async, but an observer is called and not awaited"):
+        App("memory://").observe(observer)
+
+
+@pytest.mark.parametrize("register", [App.observe, App.on_start, App.on_stop])
+def test_what_cannot_be_called_is_refused_at_once(register):
+    with pytest.raises(UsageError, match="is a function, not 5"):
+        register(App("memory://"), 5)
 
 
 async def test_a_long_docstring_is_no_reason_to_fail(app: App):
@@ -171,8 +243,26 @@ async def test_a_worker_whose_start_failed_claims_nothing(app: App):
             pass
 
     assert await handle.status() is State.QUEUED
-    assert not stopped
+    assert stopped == [True]
     assert await app.client().workers() == []
+
+
+async def test_what_was_started_is_stopped_when_a_later_start_fails(app: App):
+    order = []
+    app.on_start(lambda: order.append("open"))
+
+    @app.on_start
+    def fail() -> None:
+        raise LookupError("no model")
+
+    app.on_start(lambda: order.append("never"))
+    app.on_stop(lambda: order.append("close"))
+
+    with pytest.raises(LookupError, match="no model"):
+        async with app.lifespan():
+            order.append("never")
+
+    assert order == ["open", "close"]
 
 
 async def test_one_hook_that_cannot_stop_does_not_keep_the_others_from_it(app: App):

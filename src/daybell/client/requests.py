@@ -37,10 +37,9 @@ Status = str | Iterable[str]
 KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
 
 
-class JobOptions(TypedDict, total=False):
-    """What a definition may say; what is left out is as usual."""
+class TaskOptions(TypedDict, total=False):
+    """What a definition may say, whatever its kind; what is left out is as usual."""
 
-    kind: str
     queue: str
     priority: str | int
     retries: int | Retry | Mapping[str, Any] | None
@@ -51,6 +50,12 @@ class JobOptions(TypedDict, total=False):
     store_result: bool
     description: str
     user_id: str | None
+
+
+class JobOptions(TaskOptions, total=False):
+    """The same for a job that need not be a Python function."""
+
+    kind: str
     settings: Mapping[str, Any] | None  # of its kind
 
 
@@ -95,7 +100,7 @@ def read_definition(
     settings: Mapping[str, Any] | None = None,
 ) -> JobDefinition:
     """Return a job's definition."""
-    if len(description) > DESCRIPTION_CHARS_MAX:
+    if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
         raise UsageError(
             f"description has {len(description):,} characters; the limit is"
             f" {DESCRIPTION_CHARS_MAX:,}",
@@ -111,10 +116,10 @@ def read_definition(
         expires=read_seconds(expires, "expires"),
         max_crashes=read_whole(max_crashes, "max_crashes", least=1, most=RETRIES_MAX),
         on_lost=read_word(on_lost, ("retry", "dead"), "on_lost"),
-        store_result=store_result,
+        store_result=read_flag(store_result, "store_result"),
         description=description,
-        user_id=user_id,
-        settings=payload.encode(dict(settings or {}), what="settings"),
+        user_id=None if user_id is None else read_text(user_id, "user_id"),
+        settings=payload.encode(read_settings(settings), what="settings"),
     )
 
 
@@ -238,6 +243,29 @@ def read_whole(value: object, what: str, *, least: int = 0, most: int) -> int:
             f"{what}={shown(value)} must be a whole number from {least} to {most:,}", field=what
         )
     return value
+
+
+def read_text(value: object, what: str) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={shown(value)} must be text", field=what)
+    return value
+
+
+def read_flag(value: object, what: str) -> bool:
+    """Return a yes or no."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what}={shown(value)} must be True or False", field=what)
+    return value
+
+
+def read_settings(value: object) -> dict[str, Any]:
+    """Return the settings of a job's kind, by name."""
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(
+            f"settings={shown(value)} must be given by name, as a dict", field="settings"
+        )
+    return dict(cast("Mapping[str, Any]", value or {}))
 
 
 def read_word(value: T, words: tuple[str, ...], what: str) -> T:

@@ -12,10 +12,10 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
-from daybell.client.requests import JobOptions, read_definition
+from daybell.client.requests import TaskOptions, read_definition, read_text
 from daybell.core.duration import Duration
 from daybell.core.job import DEFAULT_TENANT, JobDefinition
-from daybell.core.limits import DESCRIPTION_CHARS_MAX
+from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.engine.events import Events, Observer
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.python import PythonHandler
@@ -37,11 +37,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Hook = Callable[[], Awaitable[None] | None]
+F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H", bound=Hook)
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
 
-JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__)
+TASK_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__)
 
 
 class App:
@@ -52,8 +53,8 @@ class App:
     """
 
     def __init__(self, url: str | None = None, *, tenant: str = DEFAULT_TENANT) -> None:
-        self._url = url
-        self.tenant = tenant
+        self._url = None if url is None else read_text(url, "url")
+        self.tenant = check_name(tenant, what="tenant")
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
@@ -90,7 +91,7 @@ class App:
     @overload
     def task(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...
     @overload
-    def task(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
+    def task(self, *, name: str | None = None, **options: Unpack[TaskOptions]) -> Decorator: ...
     def task(  # pyright: ignore[reportInconsistentOverload]
         self,
         function: Callable[..., Any] | None = None,
@@ -102,13 +103,13 @@ class App:
         """Make a job of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return self._add(function, name, cast("JobOptions", options))
+            return self._add(function, name, cast("TaskOptions", options))
 
-        check_options(options, JOB_OPTIONS, "task()")
+        check_options(options, TASK_OPTIONS, "task()")
         return decorate if function is None else decorate(function)
 
     def _add(
-        self, function: Callable[..., Any], name: str | None, options: JobOptions
+        self, function: Callable[..., Any], name: str | None, options: TaskOptions
     ) -> Task[..., Any, Any]:
         if isinstance(function, Task):  # of another app, perhaps
             function = cast("Task[..., Any, Any]", function).function
@@ -116,7 +117,7 @@ class App:
             raise UsageError(f"a task is a function, not {shown(function)}")
         name = name or str(getattr(function, "__name__", ""))
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
-        described: JobOptions = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
+        described: TaskOptions = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
         if name in self.tasks:
             raise UsageError(
                 f"there is a task named {shown(name)} already; give one of them a name="
@@ -131,28 +132,38 @@ class App:
 
     def on_start(self, hook: H) -> H:
         """Call this when a worker starts, before it claims anything."""
-        self._on_start.append(hook)
+        self._on_start.append(_called(hook, "a hook"))
         return hook
 
     def on_stop(self, hook: H) -> H:
-        """Call this when a worker has stopped, in the reverse order of declaration."""
-        self._on_stop.append(hook)
+        """Call this when a worker has stopped, in the reverse order of declaration.
+
+        It is called even if a start hook failed, so it may find only a part of what it undoes.
+        """
+        self._on_stop.append(_called(hook, "a hook"))
         return hook
 
     def observe(self, observer: O) -> O:
         """Be told what happens in this process: `Started`, `Ended`, `WorkerLost` of
         `daybell.engine.events`. An observer decides nothing, and its errors hurt nobody."""
-        self.events.observe(observer)
+        # An object that can be called is asked about its method.
+        if any(map(inspect.iscoroutinefunction, (observer, type(observer).__call__))):
+            raise UsageError(
+                f"{shown(observer)} is async, but an observer is called and not awaited; make it a"
+                " plain function, which may start a task"
+            )
+        self.events.observe(_called(observer, "an observer"))
         return observer
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
         """Run the hooks around what a worker does. If one cannot stop, the others still do."""
         async with AsyncExitStack() as stack:
-            for hook in self._on_start:
-                await _call(hook)
+            # First, so that what earlier hooks have opened is closed when a later one fails.
             for hook in self._on_stop:
                 stack.push_async_callback(_call, hook)
+            for hook in self._on_start:
+                await _call(hook)
             yield
 
     def worker(
@@ -301,6 +312,12 @@ class AppHandlers:
 
 def _without(options: CallOptions) -> Any:
     return {key: value for key, value in options.items() if key not in ("unique_key", "tenant")}
+
+
+def _called(given: F, what: str) -> F:
+    if not callable(cast("object", given)):
+        raise UsageError(f"{what} is a function, not {shown(given)}")
+    return given
 
 
 async def _call(hook: Hook) -> None:

@@ -7,10 +7,11 @@ import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from daybell import __version__
 from daybell.client import mint
+from daybell.client.requests import read_text, read_whole
 from daybell.core.duration import Duration, parse_duration
 from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.view import Retention
@@ -21,6 +22,8 @@ from daybell.settings import Settings
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
+
+CONCURRENCY_MAX: Final = 100_000
 
 
 @asynccontextmanager
@@ -34,8 +37,8 @@ async def running(
     options = WorkerOptions(
         name="app",
         tenant=app.tenant,
-        queues=queues or _queues_of(app),
-        concurrency=concurrency,
+        queues=read_text(queues, "queues") or _queues_of(app),
+        concurrency=read_whole(concurrency, "concurrency", least=1, most=CONCURRENCY_MAX),
         lease=Settings.load().lease,
         drain_timeout=parse_duration(drain_timeout, what="drain_timeout"),
         host=socket.gethostname(),
