@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybell.core import limits
-from daybell.core.limits import check_key, check_name
-from daybell.errors import InvalidName, shown
+from daybell.core.limits import check_key, check_labels, check_name
+from daybell.errors import InvalidName, UsageError, shown
 
 RULE = (
     "a name has letters, digits, spaces and any of _ . : @ + -, "
@@ -135,3 +135,22 @@ def test_every_limit_is_positive():
 
     assert len(public) > 20
     assert all(value > 0 for value in public.values())
+
+
+def test_as_many_labels_as_the_limit_says_are_accepted():
+    labels = {f"{number:0100}": "x" * 100 for number in range(32)}
+
+    assert check_labels(labels) == labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({str(number): "" for number in range(33)}, "33 labels are too many; the limit is 32"),
+        ({"x" * 101: ""}, "a label's name .* has 101 characters; the limit is 100"),
+        ({"zone": "x" * 101}, "the value of label 'zone' .* has 101 characters"),
+    ],
+)
+def test_labels_beyond_a_limit_are_refused(labels, message):
+    with pytest.raises(UsageError, match=message):
+        check_labels(labels)
