@@ -119,7 +119,10 @@ def test_what_is_no_app_is_explained(folder, spec, message):
     [
         ("import no_such_library", ModuleNotFoundError, "No module named 'no_such_library'"),
         ("1 / 0", ZeroDivisionError, "division by zero"),
-        ("def f(:", SyntaxError, "invalid syntax"),
+        ("def f(:", SyntaxError, r"\.py, line 1: invalid syntax$"),
+        ("import no_such_library", ModuleNotFoundError, "is it installed in this environment"),
+        ("raise SyntaxError('odd')", SyntaxError, "failed: odd$"),
+        ("raise SystemExit('bye')", SystemExit, r"when it is imported, with SystemExit\('bye'\)"),
         ("from daybell import NoSuchName", ImportError, "NoSuchName"),
     ],
 )

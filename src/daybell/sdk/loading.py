@@ -80,7 +80,18 @@ def _load_module(name: str, path: Path | None = None) -> ModuleType:
                 f"there is no module {shown(name)} here; run this in the folder that holds it,"
                 " or give a file: path/to/file.py"
             ) from None
-        raise AppImportError(f"importing {shown(name)} failed: {error}") from error
+        raise AppImportError(
+            f"importing {shown(name)} failed: {error}; is it installed in this environment"
+            f" ({sys.prefix})?"
+        ) from error
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
+        raise AppImportError(f"importing {shown(name)} failed: {where}{error.msg}") from error
+    except SystemExit as error:
+        raise AppImportError(
+            f"{shown(name)} ends the program when it is imported, with {error!r}; put what only a"
+            ' script does under `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         raise AppImportError(f"importing {shown(name)} failed: {error!r}") from error
 
