@@ -149,7 +149,8 @@ class Database:
                 ) from None
             self._pool = await _driver.create_pool(
                 self.url,
-                min_size=1,
+                # Restoring what it should keep, the driver logs tracebacks while a server is away.
+                min_size=0,
                 max_size=POOL_CONNECTIONS_MAX,
                 max_inactive_connection_lifetime=300.0,
                 command_timeout=COMMAND_SECONDS + 10.0,
