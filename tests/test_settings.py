@@ -52,6 +52,13 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "app", ["shop", "shop.jobs", "shop:app", "shop.py", "src/my shop/jobs.py:app", "./shop.py"]
+)
+def test_an_app_is_named_as_on_the_command_line(app, tmp_path):
+    assert load(folder=tmp_path, app=app).app == app
+
+
 def test_flags_win_over_the_environment_over_the_file(tmp_path):
     toml = 'database_url = "sqlite:///file.db"\napp = "file:app"\nlease = 30\n'
     flags = {"database_url": "sqlite:///flag.db", "app": None}
@@ -88,7 +95,8 @@ def test_variables_of_others_are_left_alone(tmp_path):
         ("lease = 86400", "lease: 86400 s is not a usable lease"),
         ("database_url = 5", "database_url: must be text, not int"),
         ('database_url = "  "', "database_url: is empty"),
-        ('app = "shop"', "app: 'shop' is not of the form module:app"),
+        ('app = "shop:"', "app: 'shop:' is not of the form module:app"),
+        ('app = "my shop"', "app: 'my shop' is not of the form module:app"),
         ('api_url = "daybell.example"', "api_url: 'daybell.example' does not begin with https://"),
         ('listen_url = "mysql://x"', "listen_url: 'mysql://x' does not begin with postgresql://"),
         ("lease = ", "is not a TOML file"),

@@ -36,7 +36,8 @@ _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/?#\[\],]*)(?::[0-9]{1,5})?"
 _BARE: Final = re.compile(
     rf"(?:[A-Za-z][\w+.\-]*://)?{_HOST}(?:,{_HOST})*(?:/[^:?#]*)?(?:[?#].*)?", re.S
 )
-_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+# A module or a file, as sdk/loading.py tells them apart, and perhaps the app's name in it.
+_APP: Final = re.compile(r"(?:[A-Za-z_][\w.]*|[^:]*/[^:]*|[^:]+\.py)(?::[A-Za-z_][\w.]*)?")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -44,7 +45,7 @@ class Settings:
     """Every setting that Daybell has; its names in the environment are the same with DAYBELL_."""
 
     database_url: str = "sqlite:///daybell.db"
-    app: str | None = None  # "module:app", what a worker loads
+    app: str | None = None  # "module:app" or "path/to/file.py", what a worker loads
     api_url: str | None = None
     api_key: str | None = None
     lease: float = 15.0  # seconds that a worker may be silent before its work is given to others
@@ -181,7 +182,10 @@ def _text(value: object) -> str:
 def _app(value: object) -> str:
     text = _text(value)
     if _APP.fullmatch(text) is None:
-        raise UsageError(f"{shown(text)} is not of the form module:app, such as shop.jobs:app")
+        raise UsageError(
+            f"{shown(text)} is not of the form module:app, such as shop.jobs:app; nor is it a file,"
+            " such as path/to/file.py"
+        )
     return text
 
 

@@ -111,6 +111,16 @@ def test_an_option_after_the_command_wins_over_one_before_it(tmp_path):
     assert [file.name for file in tmp_path.glob("*.db")] == ["last.db"]
 
 
+@pytest.mark.parametrize("command", [["migrate"], ["jobs", "list"], ["bench"], ["dev", "--demo"]])
+def test_an_empty_store_is_not_taken_for_none(command, tmp_path):
+    before = daybell("--database-url", "", *command, folder=tmp_path)
+    after = daybell("--database-url", "memory://", *command, "--database-url", "", folder=tmp_path)
+
+    said = "error: --database-url: is empty; give a value, or leave it out\n"
+    assert before == after == (2, "", said)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_environment_and_the_file_name_the_store(tmp_path):
     (tmp_path / "daybell.toml").write_text('database_url = "sqlite:///file.db"')
 

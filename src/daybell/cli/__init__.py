@@ -14,7 +14,7 @@ import typer
 
 from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
 from daybell.cli.edge import guard, open_streams
-from daybell.cli.options import DatabaseUrl, Json, run
+from daybell.cli.options import DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
 
 app = typer.Typer(
@@ -78,7 +78,7 @@ def migrate(
     """Bring the store's schema up to date."""
     from daybell.cli.migrate import migrate
 
-    flag = database_url or context.obj["database_url"]
+    flag = chosen(context, database_url)
     run(context, partial(migrate, check=check, grant=grant, flag=flag), database_url)
 
 
@@ -87,7 +87,7 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
     """Look for problems, and say what to do."""
     from daybell.cli.doctor import doctor, refuse
 
-    flag = database_url or context.obj["database_url"]
+    flag = chosen(context, database_url)
     try:
         run(context, partial(doctor, as_json=as_json, flag=flag), database_url)
     except UsageError as error:

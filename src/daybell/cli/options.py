@@ -42,8 +42,14 @@ def group(help: str) -> typer.Typer:
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
 
 
+def chosen(context: typer.Context, database_url: str | None) -> str | None:
+    """The --database-url that counts: one after a command's name wins over one before it.
+
+    An empty one counts, too: it is refused later, where falling back could hit another store.
+    """
+    return context.obj["database_url"] if database_url is None else database_url
+
+
 def run(context: typer.Context, command: Command, database_url: str | None) -> None:
     """Run a command and end with its exit code."""
-    # An option after a command's name wins over one before it.
-    flags = {"database_url": database_url or context.obj["database_url"]}
-    raise typer.Exit(run_command(command, flags))
+    raise typer.Exit(run_command(command, {"database_url": chosen(context, database_url)}))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, run
+from daybell.cli.options import DatabaseUrl, chosen, run
 
 AppName = Annotated[
     str | None,
@@ -44,7 +44,7 @@ def dev(
     """Run everything on this machine, in one process."""
     from daybell.cli.dev import DevOptions, dev
 
-    flag = database_url or context.obj["database_url"]
+    flag = chosen(context, database_url)
     options = DevOptions(host=host, port=port, concurrency=concurrency, queues=queues)
     run(context, partial(dev, spec=app, demo=demo, flag=flag, options=options), database_url)
 
@@ -78,7 +78,7 @@ def worker(
 
     request = WorkerRequest(
         spec=app,
-        flag=database_url or context.obj["database_url"],
+        flag=chosen(context, database_url),
         queues=queues,
         concurrency=concurrency,
         processes=processes,
