@@ -156,6 +156,9 @@ def test_processes_that_drain_are_not_started_again(folder):
     [
         (["--queues", "a,=2"], "queue name is empty"),
         (["--labels", "zone"], "write labels as key=value"),
+        (["--labels", "zone=eu,zone=us"], "label 'zone' is given twice"),
+        (["--labels", ",".join(f"l{n}=1" for n in range(33))], "33 labels are too many"),
+        (["--labels", f"zone={'x' * 101}"], "has 101 characters; the limit is 100"),
         (["--drain-timeout", "soon"], "drain timeout"),
         (["--name", "a/b"], "worker name"),
         (["--tenant", "a/b"], "tenant name"),

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from types import TracebackType
 
+from daybell.cli.edge import use_store
 from daybell.cli.show import printable
 from daybell.client import Client
 from daybell.core.job import DEFAULT_QUEUE
-from daybell.errors import UsageError
+from daybell.errors import DaybellError, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError, load_app
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
+
+
+class HookError(DaybellError):
+    """A hook of the app raised; its own error is the cause, and was shown."""
 
 
 def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
@@ -31,7 +39,8 @@ def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
         # An App() without a URL asks the environment, and so do the processes that we start.
         os.environ["DAYBELL_DATABASE_URL"] = flag
     try:
-        app = load_app(spec)
+        with _interruptible():
+            app = load_app(spec)
     except AppImportError as error:
         if error.__cause__ is not None:
             show_traceback(error.__cause__, settings)
@@ -51,16 +60,48 @@ def show_traceback(error: BaseException, settings: Settings) -> None:
 
 
 def _own(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that comes after ours and the import machinery's."""
+    """The part of a traceback that comes after ours and the standard library's machinery."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<frozen") and "importlib" not in file and file != _LOADING:
+        if not file.startswith(_NOT_THEIRS) and "importlib" not in file:
             return trace
         trace = trace.tb_next
     return None
 
 
-_LOADING = load_app.__code__.co_filename
+_NOT_THEIRS = ("<frozen", contextlib.__file__, str(Path(__file__).parents[1]) + os.sep)
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl-C end an import at once: the event loop, which would hear it, waits for us."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@asynccontextmanager
+async def alive(app: App, settings: Settings) -> AsyncGenerator[None]:
+    """Run the app's hooks around what is done; an error of theirs is shown as Python would."""
+    lifespan = app.lifespan()
+    with _shown(settings, "on_start"):
+        await lifespan.__aenter__()
+    try:
+        yield
+    finally:
+        with _shown(settings, "on_stop"):
+            await lifespan.__aexit__(None, None, None)
+
+
+@contextmanager
+def _shown(settings: Settings, what: str) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        show_traceback(error, settings)
+        raise HookError(f"an {what} hook of the app failed: {error!r}") from error
 
 
 @asynccontextmanager
@@ -69,6 +110,7 @@ async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]
 
     The worker has to use that very store: what is in memory is nowhere else.
     """
+    use_store(app.url)
     if migrate and app.url.startswith("postgres"):
         client = Client(app.url)
         try:

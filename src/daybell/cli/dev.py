@@ -17,11 +17,11 @@ import typer
 
 from daybell import __version__
 from daybell.cli import logs, show
-from daybell.cli.apps import connected, find_app, queues_of, sample
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample
 from daybell.cli.edge import DONE, run_command
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
-from daybell.cli.stopping import Stop
+from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
@@ -63,43 +63,50 @@ def run_app(app: App) -> None:
 
 async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
     """Worker, upkeep and health endpoints for one app, until somebody wants an end."""
+    code = DONE
+    with Stop() as stop:
+        try:
+            await _run(settings, app, options, stop)
+        except BrokenOff:
+            code = stop.code
+    _echo("stopped")
+    return code
+
+
+async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) -> None:
     clock = SystemClock()
     began = clock.monotonic()
     async with AsyncExitStack() as stack:
-        stop = stack.enter_context(Stop())
-        store = await stack.enter_async_context(connected(app, migrate=True))
-        health = HealthServer(Readiness(store, clock=clock))
-        await health.start(options.host, options.port)
-        stack.push_async_callback(health.stop)
-        app.observe(Narrator(clock, on_gone=stop.request))
-        worker = Worker(
-            store,
-            app.handlers,
-            WorkerOptions(
-                name=f"dev@{socket.gethostname()}",
-                tenant=app.tenant,
-                queues=queues_of(app, options.queues),
-                concurrency=options.concurrency,
-                lease=settings.lease,
-                drain_timeout=DRAIN_SECONDS,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-            ),
-            clock=clock,
-            mint=mint,
-            events=app.events,
-        )
-        upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
-        node = Node(workers=[worker], upkeep=upkeep)
-        await stack.enter_async_context(app.lifespan())
-        await node.start()
-        stack.push_async_callback(node.stop)
+        with stop.heeding():
+            store = await stack.enter_async_context(connected(app, migrate=True))
+            health = HealthServer(Readiness(store, clock=clock))
+            await health.start(options.host, options.port)
+            stack.push_async_callback(health.stop)
+            app.observe(Narrator(clock, on_gone=stop.request))
+            how = _worker_options(settings, app, options)
+            worker = Worker(store, app.handlers, how, clock=clock, mint=mint, events=app.events)
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+            node = Node(workers=[worker], upkeep=upkeep)
+            await stack.enter_async_context(alive(app, settings))
+            await node.start()
+            stack.push_async_callback(node.stop)
         _announce(app, options, health.url, clock.monotonic() - began)
         await first_of(stop.wait(), worker.is_draining.wait())
         _say_stopping(worker)
-    _echo("stopped")
-    return DONE
+
+
+def _worker_options(settings: Settings, app: App, options: DevOptions) -> WorkerOptions:
+    return WorkerOptions(
+        name=f"dev@{socket.gethostname()}",
+        tenant=app.tenant,
+        queues=queues_of(app, options.queues),
+        concurrency=options.concurrency,
+        lease=settings.lease,
+        drain_timeout=DRAIN_SECONDS,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=__version__,
+    )
 
 
 async def first_of(*waits: Awaitable[object]) -> None:

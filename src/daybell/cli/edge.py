@@ -20,22 +20,39 @@ Command = Callable[["Settings"], Awaitable[int]]
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
+_store = ""  # the URL of the store in use, which errors name
 
 
 def run_command(command: Command, flags: Mapping[str, object]) -> int:
     """Read the settings and run a command to its end; answers its exit code."""
-    global _mask
+    global _mask, _store
     from daybell.settings import Settings, masked_url
 
     settings = Settings.load(flags)
-    _mask = settings.mask
+    _mask, _store = settings.mask, settings.database_url
     try:
         return run_async(command(settings))
     except Unavailable as error:
-        raise Unavailable(f"{masked_url(settings.database_url)}: {told(error)}") from error
+        raise Unavailable(f"{masked_url(_store)}: {told(error)}") from error
     except SchemaError as error:
-        flag = None if flags.get("database_url") is None else settings.database_url
-        raise SchemaError(with_flag(str(error), flag)) from error
+        if _store != settings.database_url:
+            advice = with_flag(str(error), _store, otherwise="with the app's URL as --database-url")
+        else:
+            advice = with_flag(str(error), _store if flags.get("database_url") else None)
+        raise SchemaError(advice) from error
+
+
+def use_store(url: str) -> None:
+    """Have errors name this store, the one that the app's code asks for, and hide its password."""
+    global _mask, _store
+    from daybell.settings import Settings
+
+    before, own = _mask, Settings(database_url=url).mask
+
+    def mask(text: str) -> str:
+        return own(before(text))
+
+    _mask, _store = mask, url
 
 
 def told(error: DaybellError, *, limit: str = "in time") -> str:
@@ -44,10 +61,13 @@ def told(error: DaybellError, *, limit: str = "in time") -> str:
     return re.sub(r"\bTimeoutError$", f"no answer {limit}", str(error)) if is_late else str(error)
 
 
-def with_flag(advice: str, flag: str | None) -> str:
-    """Advice to run `daybell migrate`, for the store that a --database-url named.
+def with_flag(
+    advice: str, flag: str | None, *, otherwise: str = "with the same --database-url"
+) -> str:
+    """Advice to run a command, for the store that a --database-url named.
 
-    Without the flag, it would be another store that is migrated.
+    Without the flag, the command would be for another store. One with a password is not repeated;
+    `otherwise` is said instead.
     """
     if flag is None:
         return advice
@@ -57,10 +77,10 @@ def with_flag(advice: str, flag: str | None) -> str:
 
     is_plain = masked_url(flag) == flag
     given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
-    after = "" if is_plain else " with the same --database-url"
+    after = "" if is_plain else f" {otherwise}"
     return re.sub(
-        r"(`?)daybell migrate\b\1",
-        lambda found: f"{found[1]}daybell migrate{given}{found[1]}{after}",
+        r"(`?)(daybell (?:migrate|queues purge \S+ --tenant \S+))\b\1",
+        lambda found: f"{found[1]}{found[2]}{given}{found[1]}{after}",
         advice,
     )
 

@@ -10,12 +10,18 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any, Final, Self
 
+from daybell.cli.edge import DONE, INTERRUPTED
+
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG: Final = 1
+
+
+class BrokenOff(Exception):
+    """An end was wanted before there was anything to end."""
 
 
 class Stop:
@@ -29,6 +35,7 @@ class Stop:
         self._on_second = on_second
         self._requested = asyncio.Event()
         self._heard = 0
+        self.code = DONE  # to end with if nothing had begun; a person who gave up is told so
         self._loop = asyncio.get_running_loop()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -69,7 +76,7 @@ class Stop:
         """Until somebody wants an end."""
         await self._requested.wait()
 
-    def on_request(self, act: Callable[[], None]) -> asyncio.Task[None]:
+    def on_request(self, act: Callable[[], object]) -> asyncio.Task[None]:
         """Have something done when an end is wanted."""
 
         async def wait() -> None:
@@ -78,12 +85,32 @@ class Stop:
 
         return self._loop.create_task(wait())
 
+    @contextlib.contextmanager
+    def heeding(self) -> Generator[None]:
+        """Break off what is awaited inside when an end is wanted; then raises BrokenOff.
+
+        For what comes before there is anything to end: a database that does not answer, a hook
+        that hangs. It stays in this task, so that what a hook has entered can be left by another.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        stopping = self.on_request(task.cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.is_requested or task.uncancel():
+                raise  # somebody else's wish
+            raise BrokenOff from None
+        finally:
+            stopping.cancel()
+
     def _hear_parent(self, _number: int, _frame: FrameType | None) -> None:
         self._loop.call_soon_threadsafe(self._requested.set)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         self._heard += 1
         if self._heard == 1:
+            self.code = INTERRUPTED if number == signal.SIGINT else DONE
             self._loop.call_soon_threadsafe(self._requested.set)
             return
         if self._on_second is not None:

@@ -14,14 +14,14 @@ import msgspec
 
 from daybell import __version__
 from daybell.cli import logs
-from daybell.cli.apps import connected, find_app, queues_of, sample
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
-from daybell.cli.stopping import Stop
+from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
-from daybell.core.limits import check_name
+from daybell.core.limits import check_labels, check_name
 from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
@@ -69,7 +69,13 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     with Stop() as stop:
         if request.parent is not None:
             stop.hear_parent(request.parent)
-        return await _work(app, options, stop)
+        try:
+            await _work(app, settings, options, stop)
+        except BrokenOff:
+            logger.info("stopped before it was up")
+            return stop.code
+    logger.info("stopped")
+    return DONE
 
 
 def worker_options(app: App, settings: Settings, request: WorkerRequest) -> WorkerOptions:
@@ -96,25 +102,28 @@ def read_labels(text: str) -> dict[str, str]:
     """Read `zone=eu,disk=ssd`."""
     labels: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key:
             raise UsageError(f"{shown(part)}: write labels as key=value,key=value")
-        labels[key.strip()] = value.strip()
-    return labels
+        if key in labels:
+            raise UsageError(f"label {shown(key)} is given twice in {shown(text)}")
+        labels[key] = value
+    return check_labels(labels)
 
 
-async def _work(app: App, options: WorkerOptions, stop: Stop) -> int:
+async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop) -> None:
     clock = SystemClock()
     app.events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(connected(app))
-        worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
-        upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
-        node = Node(workers=[worker], upkeep=upkeep)
-        await stack.enter_async_context(app.lifespan())
-        settle()
-        await node.start()
-        stack.push_async_callback(node.stop)
+        with stop.heeding():
+            store = await stack.enter_async_context(connected(app))
+            worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+            node = Node(workers=[worker], upkeep=upkeep)
+            await stack.enter_async_context(alive(app, settings))
+            settle()
+            await node.start()
+            stack.push_async_callback(node.stop)
         logger.info(
             "worker %s (%s) runs %s of %s in %s, %d at a time",
             options.name,
@@ -127,8 +136,6 @@ async def _work(app: App, options: WorkerOptions, stop: Stop) -> int:
         await first_of(stop.wait(), worker.is_draining.wait())
         why = "asked to stop" if stop.is_requested else "asked to drain"
         logger.info("%s; %d executions still run", why, len(worker.executor))
-    logger.info("stopped")
-    return DONE
 
 
 def settle() -> None:
@@ -171,7 +178,8 @@ async def schedule(settings: Settings) -> int:
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:
-            await store.open()
+            with stop.heeding():
+                await store.open()
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())
             events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
             node = Node(upkeep=upkeep)
@@ -181,6 +189,9 @@ async def schedule(settings: Settings) -> int:
                 await stop.wait()
             finally:
                 await node.stop()
+        except BrokenOff:
+            logger.info("stopped before it was up")
+            return stop.code
         finally:
             await store.close()
     logger.info("stopped")
