@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from daybell.cli.edge import DONE, FAILED
-from daybell.cli.options import DatabaseUrl, Json, run
+from daybell.cli.options import DatabaseUrl, Json, chosen, run
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
@@ -23,19 +23,30 @@ def bench(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Measure the store at hand with jobs that do nothing."""
-    command = partial(_bench, jobs=jobs, concurrency=concurrency, keep=keep, as_json=as_json)
-    run(context, command, database_url)
+    asked = {"jobs": jobs, "concurrency": concurrency, "keep": keep}
+    flag = chosen(context, database_url)
+    run(context, partial(_bench, asked=asked, flag=flag, as_json=as_json), database_url)
 
 
 async def _bench(
-    settings: Settings, *, jobs: int, concurrency: int, keep: bool, as_json: bool
+    settings: Settings, *, asked: dict[str, Any], flag: str | None, as_json: bool
 ) -> int:
     from daybell.cli import logs, show
-    from daybell.cli.measuring import measure
+    from daybell.cli.edge import with_flag
+    from daybell.cli.measuring import LeftOver, measure
+    from daybell.cli.stopping import BrokenOff, Stop
+    from daybell.errors import Conflict
     from daybell.settings import masked_url
 
     logs.configure()
-    measured = await measure(settings.database_url, jobs=jobs, concurrency=concurrency, keep=keep)
+    with Stop() as stop:
+        try:
+            measured = await measure(settings.database_url, stop=stop, **asked)
+        except BrokenOff:
+            return stop.code
+        except LeftOver as error:
+            raise Conflict(with_flag(str(error), flag)) from error
+    jobs, concurrency = asked["jobs"], asked["concurrency"]
     if as_json:
         show.echo_json(measured.as_json())
     else:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from daybell.cli import show
-from daybell.cli.apps import connected
 from daybell.cli.stopping import Stop
 from daybell.client import Client
 from daybell.core.limits import ENQUEUE_BATCH_MAX
@@ -25,6 +24,10 @@ TENANT: Final = "daybell-bench"
 QUEUE: Final = "daybell-bench"
 JOB: Final = "daybell-bench"
 NO_ARGUMENTS: Final[dict[str, Any]] = {}
+
+
+class LeftOver(Conflict):
+    """The store holds what another measurement has enqueued."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +58,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-async def measure(url: str, *, jobs: int, concurrency: int, keep: bool) -> Measured:
-    """Do it in a tenant of its own, where it meets nobody's work."""
-    async with Client(url) as client:
-        await client.add_tenant(TENANT)
+async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: Stop) -> Measured:
+    """Do it in a tenant of its own, where it meets nobody's work.
+
+    Raises LeftOver if it meets another measurement, BrokenOff if an end is wanted too early.
+    """
     app = App(url, tenant=TENANT)
 
     @app.task(name=JOB, queue=QUEUE, store_result=False)
@@ -68,19 +72,23 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool) -> Measu
     clock = SystemClock()
     counter = Counter(jobs)
     app.observe(counter)
-    with Stop() as stop:
-        async with connected(app) as store:
-            client = app.client()
-            if sum((await client.count(status="pending", job=JOB)).values()):
-                raise Conflict("another bench runs on this store, or was cut off; see its queue")
-            enqueue_seconds = await _enqueue(client, jobs, clock)
+    # One store for all of it, and not the app's own: what is in memory is nowhere else.
+    async with contextlib.AsyncExitStack() as stack:
+        with stop.heeding():
+            client = await _prepare(await stack.enter_async_context(Client(url)), app)
+        try:
+            with stop.heeding():
+                enqueue_seconds = await _enqueue(client, jobs, clock)
             options = WorkerOptions(
                 name="bench", tenant=TENANT, queues=QUEUE, concurrency=concurrency
             )
-            worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+            worker = Worker(
+                client.store, app.handlers, options, clock=clock, mint=mint, events=app.events
+            )
             run_seconds = await _run(worker, counter, stop, clock)
-            if not keep:
-                await client.delete_job(JOB)
+        finally:
+            # Also what an interrupted one has enqueued: the next would meet it.
+            await (client.purge_queue(QUEUE) if keep else client.delete_job(JOB))
     kept = f"{show.count(counter.finished, 'execution')} in the history of tenant {TENANT}, as long"
     return Measured(
         jobs=jobs,
@@ -89,6 +97,18 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool) -> Measu
         run_seconds=run_seconds,
         left_behind=f"{kept} as retention says",
     )
+
+
+async def _prepare(owner: Client, app: App) -> Client:
+    await owner.add_tenant(TENANT)
+    client = owner.for_tenant(TENANT)
+    await client.define_jobs(app.definitions(), author="code")
+    if left := sum((await client.count(status="pending", job=JOB)).values()):
+        raise LeftOver(
+            f"{show.count(left, 'execution')} of another bench wait on this store; if that was cut"
+            f" off, run: daybell queues purge {QUEUE} --tenant {TENANT}"
+        )
+    return client
 
 
 class Counter:
