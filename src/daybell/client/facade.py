@@ -16,6 +16,7 @@ import msgspec
 
 from daybell.client.answers import EnqueuedMany, key_held
 from daybell.client.coalescer import Coalescer
+from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.requests import (
     Arguments,
     EnqueueOptions,
@@ -57,7 +58,7 @@ from daybell.store.protocol import Store
 UNFINISHED: Final = frozenset(State) - TERMINAL
 
 
-class Client:
+class Client(DeadLetters):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
@@ -272,25 +273,6 @@ class Client:
             " retried"
         )
 
-    async def dead_letters(
-        self,
-        *,
-        job: str | None = None,
-        queue: str | None = None,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-    ) -> Page[Execution]:
-        """Dead executions that no person has decided on, newest first."""
-        where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
-        return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
-
-    async def discard(self, id: Id) -> None:
-        """Take an execution off the dead-letter list. It stays in history."""
-        (was_listed,) = await self.store.discard(self.tenant, [read_id(id)])
-        if not was_listed:
-            state = (await self.execution(id)).execution.state
-            raise Conflict(f"execution {id} is not on the dead-letter list; it is {state}")
-
     # Queues and workers.
 
     async def queues(self) -> list[Queue]:
@@ -305,10 +287,10 @@ class Client:
         """Give out work from a queue again."""
         await self.store.pause_queue(self.tenant, check_name(name, what="queue"), paused=False)
 
-    async def purge_queue(self, name: str) -> int:
+    async def purge_queue(self, name: str, *, on_step: Step = silently) -> int:
         """Cancel all that waits in a queue and was there when this began; answers how many."""
         queue = check_name(name, what="queue")
-        return await self._cancel_where(ExecutionFilter(queue=queue, states=PENDING))
+        return await self._cancel_where(ExecutionFilter(queue=queue, states=PENDING), on_step)
 
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:
         """Workers, oldest first."""
@@ -382,7 +364,7 @@ class Client:
             raise key_held(old)
         return answer
 
-    async def _cancel_where(self, where: ExecutionFilter) -> int:
+    async def _cancel_where(self, where: ExecutionFilter, on_step: Step = silently) -> int:
         cancelled, cursor = 0, None
         while True:
             page = await self.store.list_executions(
@@ -391,6 +373,7 @@ class Client:
             answers = await self.store.cancel(self.tenant, [one.id for one in page.items])
             done = (Cancellation.CANCELLED, Cancellation.REQUESTED)
             cancelled += sum(answer in done for answer in answers)
+            on_step(len(answers))
             cursor = page.next_cursor
             if cursor is None:
                 return cancelled
