@@ -1,6 +1,8 @@
 """The command as a user runs it: a process of its own, in a folder of its own."""
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -38,6 +40,29 @@ def daybell(*words: str, folder: Path, **variables: str) -> Ended:
         timeout=60,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*words: str, folder: Path, **variables: str) -> Ended:
+    """The same with a terminal for what goes to stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "daybell", *words],
+        cwd=folder,
+        env=environment(TERM="xterm", **variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    )
+    os.close(theirs)
+    shown = bytearray()
+    # It ends with an error, not with an empty read, when the last one on the other side is gone.
+    with contextlib.suppress(OSError):
+        while some := os.read(ours, 65536):
+            shown += some
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    return Ended(process.returncode, out, shown.decode())
 
 
 class Running:

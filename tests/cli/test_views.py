@@ -1,14 +1,16 @@
 """Listing, showing and changing what is in a store: jobs, executions, dead letters and the rest."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from daybell import Client
+from daybell.store.ids import mint
 from daybell.store.open import store_for
+from daybell.store.outcomes import Revival
 from tests.builders import dead, enqueued, finished, registered
-from tests.cli.terminal import daybell
+from tests.cli.terminal import daybell, on_terminal
 
 NASTY = "\x1b[2J\u202egnp.exe\x9b31m\x7f"
 
@@ -207,6 +209,71 @@ async def test_dead_letters_are_retried_and_discarded_in_bulk(store, command):
     assert (nothing.code, nothing.out) == (0, "no dead letters\n")
 
 
+async def test_dead_letters_of_a_queue_are_retried_and_discarded(store, command):
+    await dead(store, 3, job="one", queue="mail")
+    await dead(store, 2, job="two", queue="mail")
+    await dead(store, 1, job="three", queue="slow")
+
+    unasked = command("dead-letters", "discard", "--queue", "mail")
+    both = command("dead-letters", "retry", "--queue", "mail", "--job", "two", "--yes")
+    rest = command("dead-letters", "discard", "--queue", "mail", "--yes")
+    none = command("dead-letters", "retry", "--queue", "mail", "--yes")
+
+    assert "discard 5 dead letters in queue mail?" in unasked.err
+    assert (both.code, both.out) == (0, "2 run again\n")
+    assert (rest.code, rest.out) == (0, "3 discarded\n")
+    assert (none.code, none.out) == (0, "no dead letters in queue mail\n")
+    assert len(as_json(command("dead-letters", "list", "--json"))["items"]) == 1
+
+
+async def test_a_client_decides_on_dead_letters_in_bulk(store):
+    one, two = await dead(store, 2)
+    steps = []
+
+    async with Client(store) as client:
+        nothing = await client.retry_dead_letters([])
+        revived = await client.retry_dead_letters([one, str(one), mint()])
+        answer = await client.discard_dead_letters(on_step=steps.append)
+        again = await client.discard_dead_letters([two])
+        left = await client.count_dead_letters()
+
+    assert nothing == {}
+    assert revived == {Revival.REVIVED: 1, Revival.NOT_DEAD: 1, Revival.UNKNOWN: 1}
+    assert (answer, steps) == ((1, 0), [1])
+    assert (again, left) == ((0, 1), 0)
+
+
+async def test_a_job_is_triggered_for_a_time(store, command):
+    async with Client(store) as client:
+        await client.define("mail")
+
+    words = ["jobs", "trigger", "mail", "--at", "2999-12-31T23:00:00+01:00"]
+    first = as_json(command(*words, "--json"))
+    shown = as_json(command("executions", "show", first["execution_id"], "--json"))
+
+    assert first["status"] == "scheduled"
+    assert datetime.fromisoformat(shown["run_at"]) == datetime(2999, 12, 31, 22, tzinfo=UTC)
+    assert command(*words, "--delay", "1h").code == 2
+
+
+async def test_a_terminal_shows_that_something_goes_on(store, command, tmp_path):
+    (pending,) = map(str, await enqueued(store))
+    waiting = ["executions", "wait", pending, "--timeout", "300ms"]
+
+    seen = on_terminal(*waiting, folder=tmp_path)
+    as_json = on_terminal(*waiting, "--json", folder=tmp_path)
+    piped = command(*waiting)
+    purged = on_terminal("queues", "purge", "default", "--yes", folder=tmp_path)
+
+    assert f"{pending} is queued" in seen.err
+    assert "\r" in seen.err
+    late = f"error: execution {pending} is still queued after 0.3 s; it goes on"
+    assert as_json.err.splitlines() == [late]
+    assert piped.err.splitlines() == [late]
+    assert "1/1" in purged.err
+    assert purged.out == "1 execution cancelled\n"
+
+
 async def test_queues_are_paused_resumed_and_purged(store, command):
     await enqueued(store, 2)
 
@@ -232,6 +299,9 @@ async def test_queues_are_paused_resumed_and_purged(store, command):
         (["jobs", "trigger", "nothing", "--args", "{"], 2),
         (["jobs", "trigger", "nothing", "--args", "[1]"], 2),
         (["jobs", "trigger", "nothing", "--delay", "soon"], 2),
+        (["jobs", "trigger", "nothing", "--at", "noon"], 2),
+        (["jobs", "trigger", "nothing", "--at", "2030-01-01T00:00:00"], 2),
+        (["jobs", "trigger", "nothing", "--timeout", "5s"], 2),
         (["jobs", "trigger", "nothing", "--priority", "urgent"], 2),
         (["jobs", "list", "--limit", "0"], 2),
         (["jobs", "list", "--tenant", "nobody"], 1),
@@ -245,6 +315,8 @@ async def test_queues_are_paused_resumed_and_purged(store, command):
         (["executions", "wait", "x"], 2),
         (["dead-letters", "retry"], 2),
         (["dead-letters", "discard", "--all", "--job", "x"], 2),
+        (["dead-letters", "retry", "--all", "--queue", "x"], 2),
+        (["dead-letters", "retry", "01890a5d-ac96-774b-bcce-b302099a8057", "--queue", "x"], 2),
         (["workers", "drain", "01890a5d-ac96-774b-bcce-b302099a8057"], 1),
         (["queues", "pause", "a/b"], 2),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +15,8 @@ from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Yes, g
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from daybell.core.view import ExecutionFilter
+    from daybell.client import Client
     from daybell.settings import Settings
-    from daybell.store.protocol import Store
-
-    Act = Callable[[Store, str, Sequence[UUID]], Awaitable[Sequence[str]]]
 
 app = group("Dead letters: executions out of tries, for a person to decide on.")
 
@@ -50,13 +47,16 @@ def retry_dead_letters(
     context: typer.Context,
     ids: Ids = None,
     job: OfJob = None,
+    queue: OfQueue = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run dead letters again, their tries counted anew."""
-    _run(context, "retry", ids, job, all_of_them, yes, tenant, database_url)
+    _check_choice("retry", ids, job, queue, everything=all_of_them)
+    which = {"ids": ids or None, "job": job, "queue": queue}
+    run(context, partial(_decide, verb="retry", **which, yes=yes, tenant=tenant), database_url)
 
 
 @app.command("discard")
@@ -64,29 +64,24 @@ def discard_dead_letters(
     context: typer.Context,
     ids: Ids = None,
     job: OfJob = None,
+    queue: OfQueue = None,
     all_of_them: All = False,
     yes: Yes = False,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
 ) -> None:
     """Take dead letters off the list; history keeps them."""
-    _run(context, "discard", ids, job, all_of_them, yes, tenant, database_url)
+    _check_choice("discard", ids, job, queue, everything=all_of_them)
+    which = {"ids": ids or None, "job": job, "queue": queue}
+    run(context, partial(_decide, verb="discard", **which, yes=yes, tenant=tenant), database_url)
 
 
-def _run(
-    context: typer.Context,
-    verb: str,
-    ids: list[str] | None,
-    job: str | None,
-    all_of_them: bool,
-    yes: bool,
-    tenant: str,
-    database_url: str | None,
-) -> None:
-    if bool(ids) + (job is not None) + all_of_them != 1:
-        raise typer.BadParameter(f"say what to {verb}: ids, or --job NAME, or --all")
-    command = partial(_decide, verb=verb, ids=ids or [], job=job, yes=yes, tenant=tenant)
-    run(context, command, database_url)
+def _check_choice(verb: str, ids: list[str] | None, *filters: str | None, everything: bool) -> None:
+    is_filtered = any(one is not None for one in filters)
+    if bool(ids) + is_filtered + everything != 1:
+        raise typer.BadParameter(
+            f"say what to {verb}: ids, or --job NAME and --queue NAME, or --all"
+        )
 
 
 async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
@@ -105,51 +100,38 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
 
 
 async def _decide(
-    settings: Settings, *, verb: str, ids: list[str], job: str | None, yes: bool, tenant: str
-) -> int:
-    from daybell.client.requests import read_id
-    from daybell.core.view import ExecutionFilter
-    from daybell.store.open import store_for
-
-    wanted = [read_id(id) for id in ids]
-    store = store_for(settings.database_url)
-    act = _revive if verb == "retry" else _discard
-    try:
-        await store.open()
-        if wanted:
-            return _tell(verb, Counter(await act(store, tenant, wanted)))
-        where = ExecutionFilter(dead_letters=True, job=job)
-        return await _decide_all(store, tenant, where, verb=verb, act=act, yes=yes)
-    finally:
-        await store.close()
-
-
-async def _decide_all(
-    store: Store, tenant: str, where: ExecutionFilter, *, verb: str, act: Act, yes: bool
+    settings: Settings,
+    *,
+    verb: str,
+    ids: list[str] | None,
+    job: str | None,
+    queue: str | None,
+    yes: bool,
+    tenant: str,
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
-    from daybell.core.limits import PAGE_ITEMS_MAX
+    from daybell.client import Client
+    from daybell.client.requests import read_id
 
-    total = sum((await store.count_executions(tenant, where)).values())
-    if total == 0:
-        typer.echo("no dead letters" + ("" if where.job is None else f" of {where.job}"))
-        return DONE
-    confirm(f"{verb} {show.count(total, 'dead letter')}?", yes=yes)
-    answers: Counter[str] = Counter()
-    cursor = None
-    with show.progress(verb, total=total) as advance:
-        while True:
-            # Pages go by id, so what leaves the list does not shift the rest.
-            page = await store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            answers.update(await act(store, tenant, [one.id for one in page.items]))
-            advance(len(page.items))
-            cursor = page.next_cursor
-            if cursor is None:
-                return _tell(verb, answers)
+    act = _retry if verb == "retry" else _discard
+    wanted = None if ids is None else [read_id(id) for id in ids]
+    async with Client(settings.database_url, tenant=tenant) as client:
+        if wanted is not None:
+            return _tell(verb, await act(client, wanted))
+        total = await client.count_dead_letters(job=job, queue=queue)
+        of = "" if job is None else f" of {job}"
+        of += "" if queue is None else f" in queue {queue}"
+        if total == 0:
+            typer.echo(f"no dead letters{of}")
+            return DONE
+        confirm(f"{verb} {show.count(total, 'dead letter')}{of}?", yes=yes)
+        with show.progress(verb, total=total) as advance:
+            answers = await act(client, None, job=job, queue=queue, on_step=advance)
+    return _tell(verb, answers)
 
 
-async def _revive(store: Store, tenant: str, ids: Sequence[UUID]) -> Sequence[str]:
+async def _retry(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
     from daybell.store.outcomes import Revival
 
     words = {
@@ -158,12 +140,13 @@ async def _revive(store: Store, tenant: str, ids: Sequence[UUID]) -> Sequence[st
         Revival.KEY_HELD: "kept back: another execution has its unique key",
         Revival.UNKNOWN: "unknown",
     }
-    return [words[answer] for answer in await store.revive(tenant, ids)]
+    answers = await client.retry_dead_letters(ids, **which)
+    return Counter({words[answer]: number for answer, number in answers.items()})
 
 
-async def _discard(store: Store, tenant: str, ids: Sequence[UUID]) -> Sequence[str]:
-    listed = await store.discard(tenant, ids)
-    return ["done" if was_listed else "not on the list" for was_listed in listed]
+async def _discard(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
+    listed, others = await client.discard_dead_letters(ids, **which)
+    return Counter({"done": listed} | ({"not on the list": others} if others else {}))
 
 
 def _tell(verb: str, answers: Counter[str]) -> int:

@@ -59,6 +59,10 @@ def trigger_job(
     delay: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Not before this long from now.")
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."),
+    ] = None,
     priority: Annotated[
         str | None, typer.Option(metavar="WORD", help="critical, high, normal or low.")
     ] = None,
@@ -72,8 +76,16 @@ def trigger_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Run a job now, or after a delay."""
-    options = {"delay": delay, "priority": priority, "queue": queue, "unique_key": unique_key}
+    """Run a job now, or later."""
+    if timeout is not None and not wait:
+        raise typer.BadParameter("--timeout says how long to --wait; add --wait, or leave it out")
+    options = {
+        "delay": delay,
+        "at": at,
+        "priority": priority,
+        "queue": queue,
+        "unique_key": unique_key,
+    }
     command = partial(
         _trigger,
         name=name,

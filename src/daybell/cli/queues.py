@@ -105,7 +105,7 @@ async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str) -> in
             typer.echo(f"nothing waits in queue {queue}")
             return DONE
         confirm(f"cancel {show.count(total, 'execution')} in queue {queue}?", yes=yes)
-        with show.progress("cancel"):
-            cancelled = await client.purge_queue(queue)
+        with show.progress("cancel", total=total) as advance:
+            cancelled = await client.purge_queue(queue, on_step=advance)
     typer.echo(f"{show.count(cancelled, 'execution')} cancelled")
     return DONE

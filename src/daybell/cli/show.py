@@ -115,6 +115,18 @@ def progress(what: str, *, total: int | None = None) -> Generator[Callable[[int]
         yield lambda steps: bar.advance(task, steps)
 
 
+@contextmanager
+def status(what: str, *, quiet: bool = False) -> Generator[Callable[[str], None]]:
+    """Show on a terminal that something goes on; yields what to call when there is news."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.text import Text
+
+    with console(err=True).status(Text(printable(what))) as line:
+        yield lambda news: line.update(Text(printable(news)))
+
+
 def console(*, err: bool = False) -> Console:
     """A console for what a command prints."""
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -22,7 +23,10 @@ async def wait_for_end(
     client: Client, id: UUID | str, *, seconds: Seconds | None, as_json: bool
 ) -> int:
     """Wait, show how it ended, and answer the exit code: 0 only if it succeeded."""
-    detail = await until_end(client, id, seconds=seconds)
+    with show.status(f"waiting for {id}", quiet=as_json) as say:
+        detail = await until_end(
+            client, id, seconds=seconds, on_look=lambda state: say(f"{id} is {state}")
+        )
     execution = detail.execution
     if as_json:
         show.echo_json(wire.detail(detail))
@@ -39,7 +43,13 @@ async def wait_for_end(
     return DONE if execution.state is State.SUCCEEDED else FAILED
 
 
-async def until_end(client: Client, id: UUID | str, *, seconds: Seconds | None) -> ExecutionDetail:
+async def until_end(
+    client: Client,
+    id: UUID | str,
+    *,
+    seconds: Seconds | None,
+    on_look: Callable[[State], object],
+) -> ExecutionDetail:
     """Look again and again, less and less often, until it has ended."""
     clock = SystemClock()
     started, pause = clock.monotonic(), POLL_MIN_SECONDS
@@ -48,6 +58,7 @@ async def until_end(client: Client, id: UUID | str, *, seconds: Seconds | None) 
         state = detail.execution.state
         if state in TERMINAL:
             return detail
+        on_look(state)
         waited = clock.monotonic() - started
         if seconds is not None and waited >= seconds:
             raise Conflict(f"execution {id} is still {state} after {seconds:g} s; it goes on")
