@@ -3,7 +3,7 @@
 import pytest
 
 APP = """\
-import asyncio, os, time
+import asyncio, os, signal, time
 from daybell.sdk.app import App
 
 app = App()
@@ -24,6 +24,13 @@ async def nap(seconds: float) -> str:
 
 @app.task(queue="slow")
 async def block(seconds: float) -> None:
+    hear = signal.getsignal(signal.SIGINT)
+
+    def tell(number, frame):
+        hear(number, frame)
+        print("heard", flush=True)
+
+    signal.signal(signal.SIGINT, tell)
     print("blocking", flush=True)
     time.sleep(seconds)
 

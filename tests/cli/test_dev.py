@@ -16,7 +16,8 @@ import pytest
 from tests.cli.terminal import Running, daybell, environment
 
 UP = r"Daybell .* is up after"
-UP_SECONDS_MOST = 2.0
+UP_SECONDS_MOST = 2.0  # of CPU
+UP_WALL_SECONDS_MOST = 10.0  # on a machine that has other things to do
 
 
 def dev(folder, *words, **variables):
@@ -43,17 +44,20 @@ def test_it_says_what_runs_where(folder):
 
 
 def test_it_is_up_quickly(folder):
-    # By its CPU time: while tests run beside it, the clock on the wall tells about them.
-    taken = []
+    # Mostly by its CPU time: while tests run beside it, the clock on the wall tells about them.
+    taken, waited = [], []
     for _ in range(3):
+        began = time.monotonic()
         with dev(folder, "app:app") as running:
             running.wait_for(UP)
+            waited.append(time.monotonic() - began)
             fields = (
                 Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
             )
             taken.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
     assert min(taken) < UP_SECONDS_MOST
+    assert min(waited) < UP_WALL_SECONDS_MOST
 
 
 def test_what_a_second_process_triggers_runs_to_its_end(folder):
@@ -108,11 +112,8 @@ def test_the_second_signal_ends_it_at_once(job, folder):
 
         began = time.monotonic()
         running.signal(signal.SIGINT)
-        if job == "nap":
-            running.wait_for("stopping")
-        else:
-            # It cannot answer, but it must have taken note before the next one comes.
-            time.sleep(0.2)
+        # A loop that is blocked cannot answer, but it has taken note.
+        running.wait_for("stopping" if job == "nap" else "heard")
         running.signal(signal.SIGINT)
 
         assert running.end() == 130
