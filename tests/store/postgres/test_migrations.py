@@ -7,9 +7,7 @@ import pytest
 
 from daybell.errors import SchemaError
 from daybell.store.ids import mint
-from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.upkeep import MIGRATIONS
 from tests.builders import steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES

@@ -11,9 +11,7 @@ import asyncpg
 import pytest
 
 from daybell.errors import Unavailable
-from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.upkeep import MIGRATIONS
 from tests.builders import claim, claimed, defined, enqueued, steps, success
 from tests.pooler import Pooler
 from tests.postgres import NOBODY, eventually, free_port, make_folder

@@ -40,6 +40,10 @@ class Defining(Connected):
         async def work() -> list[Job]:
             async with self.db.transaction() as link:
                 key = await self.names.tenant(link, tenant)
+                # First, while nothing is locked. Lanes that are there need not be made in the
+                # transaction of somebody who enqueues, where others would wait for his commit.
+                pairs = [(job.definition.queue, job.definition.kind) for job in jobs]
+                await self.names.make_lanes(link, key, sorted(set(pairs)))
                 # Sorted, so that two who define the same jobs meet in the same order.
                 order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
                 made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}

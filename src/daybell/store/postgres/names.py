@@ -145,9 +145,14 @@ class Names:
     async def _made_lanes(
         self, link: Link, tenant: int, pairs: Sequence[tuple[str, str]]
     ) -> list[Row]:
+        await self.make_lanes(link, tenant, pairs)
+        queues, needs = [queue for queue, _ in pairs], [need for _, need in pairs]
+        return await link.fetch(self._LANES, tenant, queues, needs)
+
+    async def make_lanes(self, link: Link, tenant: int, pairs: Sequence[tuple[str, str]]) -> None:
+        """Make those that are missing. Nothing is remembered: the caller may roll back."""
         queues, needs = [queue for queue, _ in pairs], [need for _, need in pairs]
         await link.execute(self._ADD_LANES, tenant, queues, needs)
-        return await link.fetch(self._LANES, tenant, queues, needs)
 
     def known(
         self, tenant: str, wanted: Collection[tuple[str, str | None]]
