@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,9 @@ from daybell.sdk.decorator import (
 )
 from daybell.sdk.task import CallOptions, Task, check_options
 from daybell.settings import Settings
+
+if TYPE_CHECKING:
+    from daybell.client.calls import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -258,6 +261,24 @@ class App:
         answer = await client.enqueue_many(task.name, items, parent=parent, **_without(options))
         return [one.id for one in answer.executions]
 
+    async def prepare(
+        self, task: Task[..., Any, Any], items: Iterable[Mapping[str, Any]], options: CallOptions
+    ) -> Call:
+        """Define the task over the app's own connection; answers what enqueues these items
+        through one of the caller's.
+        """
+        from daybell.client import calls
+
+        client = await self._client_that_knows(task, options)
+        return await calls.prepare(
+            client,
+            task.name,
+            items,
+            unique_key=options.get("unique_key"),
+            parent=self._parent_in(client),
+            **_without(options),
+        )
+
     def run(self) -> None:
         """Run everything in this process: the same as `daybell dev` for this app."""
         # The edge runs programs, and this is the one way from a program back to it.
@@ -311,7 +332,8 @@ class AppHandlers:
 
 
 def _without(options: CallOptions) -> Any:
-    return {key: value for key, value in options.items() if key not in ("unique_key", "tenant")}
+    own = ("unique_key", "tenant", "connection")
+    return {key: value for key, value in options.items() if key not in own}
 
 
 def _called(given: F, what: str) -> F:

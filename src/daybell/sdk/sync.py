@@ -77,10 +77,25 @@ class SyncTask(Generic[P, R]):
         self._task = task
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        if self._task.connection is not None:
+            (handle,) = self._enqueue_through([self._task.bound(args, kwargs)])
+            return handle
         return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
 
     def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
+        if self._task.connection is not None:
+            return self._enqueue_through(self._task.bound_many(items))
         return [SyncHandle(handle) for handle in run(self._task.enqueue_many(items))]
+
+    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
+        """Not done on the background loop, because the connection is this thread's."""
+        from daybell.client import calls
+
+        task = self._task
+        calls.check_connection(task.connection, is_async=False)
+        call = run(task.app.prepare(task, items, task.call_options))
+        answers = calls.send_sync(task.connection, call)
+        return [SyncHandle(handle) for handle in task.handles(answers)]
 
 
 class SyncHandle(Generic[R]):

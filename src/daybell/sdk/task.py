@@ -10,6 +10,7 @@ from uuid import UUID
 
 from daybell.client.requests import EnqueueOptions
 from daybell.core import arguments, payload
+from daybell.core.execution import Enqueued
 from daybell.core.job import JobDefinition
 from daybell.errors import InvalidArguments, UsageError, shown
 from daybell.sdk.context import context_names
@@ -29,6 +30,7 @@ class CallOptions(EnqueueOptions, total=False):
 
     unique_key: str | None
     tenant: str | None
+    connection: Any  # of the caller's, to PostgreSQL: enqueues in its transaction
 
 
 CALL_OPTIONS: Final = frozenset(CallOptions.__optional_keys__)
@@ -78,9 +80,13 @@ class Task(Generic[P, R, F]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Have it run by a worker. Once this returns, it is on disk.
 
-        Arguments are checked against the signature here, where the mistake is.
+        Arguments are checked against the signature here, where the mistake is. With
+        `options(connection=…)` it is on disk when the transaction of that connection is committed.
         """
-        given = self._check(arguments.bind(self.function, args, kwargs, skip=self.context_names))
+        given = self.bound(args, kwargs)
+        if self.connection is not None:
+            (handle,) = await self._enqueue_through([given])
+            return handle
         return self._handle(*await self.app.enqueue(self, given, self._options))
 
     async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
@@ -88,10 +94,18 @@ class Task(Generic[P, R, F]):
 
         More than 10,000 are streamed in one transaction; then there are no handles to return.
         """
-        if self._options.get("unique_key") is not None:
-            raise UsageError("a unique_key is for one execution; enqueue_many takes none")
-        answers = await self.app.enqueue_many(self, self._checked(items), self._options)
+        checked = self.bound_many(items)
+        if self.connection is not None:
+            return await self._enqueue_through(checked)
+        answers = await self.app.enqueue_many(self, checked, self._options)
         return [self._handle(id, created=True) for id in answers]
+
+    async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[R]]:
+        from daybell.client import calls
+
+        calls.check_connection(self.connection, is_async=True)
+        call = await self.app.prepare(self, items, self._options)
+        return self.handles(await calls.send(self.connection, call))
 
     @property
     def sync(self) -> SyncTask[P, R]:
@@ -104,6 +118,30 @@ class Task(Generic[P, R, F]):
     def context_names(self) -> frozenset[str]:
         """The parameters that the worker fills: `Context` ones, and a bare `ctx`."""
         return context_names(self.function)
+
+    @property
+    def connection(self) -> Any:
+        """The caller's connection that it enqueues through, if `options` named one."""
+        return self._options.get("connection")
+
+    @property
+    def call_options(self) -> CallOptions:
+        """What `options` were given."""
+        return self._options
+
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, checked."""
+        return self._check(arguments.bind(self.function, args, kwargs, skip=self.context_names))
+
+    def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The same for each item, as it is asked for."""
+        if self._options.get("unique_key") is not None:
+            raise UsageError("a unique_key is for one execution; enqueue_many takes none")
+        return self._checked(items)
+
+    def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
+        """What is returned for these answers of a store."""
+        return [self._handle(answer.id, answer.created) for answer in answers]
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert as the worker will, so that what it would refuse is refused here."""
@@ -120,7 +158,7 @@ class Task(Generic[P, R, F]):
                     f"items[{position}]: arguments are given by name, as a dict, not as {kind}"
                 )
             try:
-                yield self._check(arguments.bind(self.function, (), item, skip=self.context_names))
+                yield self.bound((), item)
             except InvalidArguments as error:
                 raise InvalidArguments(f"items[{position}]: {error}", field=error.field) from error
 
