@@ -1,6 +1,7 @@
 """What a run leads to, whatever its task does."""
 
 import asyncio
+import contextlib
 import json
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ import pytest
 from daybell.core.execution import Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
-from daybell.engine.executor import Executor, Stop
+from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
 from daybell.errors import PayloadError, PermanentError, RetryLater
 from tests.engine.tasks import Task, Tasks, a_claimed, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
@@ -243,6 +244,38 @@ def test_what_a_stopped_task_raises_on_its_way_out_means_the_stop(why, outcome):
     run()
 
 
+@pytest.mark.parametrize(
+    ("why", "outcome"),
+    [
+        (Stop.TIMEOUT, Outcome.TIMED_OUT),
+        (Stop.CANCEL, Outcome.CANCELLED),
+        (Stop.RELEASE, Outcome.RELEASED),
+    ],
+)
+def test_a_task_that_returns_because_it_was_stopped_has_not_succeeded(why, outcome):
+    async def task(running):
+        running.report(checkpoint='{"row": 7}')
+        with contextlib.suppress(asyncio.CancelledError):
+            await endless(running)
+        return '"half of it"'
+
+    @in_virtual_time
+    async def run():
+        claimed = a_claimed(timeout=60.0)
+        executor, ends = an_executor(resize=task)
+        executor.start(claimed)
+        await turns()
+
+        assert executor.stop({fence(claimed)}, why)
+        await executor.wait()
+
+        [(_, move)] = ends
+        assert (move.outcome, move.result) == (outcome, None)
+        assert move.checkpoint == (None if why is Stop.CANCEL else '{"row": 7}')
+
+    run()
+
+
 @in_virtual_time
 async def test_a_cancelled_run_ends_as_cancelled():
     claimed = a_claimed()
@@ -348,11 +381,57 @@ async def test_a_task_that_goes_on_after_it_was_stopped_can_be_forsaken():
     executor.stop({fence(claimed)}, Stop.RELEASE)
     await turns()
 
-    assert executor.forsake() == [claimed]
+    executor.forsake()
     assert [move.target for _, move in ends] == [State.QUEUED]
     await asyncio.sleep(4000)
 
     assert len(ends) == 1 and ends.freed == 1 and len(executor) == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "outcome"), [(Stop.TIMEOUT, Outcome.TIMED_OUT), (Stop.CANCEL, Outcome.CANCELLED)]
+)
+def test_a_task_that_ignores_its_stop_does_not_keep_its_slot(why, outcome, caplog):
+    @in_virtual_time
+    async def run():
+        claimed = a_claimed(timeout=1800.0)
+        executor, ends = an_executor(resize=deaf)
+        executor.start(claimed)
+        await turns()
+        executor.stop({fence(claimed)}, why)
+
+        await asyncio.sleep(GRACE_SECONDS - 0.1)
+        assert ends == []
+        await asyncio.wait_for(executor.wait(), 0.2)
+
+        assert [move.outcome for _, move in ends] == [outcome]
+        assert ends.freed == 1 and len(executor) == 0
+        assert f"{claimed.id} (resize) was stopped and goes on running" in caplog.text
+        await asyncio.sleep(4000)  # until it ends after all
+        assert len(ends) == 1 and ends.freed == 1
+
+    run()
+
+
+@in_virtual_time
+async def test_a_task_that_takes_too_long_and_ignores_it_does_not_keep_its_slot_either():
+    move = await the_end_of(a_claimed(timeout=30.0), deaf)
+
+    assert (move.outcome, move.ran) == (Outcome.TIMED_OUT, 30 + GRACE_SECONDS)
+
+
+@in_virtual_time
+async def test_a_task_that_hears_of_its_stop_is_not_forsaken(caplog):
+    claimed = a_claimed()
+    executor, ends = an_executor(resize=endless)
+    executor.start(claimed)
+    await turns()
+    executor.stop({fence(claimed)}, Stop.CANCEL)
+    await executor.wait()
+
+    await asyncio.sleep(2 * GRACE_SECONDS)
+
+    assert len(ends) == 1 and ends.freed == 1 and caplog.text == ""
 
 
 @in_virtual_time
@@ -406,27 +485,31 @@ async def test_the_checkpoint_is_kept_on_failure():
     assert move.checkpoint == "[2]"
 
 
-@in_virtual_time
-async def test_a_handler_that_cannot_be_asked_does_not_hurt_the_worker(caplog):
+@pytest.mark.parametrize("task", [raising(ValueError("odd")), deaf], ids=["fails", "is deaf"])
+def test_a_handler_that_cannot_be_asked_does_not_hurt_the_worker(task, caplog):
     class Broken:
-        timeout = None
+        timeout = 1.0
 
         @property
         def retry(self):
             raise SystemExit("a policy from hell")
 
         async def run(self, running):
-            raise ValueError("odd")
+            await task(running)
 
-    executor, ends = an_executor()
-    executor._handlers = type("Handlers", (), {"find": lambda self, job: Broken()})()  # type: ignore
+    @in_virtual_time
+    async def run():
+        executor, ends = an_executor()
+        executor._handlers = type("Handlers", (), {"find": lambda self, job: Broken()})()  # type: ignore
 
-    executor.start(a_claimed())
-    await asyncio.wait_for(executor.wait(), 1)
+        executor.start(a_claimed())
+        await asyncio.wait_for(executor.wait(), 10)
 
-    [(_, move)] = ends
-    assert (move.target, move.failures) == (State.RETRYING, 1)
-    assert "failed in the worker itself" in caplog.text
+        [(_, move)] = ends
+        assert (move.target, move.failures) == (State.RETRYING, 1)
+        assert "failed in the worker itself" in caplog.text
+
+    run()
 
 
 @in_virtual_time

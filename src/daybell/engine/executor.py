@@ -29,6 +29,7 @@ from daybell.errors import PayloadError, PermanentError, RetryLater, UsageError
 logger = logging.getLogger("daybell.worker")
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
+GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 
 Fence = tuple[UUID, int]
 
@@ -50,7 +51,7 @@ class Run(msgspec.Struct, eq=False):
     started: Seconds | None = None
     stop: Stop | None = None
     task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
@@ -116,6 +117,7 @@ class Executor:
         self._finish = finish
         self._freed = freed
         self._runs: dict[Run, None] = {}  # in the order of their starts
+        self._is_idle = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -134,7 +136,7 @@ class Executor:
     def stop(self, fences: Collection[Fence], why: Stop) -> int:
         """Stop these, as far as they are here and not stopped already: so many.
 
-        Each ends when its task does.
+        Each ends when its task does, or is forsaken if that does not hear.
         """
         return sum(self._stop(run, why) for run in self if run.fence in fences)
 
@@ -145,6 +147,11 @@ class Executor:
         # A task that is cancelled before its first step never takes it, and would never end here.
         if run.started is not None and run.task is not None:
             run.task.cancel()
+        if why in (Stop.TIMEOUT, Stop.CANCEL):  # of the others, the whole worker takes care
+            if run.timer is not None:
+                run.timer.cancel()
+            loop = asyncio.get_running_loop()
+            run.timer = loop.call_later(GRACE_SECONDS, self._forsake, run)
         return True
 
     def stop_all(self, why: Stop) -> None:
@@ -152,32 +159,39 @@ class Executor:
             if not self._stop(run, why) and why is Stop.ABANDON:
                 run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
 
-    def forsake(self) -> list[Claimed]:
-        """Conclude what was stopped and goes on all the same, as if it had ended when it was told
-        to. What it does later is not heard of any more.
+    def forsake(self) -> None:
+        """Conclude all that was stopped and goes on all the same."""
+        for run in self:
+            if run.stop is not None:
+                self._forsake(run)
+
+    def _forsake(self, run: Run) -> None:
+        """Conclude it as if it had ended when it was told to. It may go on, but no longer holds a
+        slot, and what it does is not heard of any more.
         """
-        deaf = [run for run in self if run.stop is not None]
-        for run in deaf:
-            self._conclude(run, self._stopped(run, asyncio.CancelledError()))
-        return [run.claimed for run in deaf]
+        claimed = run.claimed
+        logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
+        try:
+            move = self._stopped(run)
+        except BaseException as error:
+            move = self._bungled(run, error)
+        self._conclude(run, move)
 
     async def wait(self) -> None:
-        """Until nothing runs any more."""
+        """Until nothing runs any more, apart from what was forsaken."""
         while self._runs:
-            tasks = [run.task for run in self._runs if run.task is not None]
-            await asyncio.wait(tasks)
+            self._is_idle.clear()
+            await self._is_idle.wait()
 
     async def _execute(self, run: Run) -> None:
         try:
             if run.stop is None:
                 move = self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
-                move = self._stopped(run, asyncio.CancelledError())
+                move = self._stopped(run)
         except BaseException as error:
             # The task's own errors are dealt with in _perform: this one is ours.
-            logger.exception("running %s failed in the worker itself", run.claimed.job)
-            run.handler = None  # so that its policy, which may be what failed, is not asked again
-            move = self._failed(run, error)
+            move = self._bungled(run, error)
         self._conclude(run, move)
 
     def _resolve(self, run: Run) -> Transition | None:
@@ -217,9 +231,13 @@ class Executor:
             # SystemExit and KeyboardInterrupt too: a task does not end its worker. What was stopped
             # may raise anything on its way out, and means the stop by it.
             return self._failed(run, error) if run.stop is None else self._stopped(run, error)
+        if run.stop is not None:
+            # It may have returned because it was told to, with half of its work done.
+            return self._stopped(run)
         return lifecycle.after_success(run.claimed, result=result, ran=run.ran(self._clock))
 
-    def _stopped(self, run: Run, error: BaseException) -> Transition | None:
+    def _stopped(self, run: Run, error: BaseException | None = None) -> Transition | None:
+        assert run.stop is not None
         ran = None if run.started is None else run.ran(self._clock)
         match run.stop:
             case Stop.TIMEOUT:
@@ -235,8 +253,6 @@ class Executor:
                 return msgspec.structs.replace(move, checkpoint=run.checkpoint)
             case Stop.ABANDON:
                 return None
-            case None:
-                return self._failed(run, error)
 
     def _put_off(self, run: Run, asked: RetryLater) -> Transition:
         try:
@@ -264,6 +280,11 @@ class Executor:
             checkpoint=run.checkpoint,
         )
 
+    def _bungled(self, run: Run, error: BaseException) -> Transition:
+        logger.exception("running %s failed in the worker itself", run.claimed.job)
+        run.handler = None  # so that its policy, which may be what failed, is not asked again
+        return self._failed(run, error)
+
     def _conclude(self, run: Run, move: Transition | None) -> None:
         if run.timer is not None:
             run.timer.cancel()
@@ -273,6 +294,8 @@ class Executor:
         if move is not None and run.stop is not Stop.ABANDON:
             self._finish(run.claimed, move)
         self._freed()
+        if not self._runs:
+            self._is_idle.set()
 
     def _timeout(self, run: Run) -> Seconds | None:
         if run.claimed.timeout is not None:

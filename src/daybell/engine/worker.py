@@ -23,7 +23,7 @@ from daybell.engine.clock import Clock
 from daybell.engine.completer import Completer
 from daybell.engine.dispatcher import POLL_SECONDS, Dispatcher
 from daybell.engine.events import Events
-from daybell.engine.executor import Executor, Stop
+from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
 from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.leases import Leases
@@ -38,7 +38,6 @@ logger = logging.getLogger("daybell.worker")
 
 LEASE_SECONDS: Final = 15.0
 DRAIN_SECONDS: Final = 30.0
-GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,8 +241,7 @@ class Worker:
     async def _end_of_stopped(self) -> None:
         """Wait for what was stopped, but not for ever: a thread deep in C hears of nothing."""
         if not await self._ended(within=GRACE_SECONDS):
-            for claimed in self.executor.forsake():
-                logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
+            self.executor.forsake()
 
     def _freed(self) -> None:
         self.dispatcher.fill()
