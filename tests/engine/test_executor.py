@@ -11,7 +11,7 @@ from daybell.core.execution import Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
 from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
-from daybell.errors import PayloadError, PermanentError, RetryLater
+from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
 from tests.engine.tasks import Task, Tasks, a_claimed, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
 
@@ -119,11 +119,26 @@ async def test_a_permanent_error_is_not_retried():
 
 
 @in_virtual_time
-async def test_a_result_that_is_no_json_ends_it_with_the_reason():
-    move = await the_end_of(a_claimed(), raising(PayloadError("result: a socket is no JSON")))
+async def test_what_its_handler_calls_hopeless_ends_it_with_the_reason():
+    async def handler(running):
+        running.is_hopeless = True
+        raise PayloadError("result: a socket is no JSON")
+
+    move = await the_end_of(a_claimed(), handler)
 
     assert (move.target, move.reason) == (State.DEAD, "permanent")
     assert json.loads(move.error)["message"] == "result: a socket is no JSON"
+
+
+@pytest.mark.parametrize("error", [PayloadError("of its own"), InvalidArguments("of its own")])
+def test_an_error_of_ours_out_of_the_task_itself_is_retried_like_any_other(error):
+    @in_virtual_time
+    async def run():
+        move = await the_end_of(a_claimed(), raising(error))
+
+        assert (move.target, move.outcome) == (State.RETRYING, Outcome.FAILED)
+
+    run()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 
 from daybell.core import payload
 from daybell.core.retry import Retry
-from daybell.errors import InvalidArguments, PayloadError
-from daybell.runners.python import PythonHandler
+from daybell.errors import InvalidArguments, PayloadError, UsageError
+from daybell.runners.python import PythonHandler, check_function
 from daybell.runners.threads import Threads
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
@@ -33,6 +33,7 @@ class Claimed:
 
 class Running:
     is_cancelled = False
+    is_hopeless = False
 
     def __init__(self, args: str):
         self.claimed: Any = Claimed(args)
@@ -161,8 +162,29 @@ async def test_arguments_that_do_not_fit_are_refused_by_name():
         await ran(task, {"number": "x"})
     with pytest.raises(InvalidArguments, match="has no argument 'nummer'"):
         await ran(task, {"nummer": 1})
-    with pytest.raises(TypeError, match="number"):
+    with pytest.raises(InvalidArguments, match="is missing 'number'"):
         await ran(task)
+
+
+async def test_only_what_is_refused_here_and_not_by_the_function_is_hopeless():
+    async def task(number: int = 0):
+        if number:
+            raise InvalidArguments("of another task")
+        return object()
+
+    async def needy(number): ...
+
+    async def is_hopeless(function, args):
+        running = Running(payload.encode(args))
+        with pytest.raises(UsageError):
+            await a_handler(function).run(running)
+        return running.is_hopeless
+
+    assert await is_hopeless(task, {"number": "x"})
+    assert await is_hopeless(task, {"unknown": 1})
+    assert await is_hopeless(task, {})  # whose result cannot be kept
+    assert await is_hopeless(needy, {})
+    assert not await is_hopeless(task, {"number": 1})
 
 
 async def where() -> int:
@@ -186,20 +208,89 @@ def wrapped(function):
     return wrapper
 
 
+def made_async(function):
+    """A decorator that has a plain function called by a coroutine."""
+
+    @functools.wraps(function)
+    async def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def made_plain(function):
+    """A decorator that has a coroutine run to its end by a plain function."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return asyncio.run(function(*args, **kwargs))
+
+    return wrapper
+
+
 @pytest.mark.parametrize(
     ("function", "on_the_loop"),
     [
         (where, True),
         (wrapped(where), True),
+        (made_async(where_sync), True),
         (functools.partial(where), True),
         (Callables(), True),
+        (Callables().__call__, True),
+        (functools.partial(Callables()), True),
+        (functools.partial(functools.partial(made_async(where_sync))), True),
         (where_sync, False),
         (wrapped(where_sync), False),
+        (made_plain(where), False),
+        (functools.partial(made_plain(where)), False),
     ],
-    ids=["coroutine", "decorated", "partial", "object", "function", "decorated function"],
+    ids=[
+        "coroutine",
+        "decorated",
+        "decorated as coroutine",
+        "partial",
+        "object",
+        "method",
+        "partial object",
+        "partial decorated",
+        "function",
+        "decorated function",
+        "decorated as function",
+        "partial decorated as function",
+    ],
 )
 async def test_coroutines_run_on_the_loop_and_functions_in_threads(function, on_the_loop):
     assert (await ran(function) == str(threading.get_ident())) is on_the_loop
+
+
+def yields():
+    yield 1
+
+
+async def yields_async():
+    yield 1
+
+
+class Yields:
+    def __call__(self):
+        yield 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [yields, yields_async, Yields(), functools.partial(Yields()), Yields().__call__],
+    ids=["generator", "async generator", "object", "partial", "method"],
+)
+def test_a_function_that_yields_is_no_task(function):
+    with pytest.raises(UsageError, match=r"\(\) has a yield in it"):
+        check_function(function)
+
+
+@pytest.mark.parametrize(
+    "function", [where, where_sync, Callables(), functools.wraps(yields)(lambda: list(yields()))]
+)
+def test_a_function_that_does_its_work_when_it_is_called_is_one(function):
+    check_function(function)
 
 
 async def test_context_variables_are_carried_over():

@@ -24,7 +24,7 @@ from daybell.core.retry import Retry, when
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler, Handlers
-from daybell.errors import PayloadError, PermanentError, RetryLater, UsageError
+from daybell.errors import PermanentError, RetryLater, UsageError
 
 logger = logging.getLogger("daybell.worker")
 
@@ -55,6 +55,7 @@ class Run(msgspec.Struct, eq=False):
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
+    is_hopeless: bool = False
     has_news: bool = False
     is_shown: bool = False
 
@@ -266,8 +267,6 @@ class Executor:
 
     def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
         failure = Failure.from_exception(error)
-        # What cannot be kept as a result will not be different the next time.
-        permanent = isinstance(error, PermanentError | PayloadError)
         return lifecycle.after_failure(
             run.claimed,
             self._policy(run),
@@ -276,7 +275,7 @@ class Executor:
             ran=run.ran(self._clock),
             jitter=self._clock.jitter(),
             timed_out=timed_out,
-            permanent=permanent,
+            permanent=run.is_hopeless or isinstance(error, PermanentError),
             checkpoint=run.checkpoint,
         )
 

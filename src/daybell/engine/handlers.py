@@ -13,6 +13,7 @@ class Running(Protocol):
     """One execution while it runs, as its handler sees it."""
 
     claimed: Claimed
+    is_hopeless: bool  # set by the handler before it raises what will be no different next time
 
     @property
     def is_cancelled(self) -> bool:

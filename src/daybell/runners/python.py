@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.retry import Retry
+from daybell.errors import InvalidArguments, UsageError
 from daybell.runners.threads import Threads
 
 
@@ -18,6 +20,7 @@ class Running(Protocol):
     """What a handler is given: see `engine.handlers.Running`, which this must fit."""
 
     claimed: Claimed
+    is_hopeless: bool
 
     @property
     def is_cancelled(self) -> bool: ...
@@ -57,23 +60,35 @@ class PythonHandler:
         self._enter = enter
         self._make_context = make_context
         self._threads = threads
-        self._is_async = _is_async(function)
+        self._is_async = _is(inspect.iscoroutinefunction, function)
+        self._needs_none = _needs_none(function, context_names)
 
     async def run(self, running: Running) -> str | None:
         self._enter(running)
-        args, kwargs = self._arguments(running)
+        # Only our own refusals are hopeless: the same errors may come out of the function, too.
+        try:
+            args, kwargs = self._arguments(running)
+        except UsageError:
+            running.is_hopeless = True
+            raise
         if self._is_async:
             value = await self._function(*args, **kwargs)
         else:
             value = await self._threads.run(lambda: self._function(*args, **kwargs))
+            if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
+                value = await value
         if value is None or not self._store_result:
             return None
-        return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
+        try:
+            return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
+        except UsageError:
+            running.is_hopeless = True
+            raise
 
     def _arguments(self, running: Running) -> tuple[list[Any], dict[str, Any]]:
         text = running.claimed.args
-        if text == "{}" and not self._context_names:
-            return [], {}  # what is missing, the call itself will say
+        if text == "{}" and self._needs_none:
+            return [], {}
         given = payload.decode(text, what="args")
         converted = arguments.convert(self._function, given, skip=self._context_names)
         if self._context_names:
@@ -81,7 +96,34 @@ class PythonHandler:
         return arguments.spread(self._function, converted)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    function = inspect.unwrap(function)
-    method = type(function).__call__  # of an object that is used as a function
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
+def check_function(function: Callable[..., Any]) -> None:
+    """Refuse a function that would end before it has begun: calling it only makes a generator."""
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise UsageError(
+            f"{name}() has a yield in it, so calling it does nothing yet; a task does its work"
+            " when it is called, and returns its result"
+        )
+
+
+def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    """Ask the function itself and not what it wraps: a decorator may have made another kind of it.
+
+    An object that is used as a function is asked about its method.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    return kind(function) or kind(type(function).__call__)
+
+
+def _needs_none(function: Callable[..., Any], context_names: frozenset[str]) -> bool:
+    """Whether it can be called with nothing at all."""
+    if context_names:
+        return False
+    try:
+        arguments.convert(function, {})
+    except InvalidArguments:
+        return False
+    except ValueError:  # some of what is written in C does not tell: the call itself will
+        return True
+    return True
