@@ -2,7 +2,10 @@
 
 import asyncio
 import contextvars
+import functools
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -146,7 +149,7 @@ async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
     assert answer == "interrupted" or isinstance(answer, asyncio.CancelledError)
 
 
-async def test_what_has_not_begun_never_runs_once_it_is_cancelled():
+async def test_what_has_not_begun_ends_at_once_when_it_is_cancelled_and_never_runs():
     threads, busy, ran = Threads(limit=1), Busy(), []
     first = asyncio.ensure_future(threads.run(busy))
     await until(busy.is_running.is_set, within=20)
@@ -154,13 +157,35 @@ async def test_what_has_not_begun_never_runs_once_it_is_cancelled():
     await asyncio.sleep(0)
 
     second.cancel()
-    await asyncio.sleep(0)
+    await asyncio.wait([second], timeout=20)
+    is_over, is_first_over = second.done(), first.done()
     busy.may_end.set()
 
+    assert is_over and second.cancelled() and not is_first_over
     assert await first == "ended"
-    with pytest.raises(asyncio.CancelledError):
-        await second
+    assert await threads.run(lambda: "well") == "well"
     assert not ran
+
+
+async def test_what_was_cancelled_before_it_began_lets_go_of_its_arguments():
+    class Argument:
+        pass
+
+    threads, busy, argument = Threads(limit=1), Busy(), Argument()
+    first = asyncio.ensure_future(threads.run(busy))
+    await until(busy.is_running.is_set, within=20)
+    second = asyncio.ensure_future(threads.run(functools.partial(id, argument)))
+    await asyncio.sleep(0)
+    seen = weakref.ref(argument)
+
+    second.cancel()
+    await asyncio.wait([second])
+    del argument, second
+    gc.collect()
+
+    assert seen() is None
+    busy.may_end.set()
+    await first
 
 
 async def test_an_interruption_never_hits_the_next_function():

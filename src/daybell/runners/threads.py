@@ -31,6 +31,7 @@ class Call:
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._thread: int | None = None  # set while the function runs
+        self._has_begun = False
         self._is_unwanted = False
         self._news: asyncio.Future[None] | None = None
         self.outcome: tuple[Any, BaseException | None] | None = None
@@ -40,10 +41,9 @@ class Call:
         result, error = None, None
         try:
             try:
-                if self._begin():
-                    result = self._context.run(self._function)
-                else:
-                    error = Interrupted()
+                if not self._begin():
+                    return
+                result = self._context.run(self._function)
             except BaseException as raised:
                 error = raised
             self._end()
@@ -59,19 +59,28 @@ class Call:
             await self._news
 
     def interrupt(self) -> None:
-        """Raise Interrupted at the function's next step in Python. What blocks in C goes on.
+        """Raise Interrupted at the function's next step in Python. What blocks in C goes on; what
+        still waits for a thread is over, and never begins.
 
         Only once: `run` could not get out of the way of two.
         """
         with self._lock:
-            if self._thread is not None and not self._is_unwanted:
-                _raise_in(self._thread, Interrupted)
+            if self._is_unwanted:
+                return
             self._is_unwanted = True
+            if self._thread is not None:
+                _raise_in(self._thread, Interrupted)
+            elif not self._has_begun:
+                self.outcome = None, Interrupted()
+                del self._function, self._context  # this stays in the queue for who knows how long
 
     def _begin(self) -> bool:
         with self._lock:
+            if self._is_unwanted:
+                return False
+            self._has_begun = True
             self._thread = threading.get_ident()
-            return not self._is_unwanted
+            return True
 
     def _end(self) -> None:
         """Let no interruption come any more: it would hit whatever this thread does next."""
@@ -97,7 +106,9 @@ class Threads:
         self._idle = 0
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Run it in a thread. Cancelling interrupts it, and still waits until it has ended."""
+        """Run it in a thread. Cancelling interrupts it, and still waits until it has ended, if it
+        has begun.
+        """
         call = Call(function)
         self._submit(call)
         while call.outcome is None:
