@@ -8,7 +8,10 @@ from daybell.core.worker import WorkerState
 from daybell.errors import LeaseLost, UsageError
 from daybell.store.ids import mint
 from tests.builders import (
+    LEASE,
     TENANT,
+    a_move,
+    a_report,
     a_worker,
     an_execution,
     apply,
@@ -479,3 +482,29 @@ async def test_an_execution_lost_too_often_is_dead(store, clock):
 
 def by_id(one):
     return one.id
+
+
+async def test_a_lost_attempt_began_when_it_was_last_seen_to(store, clock):
+    hands = await claimed(store, 2)
+    seen, unseen = hands.executions
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(seen, ran=3.0)])
+    began = clock.now() - 3.0
+    await clock.advance(LEASE + 1)
+    for lost in await store.lost():
+        move = a_move(lost.claimed, State.QUEUED, Outcome.LOST)
+        await store.apply(TENANT, worker=lost.worker, transitions=[move])
+
+    attempts = [(await store.get_execution(TENANT, one.id)).attempts for one in (seen, unseen)]
+    assert [[one.started_at for one in ended] for ended in attempts] == [[began], [None]]
+
+
+async def test_a_lost_one_that_ends_began_when_it_was_last_seen_to(store, clock):
+    hands = await claimed(store)
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, ran=3.0)])
+    began = clock.now() - 3.0
+    await clock.advance(LEASE + 1)
+    (lost,) = await store.lost()
+    move = a_move(lost.claimed, State.DEAD, Outcome.LOST, reason="worker_lost")
+    await store.apply(TENANT, worker=lost.worker, transitions=[move])
+
+    assert (await look(store, hands.one.id)).started_at == began

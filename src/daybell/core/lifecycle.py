@@ -40,6 +40,8 @@ class Event(StrEnum):
     REVIVED = "revived"
 
 
+EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
+
 _S = State
 _E = Event
 
@@ -50,6 +52,9 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
     (_S.WAITING, _E.RULED_OUT): _S.SKIPPED,
     (_S.QUEUED, _E.CLAIMED): _S.RUNNING,
     (_S.QUEUED, _E.EXPIRED): _S.SKIPPED,
+    (_S.WAITING, _E.EXPIRED): _S.SKIPPED,
+    (_S.SCHEDULED, _E.EXPIRED): _S.SKIPPED,  # it put itself off for longer than it has
+    (_S.RETRYING, _E.EXPIRED): _S.SKIPPED,
     (_S.RUNNING, _E.EXPIRED): _S.SKIPPED,  # claimed ahead, and found too old before it was started
     (_S.RUNNING, _E.SUCCEEDED): _S.SUCCEEDED,
     (_S.RUNNING, _E.RETRYING): _S.RETRYING,
@@ -208,7 +213,7 @@ def after_cancel(
 
 def after_expiry(claimed: Claimed) -> Transition:
     """It was claimed too late to be worth starting."""
-    return _move(claimed, State.SKIPPED, Outcome.RELEASED, reason="expired")
+    return _move(claimed, State.SKIPPED, Outcome.RELEASED, reason=EXPIRED)
 
 
 def is_expired(claimed: Claimed, *, now: Instant) -> bool:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from daybell.core.execution import PENDING, TERMINAL, Enqueued, NewExecution, Outcome, State
 from daybell.core.instant import Instant
-from daybell.core.lifecycle import Event, Ruling, Transition, Verdict, target
+from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.log import NewLogPart
 from daybell.core.worker import Claim, Report, WorkerState
@@ -124,6 +124,14 @@ class MemoryExecutions(Part):
             now = self._clock()
             return [cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
 
+    async def expire(self, *, limit: int = 1000) -> int:
+        with self._begin() as tables:
+            now = self._clock()
+            expired = [row for row in tables.rows.values() if has_expired(row, now)][:limit]
+            for row in expired:
+                end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
+            return len(expired)
+
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         with self._begin(tenant) as tables:
             now = self._clock()
@@ -229,10 +237,22 @@ def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
         asked_at = execution.cancel_requested_at or now
         tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
         return Cancellation.REQUESTED
-    state = target(shown_state(execution, now), Event.CANCELLED)
-    ended = replace(execution, state=state, finished_at=now, reason=None)
-    moves.finish(tables, replace(row, execution=ended), now)
+    end(tables, row, Event.CANCELLED, now)
     return Cancellation.CANCELLED
+
+
+def end(tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None) -> None:
+    """End what has not started."""
+    state = target(shown_state(row.execution, now), event)
+    ended = replace(row.execution, state=state, finished_at=now, reason=reason)
+    moves.finish(tables, replace(row, execution=ended), now)
+
+
+def has_expired(row: Row, now: Instant) -> bool:
+    execution = row.execution
+    if execution.state in TERMINAL or execution.state is State.RUNNING:
+        return False
+    return execution.expires_at is not None and execution.expires_at <= now
 
 
 def is_dead_letter(row: Row) -> bool:

@@ -118,7 +118,7 @@ def leave(tables: Tables, row: Row, move: Transition, now: Instant) -> None:
         crashes=move.crashes,
         error=move.error if move.error is not None else row.execution.error,
         checkpoint=move.checkpoint if move.checkpoint is not None else row.execution.checkpoint,
-        started_at=None if move.ran is None else now - move.ran,
+        started_at=row.execution.started_at if move.ran is None else now - move.ran,
         finished_at=now,
         outcome=move.outcome,
         result=move.result if state is State.SUCCEEDED else None,

@@ -1,4 +1,4 @@
-"""What people do to executions: cancel, revive, discard.
+"""Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 These take several statements and are not on the hot path; each is one transaction, with locks in
 the order gate, live, agenda.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
+from daybell.core.execution import State
+from daybell.core.lifecycle import EXPIRED
+from daybell.store.codes import STATE_CODES
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.enqueue import IN_HISTORY
@@ -18,7 +22,7 @@ from daybell.store.postgres.workers import Leasing
 
 
 class Intervening(Leasing):
-    """Cancel, revive and discard."""
+    """Cancel, expire, revive and discard."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         if not ids:
@@ -54,10 +58,10 @@ class Intervening(Leasing):
     WAITING = """
     SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
     """
-    CANCEL_PENDING = f"""
+    END_PENDING = f"""
     WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
     INSERT INTO daybell.history ({ENDED})
-    SELECT {KEPT}, failures, crashes, 8, NULL, daybell.now(), NULL, NULL, NULL, error, NULL,
+    SELECT {KEPT}, failures, crashes, $3, NULL, daybell.now(), NULL, NULL, NULL, error, $4,
            checkpoint
       FROM d
     """
@@ -75,15 +79,8 @@ class Intervening(Leasing):
         wanted = sorted(set(ids))
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            await self._lock_gates_of(link, key, "live", wanted)
-            live = await _ids(link, self.LOCK_UNFINISHED, key, wanted)
-            inside = await _gates(link, self.UNQUEUE, key, live)
-            parked = await _ids(link, self.UNPARK, key, list(live))
-            inside |= await _gates(link, self.WAITING, key, live - parked)
-            pending = {*inside, *parked}
-            await link.execute(self.CANCEL_PENDING, key, list(pending))
+            live, pending = await self._end_pending(link, key, wanted, State.CANCELLED)
             await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
-            await self.free_slots(link, key, Counter(gate for gate in inside.values() if gate))
             ended = await _ids(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
 
         def answer(id: UUID) -> Cancellation:
@@ -94,6 +91,40 @@ class Intervening(Leasing):
             return Cancellation.FINISHED if id in ended else Cancellation.UNKNOWN
 
         return [answer(id) for id in ids]
+
+    async def _end_pending(
+        self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
+    ) -> tuple[set[UUID], set[UUID]]:
+        """End what has not started. Answers which are unfinished, and which it has ended."""
+        await self._lock_gates_of(link, tenant, "live", ids)
+        live = await _ids(link, self.LOCK_UNFINISHED, tenant, ids)
+        inside = await _gates(link, self.UNQUEUE, tenant, live)
+        parked = await _ids(link, self.UNPARK, tenant, list(live))
+        inside |= await _gates(link, self.WAITING, tenant, live - parked)
+        pending = {*inside, *parked}
+        await link.execute(self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason)
+        await self.free_slots(link, tenant, Counter(gate for gate in inside.values() if gate))
+        return live, pending
+
+    # What is too late and not seen to have started. The subselect, unlike the function itself, can
+    # be looked up in the index.
+    EXPIRED = """
+    SELECT tenant, array_agg(id ORDER BY id) AS ids
+      FROM (SELECT tenant, id FROM daybell.live
+             WHERE expires_at <= (SELECT daybell.now()) AND started_at IS NULL
+             ORDER BY expires_at LIMIT $1) e
+     GROUP BY tenant
+    """
+
+    async def expire(self, *, limit: int = 1000) -> int:
+        async with self.db.link() as link:
+            expired = await link.fetch(self.EXPIRED, limit)
+        return sum([await self.db.settled(partial(self._expire, *row)) for row in expired])
+
+    async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
+        async with self.db.transaction() as link:
+            _, ended = await self._end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
+        return len(ended)
 
     # In the order asked for: of two that want the same unique key, the first gets it.
     REVIVE = """

@@ -110,8 +110,8 @@ class Moving(Claiming):
       SELECT {KEPT}, u.failures, u.crashes,
              CASE WHEN cancel_requested_at IS NULL THEN u.state ELSE 8 END AS state,
              CASE WHEN cancel_requested_at IS NULL THEN u.outcome ELSE 5 END AS outcome,
-             (SELECT now FROM t) AS finished_at, (SELECT now FROM t) - u.ran AS started_at,
-             $2::uuid AS worker,
+             (SELECT now FROM t) AS finished_at,
+             coalesce((SELECT now FROM t) - u.ran, d.started_at) AS started_at, $2::uuid AS worker,
              CASE WHEN cancel_requested_at IS NULL THEN u.result END AS result,
              CASE WHEN u.state <> 6 OR cancel_requested_at IS NOT NULL
                   THEN coalesce(u.error, d.error) END AS error,
@@ -161,14 +161,14 @@ class Moving(Claiming):
     BACK = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
-      SELECT u.*, x.place,
+      SELECT u.*, x.place, coalesce((SELECT now FROM t) - u.ran, x.started_at) AS started_at,
              greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
         FROM unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[], $11::int[],
                     $12::float8[], $13::float8[], $14::text[], $15::text[], $16::float8[],
                     $17::text[])
              u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
                checkpoint),
-             LATERAL (SELECT v.ctid AS place FROM daybell.live v
+             LATERAL (SELECT v.ctid AS place, v.started_at FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
                          AND v.cancel_requested_at IS NULL
                          AND {IS_HELD}
@@ -182,12 +182,12 @@ class Moving(Claiming):
              reason = CASE WHEN u.state = 4 THEN u.reason END,
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
         FROM u WHERE v.ctid = u.place
-      RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome, u.ran,
-                u.error AS said),
+      RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome,
+                u.started_at AS began, u.error AS said),
     l AS (
       INSERT INTO daybell.attempt
              (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
-      SELECT $1, id, attempt, outcome, $2, (SELECT now FROM t) - ran, (SELECT now FROM t), said
+      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said
         FROM v),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)

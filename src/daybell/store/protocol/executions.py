@@ -111,6 +111,12 @@ class Executions(Protocol):
         """
         ...
 
+    async def expire(self, *, limit: int = 1000) -> int:
+        """End, as skipped, what has expired and was not started: also what no worker ever asks for.
+        For all tenants, at most so many a call; answers how many.
+        """
+        ...
+
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         """Put dead executions back to be claimed, with their counts of failures and crashes at
         zero and `attempt` raised.

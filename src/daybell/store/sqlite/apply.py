@@ -126,7 +126,8 @@ _END_SET: Final = """
 UPDATE execution
    SET state = ?, outcome = ?, failures = ?, crashes = ?, result = ?,
        error = CASE ? WHEN 1 THEN NULL ELSE ifnull(?, error) END,
-       reason = ?, started_at = ?, finished_at = ?, checkpoint = ifnull(?, checkpoint),
+       reason = ?, started_at = ifnull(?, started_at), finished_at = ?,
+       checkpoint = ifnull(?, checkpoint),
        lease = NULL
 """
 # Whoever has a gate, or is to be cancelled, is not found by this and is judged by itself.
@@ -164,7 +165,8 @@ def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart) -> 
 
 _LOG: Final = f"""
 INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error)
-SELECT n, attempt, ?, worker, ?, ?, ? FROM execution WHERE {FENCE} AND cancel_requested_at IS NULL
+SELECT n, attempt, ?, worker, ifnull(?, started_at), ?, ?
+  FROM execution WHERE {FENCE} AND cancel_requested_at IS NULL
     ON CONFLICT DO NOTHING
 """
 _BACK_SET: Final = """

@@ -1,4 +1,4 @@
-"""What people do to executions: cancel them, and decide on dead ones."""
+"""Ends that no worker makes: cancel, expire, discard; and the way back, revive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from daybell.core.execution import State
+from daybell.core.lifecycle import EXPIRED
+from daybell.store.codes import STATE_CODES
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
@@ -14,7 +17,7 @@ from daybell.store.sqlite.names import Transaction
 
 
 class SqliteInterventions(Part):
-    """Cancelling and dead letters, of `protocol.Executions`."""
+    """Cancelling, expiry and dead letters, of `protocol.Executions`."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         def operation(tx: Transaction) -> list[Cancellation]:
@@ -22,6 +25,9 @@ class SqliteInterventions(Part):
             return [cancel(tx, owner, id) for id in ids]
 
         return await self._write(operation)
+
+    async def expire(self, *, limit: int = 1000) -> int:
+        return await self._write(lambda tx: expire(tx, limit))
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         def operation(tx: Transaction) -> list[Revival]:
@@ -42,9 +48,9 @@ _LOOK: Final = "SELECT n, state, gate, slot FROM execution WHERE tenant = ? AND 
 _REQUEST: Final = """
 UPDATE execution SET cancel_requested_at = ifnull(cancel_requested_at, ?) WHERE n = ?
 """
-_CANCEL: Final = """
+_END: Final = """
 UPDATE execution
-   SET state = 8, finished_at = ?, reason = NULL, slot = iif(gate IS NULL, NULL, 0)
+   SET state = ?, finished_at = ?, reason = ?, slot = iif(gate IS NULL, NULL, 0)
  WHERE n = ?
 """
 
@@ -60,10 +66,29 @@ def cancel(tx: Transaction, owner: int, id: UUID) -> Cancellation:
     if state == 5:
         tx.execute(_REQUEST, (tx.now, n))
         return Cancellation.REQUESTED
-    tx.execute(_CANCEL, (tx.now, n))
+    end(tx, n, gate, slot, State.CANCELLED)
+    return Cancellation.CANCELLED
+
+
+def end(
+    tx: Transaction, n: int, gate: int, slot: int, state: State, reason: str | None = None
+) -> None:
+    """End what has not started."""
+    tx.execute(_END, (STATE_CODES[state], tx.now, reason, n))
     if slot == 1:
         gates.hand_on(tx, gate)
-    return Cancellation.CANCELLED
+
+
+_EXPIRED: Final = """
+SELECT n, gate, slot FROM execution WHERE state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?
+"""
+
+
+def expire(tx: Transaction, limit: int) -> int:
+    expired = tx.execute(_EXPIRED, (tx.now, limit)).fetchall()
+    for n, gate, slot in expired:
+        end(tx, n, gate, slot, State.SKIPPED, EXPIRED)
+    return len(expired)
 
 
 _LOOK_DEAD: Final = """

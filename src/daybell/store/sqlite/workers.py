@@ -130,8 +130,9 @@ def held_leases(tx: Transaction, worker: bytes) -> set[bytes]:
 
 _HELD: Final = "state = 5 AND worker = ? AND lease = ? AND tenant = ?"
 _LOG: Final = f"""
-INSERT INTO attempt (execution, attempt, outcome, worker, ended_at)
-SELECT n, attempt, 6, worker, ? FROM execution WHERE {_HELD} AND cancel_requested_at IS NULL
+INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at)
+SELECT n, attempt, 6, worker, started_at, ?
+  FROM execution WHERE {_HELD} AND cancel_requested_at IS NULL
 """
 _BACK: Final = f"""
 UPDATE execution
@@ -142,7 +143,7 @@ UPDATE execution
 _SLOTS: Final = f"SELECT gate FROM execution WHERE {_HELD} AND slot = 1"
 _CANCEL: Final = f"""
 UPDATE execution
-   SET state = 8, outcome = 5, reason = NULL, started_at = NULL, finished_at = ?, lease = NULL,
+   SET state = 8, outcome = 5, reason = NULL, finished_at = ?, lease = NULL,
        slot = iif(gate IS NULL, NULL, 0)
  WHERE {_HELD}
 """
