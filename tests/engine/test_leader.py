@@ -3,7 +3,7 @@
 import pytest
 
 from daybell.engine.clock import ManualClock
-from daybell.engine.leader import DUTY_SECONDS, LEASE_SECONDS, MORE_SECONDS, Leader
+from daybell.engine.leader import DUTY_SECONDS, MORE_SECONDS, TERM_SECONDS, Leader
 from daybell.errors import Unavailable
 from daybell.store.ids import mint
 from tests.engine.faults import faulty
@@ -46,7 +46,7 @@ async def test_one_of_several_leads(store, clock):
     for _ in range(3):
         for leader in leaders:
             await leader.tick()
-        clock.advance(LEASE_SECONDS / 3)
+        clock.advance(TERM_SECONDS / 3)
 
     assert [leader.epoch for leader in leaders] == [1, None]
     assert (first.done, second.done) == (1, 0)
@@ -78,7 +78,7 @@ async def test_who_is_silent_is_followed_when_its_lease_has_ended(store, clock):
     one, other = a_leader(store, clock), a_leader(store, clock)
     await one.tick()
 
-    clock.advance(LEASE_SECONDS + 1)
+    clock.advance(TERM_SECONDS + 1)
     await other.tick()
     await one.tick()
 

@@ -9,11 +9,15 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.limits import REAP_BATCH_MAX
+from daybell.core.view import Retention
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, WorkerLost
+from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN
-from daybell.engine.reaper import PATIENCE_SECONDS, Reaper
+from daybell.engine.node import Upkeep
+from daybell.engine.reaper import Reaper
 from daybell.errors import Unavailable
+from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, apply, claimed, defined, look, registered, states, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
@@ -182,7 +186,7 @@ async def test_after_an_outage_the_living_have_time_to_be_heard_of(store, clock)
     clock.advance(LEASE + 1)
 
     assert await reaper.tick() is None
-    clock.advance(PATIENCE_SECONDS - 1)
+    clock.advance(LEASE_SECONDS - 1)
     await reaper.tick()
     assert store.count("lost") == 1
     await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
@@ -191,3 +195,21 @@ async def test_after_an_outage_the_living_have_time_to_be_heard_of(store, clock)
 
     assert store.count("lost") == 2
     assert (await look(store, hands.one.id)).state is State.RUNNING
+
+
+async def test_the_upkeep_gives_the_living_the_time_of_their_own_lease(store, clock):
+    upkeep = Upkeep(
+        store, clock=clock, mint=mint, events=Events(), retention=Retention(), lease=300.0
+    )
+    store.fail("lost")
+    with pytest.raises(Unavailable):
+        await upkeep.reaper.tick()
+    await upkeep.reaper.tick()
+
+    clock.advance(299)
+    await upkeep.reaper.tick()
+    assert store.count("lost") == 1
+    clock.advance(1)
+    await upkeep.reaper.tick()
+
+    assert store.count("lost") == 2

@@ -14,7 +14,7 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.leader")
 
 UPKEEP: Final = "upkeep"
-LEASE_SECONDS: Final = 15.0
+TERM_SECONDS: Final = 15.0
 DUTY_SECONDS: Final = 3600.0
 MORE_SECONDS: Final = 0.1  # a breath between two rounds of a duty, for everybody else
 
@@ -33,7 +33,7 @@ class Leader:
         self.epoch: int | None = None  # None: somebody else leads
 
     async def tick(self) -> Seconds | None:
-        leadership = await self._store.lead(UPKEEP, holder=self._holder, lease=LEASE_SECONDS)
+        leadership = await self._store.lead(UPKEEP, holder=self._holder, lease=TERM_SECONDS)
         if leadership is None:
             self.epoch = None
             return None

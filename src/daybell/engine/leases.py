@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 from uuid import UUID
+
+LEASE_SECONDS: Final = 15.0  # how long a worker that is not heard of counts as alive
 
 
 class Leases:

@@ -13,7 +13,8 @@ from daybell.core.view import Retention
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events
 from daybell.engine.janitor import Janitor
-from daybell.engine.leader import LEASE_SECONDS, Leader
+from daybell.engine.leader import TERM_SECONDS, Leader
+from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN, Loop
 from daybell.engine.reaper import Reaper
 from daybell.engine.worker import Worker
@@ -30,7 +31,10 @@ ADMIT_MAX: Final = 1000
 
 
 class Upkeep:
-    """What any node does for all: reaping, admission, and, if it leads, cleaning up."""
+    """What any node does for all: reaping, admission, and, if it leads, cleaning up.
+
+    `lease` is that of the workers.
+    """
 
     def __init__(
         self,
@@ -40,15 +44,16 @@ class Upkeep:
         mint: Callable[[], UUID],
         events: Events,
         retention: Retention,
+        lease: Seconds = LEASE_SECONDS,
     ) -> None:
         self._store = store
-        self.reaper = Reaper(store, clock=clock, events=events)
+        self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
         self.janitor = Janitor(store, retention)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._loops = (
             Loop("reap", self.reaper.tick, interval=SWEEP_SECONDS, clock=clock),
             Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock),
-            Loop("lead", self.leader.tick, interval=LEASE_SECONDS / 2, clock=clock),
+            Loop("lead", self.leader.tick, interval=TERM_SECONDS / 2, clock=clock),
         )
 
     def start(self) -> None:

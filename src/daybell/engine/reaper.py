@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from itertools import groupby
-from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
@@ -12,6 +11,7 @@ from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events, WorkerLost
+from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN
 from daybell.errors import Unavailable
 from daybell.store.outcomes import Lost
@@ -19,14 +19,12 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.reaper")
 
-PATIENCE_SECONDS: Final = 15.0  # a lease: as long as a living worker may take to renew it
-
 
 class Reaper:
     """Finds dead workers, and decides what becomes of what they held.
 
-    While the store was away nobody could renew. So after that it is given time to be heard of by
-    the living before anybody is declared dead.
+    While the store was away nobody could renew. So after that the living are given a lease's time
+    to be heard of before anybody is declared dead.
     """
 
     def __init__(
@@ -35,12 +33,12 @@ class Reaper:
         *,
         clock: Clock,
         events: Events,
-        patience: Seconds = PATIENCE_SECONDS,
+        lease: Seconds = LEASE_SECONDS,
     ) -> None:
         self._store = store
         self._clock = clock
         self._events = events
-        self._patience = patience
+        self._lease = lease
         self._is_store_away = False
         self._reaps_at = clock.monotonic()
 
@@ -55,7 +53,7 @@ class Reaper:
         if self._is_store_away:
             await self._store.health()  # asks, and buries nobody
             self._is_store_away = False
-            self._reaps_at = self._clock.monotonic() + self._patience
+            self._reaps_at = self._clock.monotonic() + self._lease
         if self._clock.monotonic() < self._reaps_at:
             return None
         lost = await self._store.lost(limit=REAP_BATCH_MAX)

@@ -26,7 +26,7 @@ from daybell.engine.events import Events
 from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
 from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
-from daybell.engine.leases import Leases
+from daybell.engine.leases import LEASE_SECONDS, Leases
 from daybell.engine.loop import Loop
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
@@ -36,7 +36,6 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
-LEASE_SECONDS: Final = 15.0
 DRAIN_SECONDS: Final = 30.0
 
 
