@@ -62,7 +62,7 @@ BEGIN
   ELSIF said ~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?'
                 || '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$') THEN
     BEGIN
-      instant := date_part('epoch', said::timestamptz);
+      instant := extract(epoch FROM said::timestamptz);  -- exact, unlike date_part
     EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
       instant := NULL;  -- the 30th of February
     END;
