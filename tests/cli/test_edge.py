@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import daybell as package
-from daybell.cli import app
+from daybell.cli import app, edge
 from daybell.cli.edge import guard
 from daybell.errors import Conflict, Unavailable, UsageError
+from daybell.settings import Settings
 from tests.cli.terminal import daybell, environment
 
 ROOT = Path(package.__file__).parent.parent.parent
@@ -161,6 +162,16 @@ def test_an_unexpected_error_says_how_to_see_more(capsys, monkeypatch):
     assert said.startswith("error: unexpected ZeroDivisionError: by zero\n")
     assert "DAYBELL_DEBUG=1" in said
     assert "Traceback" not in said
+
+
+def test_the_password_of_the_store_in_use_is_hidden(capsys, monkeypatch):
+    monkeypatch.setattr(edge, "_mask", Settings(api_key="from-settings").mask)
+    monkeypatch.setattr(edge, "_store", "")
+
+    edge.use_store("postgresql://me:hunter22@db/jobs")
+    end_of(Conflict("hunter22 and from-settings"))
+
+    assert capsys.readouterr().err == "error: *** and ***\n"
 
 
 def test_debugging_shows_the_traceback(capsys, monkeypatch):
