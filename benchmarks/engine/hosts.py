@@ -24,7 +24,6 @@ from benchmarks.places import Place
 from daybell.cli.apps import connected, queues_of
 from daybell.cli.narration import Narrator
 from daybell.cli.working import settle
-from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
@@ -180,7 +179,7 @@ def assemble(app: App, store: Store, concurrency: int) -> Node:
         name="bench", queues=queues_of(app, ""), concurrency=concurrency, pid=os.getpid()
     )
     worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
-    upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+    upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events)
     return Node(workers=[worker], upkeep=upkeep)
 
 

@@ -4,7 +4,6 @@ import asyncio
 from uuid import UUID
 
 from daybell.core.execution import State
-from daybell.core.view import Retention
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
@@ -200,13 +199,7 @@ async def test_after_an_outage_it_comes_back_and_everything_is_done_once_more():
 
     ids = await enqueued(store, 4)
     worker = a_worker(store, Tasks(resize=task), lease=LEASE)
-    upkeep = Upkeep(
-        store,
-        clock=VirtualClock(),
-        mint=mint,
-        events=Events(),
-        retention=Retention(),
-    )
+    upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events())
     await worker.start()
     upkeep.start()
     await until(lambda: len(worker.executor) == 4)

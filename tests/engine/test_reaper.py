@@ -9,7 +9,6 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.limits import REAP_BATCH_MAX
-from daybell.core.view import Retention
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, WorkerLost
 from daybell.engine.leases import LEASE_SECONDS
@@ -198,9 +197,7 @@ async def test_after_an_outage_the_living_have_time_to_be_heard_of(store, clock)
 
 
 async def test_the_upkeep_gives_the_living_the_time_of_their_own_lease(store, clock):
-    upkeep = Upkeep(
-        store, clock=clock, mint=mint, events=Events(), retention=Retention(), lease=300.0
-    )
+    upkeep = Upkeep(store, clock=clock, mint=mint, events=Events(), lease=300.0)
     store.fail("lost")
     with pytest.raises(Unavailable):
         await upkeep.reaper.tick()

@@ -8,7 +8,7 @@ import pytest
 from daybell.core.execution import Outcome, State
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.view import ExecutionFilter
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Ended, Events, Started
 from daybell.engine.node import Node, Upkeep
@@ -528,13 +528,7 @@ async def test_observers_hear_of_starts_and_ends():
 @in_virtual_time
 async def test_a_node_that_cannot_start_leaves_nothing_behind():
     store = faulty(await a_store())
-    upkeep = Upkeep(
-        store,
-        clock=VirtualClock(),
-        mint=mint,
-        events=Events(),
-        retention=Retention(),
-    )
+    upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events())
     node = Node(workers=[a_worker(store, Tasks()), a_worker(store, Tasks())], upkeep=upkeep)
     store.hook("register", lambda: setattr(store, "is_away", store.count("register") == 2))
 

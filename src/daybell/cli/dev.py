@@ -22,7 +22,6 @@ from daybell.cli.edge import DONE, run_command
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
-from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.queues import Queues
@@ -85,7 +84,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             app.observe(Narrator(clock, on_gone=stop.request))
             how = _worker_options(settings, app, options)
             worker = Worker(store, app.handlers, how, clock=clock, mint=mint, events=app.events)
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(alive(app, settings))
             await node.start()

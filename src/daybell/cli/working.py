@@ -22,7 +22,6 @@ from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
 from daybell.core.limits import check_labels, check_name
-from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.node import Node, Upkeep
@@ -118,7 +117,7 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
         with stop.heeding():
             store = await stack.enter_async_context(connected(app))
             worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, retention=Retention())
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(alive(app, settings))
             settle()
@@ -180,7 +179,7 @@ async def schedule(settings: Settings) -> int:
         try:
             with stop.heeding():
                 await store.open()
-            upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())
+            upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
             events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
             node = Node(upkeep=upkeep)
             await node.start()

@@ -25,13 +25,15 @@ logger = logging.getLogger("daybell.engine")
 
 # An idle worker should ask its database for next to nothing: with a claim a second and a renewal
 # in five, these make just under two statements a second.
-SWEEP_SECONDS: Final = 2.5
+SWEEP_SECONDS: Final = 3.0
 ADMIT_SECONDS: Final = 4.0
-ADMIT_MAX: Final = 1000
+EXPIRE_SECONDS: Final = 20.0
+BATCH_MAX: Final = 1000
+KEEP: Final = Retention()
 
 
 class Upkeep:
-    """What any node does for all: reaping, admission, and, if it leads, cleaning up.
+    """What any node does for all: reaping, admission, expiry, and, if it leads, cleaning up.
 
     `lease` is that of the workers.
     """
@@ -43,7 +45,7 @@ class Upkeep:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
-        retention: Retention,
+        retention: Retention = KEEP,
         lease: Seconds = LEASE_SECONDS,
     ) -> None:
         self._store = store
@@ -53,6 +55,7 @@ class Upkeep:
         self._loops = (
             Loop("reap", self.reaper.tick, interval=SWEEP_SECONDS, clock=clock),
             Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock),
+            Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock),
             Loop("lead", self.leader.tick, interval=TERM_SECONDS / 2, clock=clock),
         )
 
@@ -70,7 +73,11 @@ class Upkeep:
 
     async def _admit(self) -> Seconds | None:
         """Let delayed executions through their gates when their time has come."""
-        return AGAIN if await self._store.admit(limit=ADMIT_MAX) >= ADMIT_MAX else None
+        return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
+
+    async def _expire(self) -> Seconds | None:
+        """End what is too late to start, also where no worker asks for it."""
+        return AGAIN if await self._store.expire(limit=BATCH_MAX) >= BATCH_MAX else None
 
 
 class Node:

@@ -14,7 +14,6 @@ from daybell.client import mint
 from daybell.client.requests import read_text, read_whole
 from daybell.core.duration import Duration, parse_duration
 from daybell.core.job import DEFAULT_QUEUE
-from daybell.core.view import Retention
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
@@ -51,7 +50,7 @@ async def running(
         store = (await app.open()).store
         clock, events = SystemClock(), app.events
         worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=events)
-        upkeep = Upkeep(store, clock=clock, mint=mint, events=events, retention=Retention())
+        upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
         node = Node(workers=[worker], upkeep=upkeep)
         await stack.enter_async_context(app.lifespan())
         await node.start()
