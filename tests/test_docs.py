@@ -1,10 +1,13 @@
 """What the documentation shows is run, and what it points to exists.
 
 A Python block runs on its own in an empty folder. `<!-- not run: reason -->` on the line above a
-block excludes it. An example ends with `# Expected output:` and the lines it prints; there `…`
-stands for any text, and on a line of its own for any lines.
+block excludes it. `<!-- needs PostgreSQL -->` there, or "Needs PostgreSQL" in the first line of an
+example, has it run with DAYBELL_DATABASE_URL set to a migrated database. An example ends with `#
+Expected output:` and the lines it prints; there `…` stands for any text, and on a line of its own
+for any lines.
 """
 
+import asyncio
 import importlib
 import importlib.util
 import os
@@ -12,7 +15,8 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +24,8 @@ import pytest
 from typer.main import get_command
 
 import daybell
+from daybell.store.postgres import PostgresStore
+from tests.stores import Servers
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -29,6 +35,7 @@ FENCE = re.compile(
     r"^ *(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<code>.*?)^ *(?P=fence) *$", re.M | re.S
 )
 NOT_RUN = re.compile(r"<!-- not run: \S.* --> *\n\Z")
+NEEDS_POSTGRES = re.compile(r"<!-- needs PostgreSQL --> *\n\Z")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)[^)]*\)")
 EXPECTED = "# Expected output:"
 RUN_SECONDS = 60
@@ -40,13 +47,15 @@ class Block(NamedTuple):
     file: str
     line: int
     code: str
+    needs_postgres: bool = False
 
 
 def blocks_in(file: str, text: str) -> Iterator[Block]:
     for match in FENCE.finditer(text):
         if match["language"] == "python" and not NOT_RUN.search(text[: match.start()]):
             line = text.count("\n", 0, match.start("code")) + 1
-            yield Block(file, line, textwrap.dedent(match["code"]))
+            needs_postgres = NEEDS_POSTGRES.search(text[: match.start()]) is not None
+            yield Block(file, line, textwrap.dedent(match["code"]), needs_postgres)
 
 
 def pages() -> list[Path]:
@@ -64,13 +73,26 @@ def blocks() -> list[Block]:
     return [block for page in shown for block in blocks_in(name_of(page), page.read_text())]
 
 
-def run(script: Path, folder: Path) -> str:
-    """Run a script as a reader would: in an empty folder and with nothing configured."""
+@asynccontextmanager
+async def settings_for(needs_postgres: bool, servers: Servers) -> AsyncIterator[dict[str, str]]:
+    """What is to be configured: nothing, or a database that a server has to be started for."""
+    if not needs_postgres:
+        yield {}
+        return
+    async with servers.database("18") as url:
+        store = PostgresStore(url)
+        await store.migrate()
+        await store.close()
+        yield {"DAYBELL_DATABASE_URL": url}
+
+
+def run(script: Path, folder: Path, settings: dict[str, str] | None = None) -> str:
+    """Run a script as a reader would: in an empty folder and with nothing else configured."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DAYBELL_")}
     done = subprocess.run(
         [sys.executable, script],
         cwd=folder,
-        env=clean,
+        env=clean | (settings or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -124,19 +146,23 @@ def test_the_readme_shows_code():
 
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.file}:{block.line}")
-def test_a_code_block_runs(block, tmp_path):
+async def test_a_code_block_runs(block, tmp_path, servers):
     # Blank lines in front, so that a traceback names the line of the page.
     script = tmp_path / "block.py"
     script.write_text("\n" * (block.line - 1) + block.code)
 
-    run(script, tmp_path)
+    async with settings_for(block.needs_postgres, servers) as settings:
+        await asyncio.to_thread(run, script, tmp_path, settings)
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda file: file.name)
-def test_an_example_prints_what_it_promises(example, tmp_path):
-    expected = expected_output(example.read_text())
+async def test_an_example_prints_what_it_promises(example, tmp_path, servers):
+    source = example.read_text()
+    expected = expected_output(source)
 
-    output = run(example, tmp_path)
+    needs_postgres = "Needs PostgreSQL" in source.partition("\n")[0]
+    async with settings_for(needs_postgres, servers) as settings:
+        output = await asyncio.to_thread(run, example, tmp_path, settings)
 
     assert is_as_expected(output, expected), f"expected:\n{expected}\nprinted:\n{output}"
 

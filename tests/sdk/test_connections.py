@@ -3,29 +3,24 @@
 import asyncio
 import json
 import sqlite3
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import AsyncExitStack
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from psycopg.rows import dict_row
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
-from sqlalchemy.pool import NullPool
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
 
 from daybell import App
 from daybell.core.execution import State
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
+from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
 
 pytestmark = pytest.mark.postgres
-
-ROWS: Any = dict_row  # another shape than ours
 
 
 @pytest.fixture(params=POSTGRES.values())
@@ -65,100 +60,6 @@ async def app(url):
 @pytest.fixture
 def add(app):
     return app.tasks["add"]
-
-
-def dialect(url, driver):
-    return url.replace("postgresql://", f"postgresql+{driver}://")
-
-
-class Given:
-    """A connection, and how its transaction ends."""
-
-    def __init__(self, connection, commit, rollback, execute):
-        self.connection = connection
-        self.commit = commit
-        self.rollback = rollback
-        self.execute = execute
-
-
-@asynccontextmanager
-async def of_asyncpg(url):
-    connection = await asyncpg.connect(url)
-    await connection.set_type_codec(
-        "jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog"
-    )
-    transaction = connection.transaction()
-    await transaction.start()
-    yield Given(connection, transaction.commit, transaction.rollback, connection.execute)
-    await connection.close()
-
-
-@asynccontextmanager
-async def of_asyncpg_pool(url):
-    async with asyncpg.create_pool(url, min_size=1) as pool, pool.acquire() as connection:
-        transaction = connection.transaction()
-        await transaction.start()
-        yield Given(connection, transaction.commit, transaction.rollback, connection.execute)
-
-
-@asynccontextmanager
-async def of_psycopg(url):
-    # As hard as a connection can make it: rows of another shape, other placeholders.
-    connection = await psycopg.AsyncConnection.connect(
-        url, row_factory=ROWS, cursor_factory=psycopg.AsyncRawCursor
-    )
-    yield Given(connection, connection.commit, connection.rollback, connection.execute)
-    await connection.close()
-
-
-def of_async_engine(driver, make):
-    @asynccontextmanager
-    async def opened(url):
-        engine = create_async_engine(dialect(url, driver), poolclass=NullPool)
-        async with make(engine) as it:
-            yield Given(it, it.commit, it.rollback, lambda sql: it.execute(text(sql)))
-        await engine.dispose()
-
-    return opened
-
-
-ASYNC = {
-    "asyncpg": of_asyncpg,
-    "asyncpg pool": of_asyncpg_pool,
-    "psycopg": of_psycopg,
-    "sqlalchemy connection, asyncpg": of_async_engine("asyncpg", lambda engine: engine.connect()),
-    "sqlalchemy connection, psycopg": of_async_engine("psycopg", lambda engine: engine.connect()),
-    "sqlalchemy session, asyncpg": of_async_engine("asyncpg", AsyncSession),
-}
-
-
-@contextmanager
-def of_psycopg_sync(url):
-    with psycopg.connect(url, row_factory=ROWS) as connection:
-        yield Given(connection, connection.commit, connection.rollback, connection.execute)
-
-
-def of_engine(driver, make):
-    @contextmanager
-    def opened(url):
-        engine = sqlalchemy.create_engine(dialect(url, driver), poolclass=NullPool)
-        it = make(engine)
-        yield Given(it, it.commit, it.rollback, lambda sql: it.execute(text(sql)))
-        it.close()
-        engine.dispose()
-
-    return opened
-
-
-SYNC = {
-    "psycopg": of_psycopg_sync,
-    "sqlalchemy connection, psycopg": of_engine("psycopg", lambda engine: engine.connect()),
-    "sqlalchemy connection, psycopg2": of_engine("psycopg2", lambda engine: engine.connect()),
-    "sqlalchemy session, psycopg2": of_engine("psycopg2", Session),
-    "sqlalchemy scoped session": of_engine(
-        "psycopg", lambda engine: scoped_session(sessionmaker(engine))
-    ),
-}
 
 
 async def count(app):

@@ -225,6 +225,28 @@ async def test_a_holder_that_ends_while_it_is_waited_for_frees_the_key(store, sq
     await looking.close()
 
 
+async def test_a_holder_that_ends_between_two_looks_frees_the_key(store, sql, another, place):
+    await enqueued(store, unique_key="k")
+    looking = await asyncpg.connect(place.url)
+    # Fires after the insert that created nothing, and before the search for the holder.
+    await another.execute(
+        "CREATE FUNCTION daybell_test.pause() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;"
+        "CREATE TRIGGER pause AFTER INSERT ON daybell.agenda EXECUTE FUNCTION daybell_test.pause();"
+        "SELECT pg_advisory_lock(7)"
+    )
+
+    waiting = asyncio.create_task(enqueue(sql, unique_key="k"))
+    await blocked_by(looking, another.get_server_pid())
+    await another.execute("WITH a AS (DELETE FROM daybell.agenda) DELETE FROM daybell.live")
+    await another.execute("SELECT pg_advisory_unlock(7)")
+    id = await waiting
+    await another.execute("DROP FUNCTION daybell_test.pause CASCADE")
+
+    assert (await look(store, id)).state is State.QUEUED
+    await looking.close()
+
+
 @pytest.mark.slow
 async def test_a_key_under_fire_has_one_holder_at_a_time(store, sql, place):
     await defined(store)
