@@ -7,7 +7,7 @@ after a lost answer is asked again here, once, so that it happens exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, Self, Unpack
 from uuid import UUID
@@ -81,6 +81,8 @@ class Client(DeadLetters):
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
         self._others: dict[str, Client] = {}
+        # Called before somebody waits for an execution: where no worker is, it may run it.
+        self.on_wait: Callable[[UUID], Awaitable[None]] | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -105,6 +107,7 @@ class Client(DeadLetters):
         """A client for another tenant of the same store."""
         if tenant not in self._others:
             self._others[tenant] = Client(self.store, tenant=tenant)
+            self._others[tenant].on_wait = self.on_wait
         return self._others[tenant]
 
     # The store itself.

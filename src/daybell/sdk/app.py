@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
@@ -61,6 +66,7 @@ class App:
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
+        self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
         self._clients: WeakKeyDictionary[Loop, Client] = WeakKeyDictionary()
@@ -205,7 +211,24 @@ class App:
                 self._clients[loop] = client
         return client
 
-    async def _connect(self) -> Client:
+    @contextmanager
+    def standing_in(self, make_client: Callable[[], Client]) -> Generator[None]:
+        """Keep executions where these clients do, whatever the URL says, until the block ends.
+
+        For tests. Connections that are open are set aside meanwhile, and not used.
+        """
+        kept = self.stand_in, self._clients, self._openings, self._defined
+        self.stand_in = make_client
+        self._clients, self._openings = WeakKeyDictionary(), WeakKeyDictionary()
+        self._defined = WeakKeyDictionary()
+        try:
+            yield
+        finally:
+            self.stand_in, self._clients, self._openings, self._defined = kept
+
+    def _new_client(self) -> Client:
+        if self.stand_in is not None:
+            return self.stand_in()
         url = self.url
         if url.startswith("memory:") and any(not loop.is_closed() for loop in self._clients):
             raise UsageError(
@@ -213,12 +236,15 @@ class App:
                 " use sqlite:///file.db"
             )
         # A file of one's own is brought up to date on the way; a server is somebody's.
-        client = Client(
+        return Client(
             url,
             tenant=self.tenant,
             migrate=not url.startswith("postgres"),
             listen_url=Settings.load().listen_url,
         )
+
+    async def _connect(self) -> Client:
+        client = self._new_client()
         await client.__aenter__()
         try:
             await self._define(client, *self.tasks.values())

@@ -68,6 +68,8 @@ class Handle(Generic[R]):
         """
         clock = SystemClock()
         limit = None if timeout is None else parse_duration(timeout, what="timeout")
+        if (on_wait := (await self._client()).on_wait) is not None:
+            await on_wait(self.id)
         started, pause = clock.monotonic(), POLL_MIN_SECONDS
         while True:
             execution = await self.execution()

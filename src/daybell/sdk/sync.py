@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -29,6 +30,16 @@ _left_behind: list[asyncio.AbstractEventLoop] = []
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and wait for it. Not from within an event loop."""
+    future = submit(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # Ctrl-C: nobody waits for it any more
+        raise
+
+
+def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """The same without waiting."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -38,12 +49,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise UsageError(
             "this code runs in an event loop: await the task's own methods, without .sync"
         )
-    future = asyncio.run_coroutine_threadsafe(work, _background())
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # Ctrl-C: nobody waits for it any more
-        raise
+    return asyncio.run_coroutine_threadsafe(work, _background())
 
 
 def _background() -> asyncio.AbstractEventLoop:
