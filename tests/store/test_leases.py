@@ -124,6 +124,17 @@ async def test_a_worker_needs_a_proper_name(store):
         await store.register(TENANT, a_worker(name="a\nb"), lease=30.0)
 
 
+@pytest.mark.parametrize(
+    "labels", [{f"label-{number}": "x" for number in range(33)}, {"zone": "x" * 101}]
+)
+async def test_a_worker_has_few_and_short_labels(store, labels):
+    with pytest.raises(UsageError, match="the limit is") as refused:
+        await store.register(TENANT, a_worker(labels=labels), lease=30.0)
+
+    assert refused.value.field == "labels"
+    assert await store.list_workers(TENANT) == []
+
+
 async def test_a_renewal_prolongs_the_lease_for_all_that_a_worker_runs(store, clock):
     hands = await claimed(store, 3)
     await clock.advance(50)

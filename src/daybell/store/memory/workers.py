@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import check_name
+from daybell.core.limits import check_labels, check_name
 from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
@@ -23,6 +23,7 @@ class MemoryWorkers(Part):
 
     async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
         check_name(worker.name, what="worker")
+        check_labels(worker.labels)
         with self._begin(tenant) as tables:
             now = self._clock()
             if (tenant, worker.id) not in tables.workers:

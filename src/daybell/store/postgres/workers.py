@@ -11,7 +11,7 @@ import msgspec
 from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
-from daybell.core.limits import check_name
+from daybell.core.limits import check_labels, check_name
 from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
@@ -42,6 +42,7 @@ class Leasing(Applying):
 
     async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
         check_name(worker.name, what="worker")
+        check_labels(worker.labels)
         async with self.db.link() as link:
             row = await link.fetchrow(
                 self.REGISTER,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import check_name
+from daybell.core.limits import check_labels, check_name
 from daybell.core.worker import NewWorker, Renewal, Worker
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
@@ -29,6 +29,7 @@ class SqliteWorkers(Part):
 
     async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
         check_name(worker.name, what="worker")
+        check_labels(worker.labels)
 
         def operation(tx: Transaction) -> Renewal:
             owner = tx.names.tenant(tx, tenant)
