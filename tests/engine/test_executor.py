@@ -10,7 +10,8 @@ import pytest
 from daybell.core.execution import Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
-from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
+from daybell.engine.executor import GRACE_SECONDS, Executor
+from daybell.engine.run import Stop
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
 from tests.engine.tasks import Task, Tasks, a_claimed, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
@@ -23,7 +24,7 @@ class Ends(list):
 
     freed = 0
 
-    def add(self, claimed, move):
+    def add(self, claimed, move, _):
         self.append((claimed, move))
 
     def free(self):

@@ -18,7 +18,8 @@ class Lines(logging.Formatter):
 def configure(*, level: int = logging.WARNING) -> None:
     """Send logs to stderr: Daybell's from INFO on, others' from `level` on.
 
-    A program that has set up its own logging keeps it.
+    Everything from INFO on can be kept with the execution that says it. A program that has set up
+    its own logging keeps it.
     """
     logging.getLogger("daybell").setLevel(logging.INFO)
     root = logging.getLogger()
@@ -26,5 +27,6 @@ def configure(*, level: int = logging.WARNING) -> None:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S"))
+    handler.addFilter(lambda record: record.levelno >= level or record.name.startswith("daybell"))
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(min(level, logging.INFO))

@@ -11,7 +11,7 @@ may as well be the store that is broken: then nothing is given up until somethin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from daybell.core.retry import Retry
 from daybell.engine.events import Ended, Events
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
+from daybell.engine.run import Run
 from daybell.errors import Unavailable
 from daybell.store.protocol import Store
 
@@ -47,6 +48,7 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
+        self._speakers: list[Run] = []  # ended with something to say that is not written yet
         self._suspects = 0  # so many at the front have broken the store together
         self._writes = 0
         self._broken: dict[
@@ -54,14 +56,18 @@ class Completer:
         ] = {}  # ends of which nothing can be written, since which write
         self._refusals: set[UUID] = set()  # on their way as failed attempts
         self.stale = 0  # reports that came too late
+        self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
         self.returned: Callable[[], None] = _nothing  # told of what can be claimed again, some time
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, claimed: Claimed, move: Transition) -> None:
-        """Have an end written."""
+    def add(self, claimed: Claimed, move: Transition, run: Run | None = None) -> None:
+        """Have an end written; before it, what the run has last said and shown."""
+        if run is not None and (run.log is not None or run.has_news):
+            run.end_log()
+            self._speakers.append(run)
         waiting = self._waiting
         waiting.append((claimed, move))
         if len(waiting) == 1:  # else it is awake, or will look once more after this group
@@ -71,6 +77,8 @@ class Completer:
         group = self._waiting[: max(1, self._suspects // 2) if self._suspects else APPLY_BATCH_MAX]
         if not group:
             return None
+        if self._speakers:
+            await self._write_last_words()
         try:
             verdicts = await self._apply(group)
         except Unavailable:
@@ -82,6 +90,15 @@ class Completer:
             return AGAIN
         self._take_in(group, verdicts)
         return AGAIN if self._waiting else None
+
+    async def _write_last_words(self) -> None:
+        """Who sees that something has ended sees all that it said."""
+        speakers, self._speakers = self._speakers, []
+        try:
+            await self.write(speakers)
+        except BaseException:
+            self._speakers = speakers + self._speakers
+            raise
 
     async def _apply(self, group: list[End]) -> list[Verdict]:
         return await self._store.apply(
@@ -196,3 +213,7 @@ def _refused(claimed: Claimed, move: Transition, why: str | None) -> Transition:
 
 def _nothing() -> None:
     pass
+
+
+async def _nowhere(runs: list[Run]) -> None:
+    del runs

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
-from enum import Enum
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -21,82 +19,15 @@ from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
 from daybell.core.retry import Retry, when
-from daybell.core.worker import Report
 from daybell.engine.clock import Clock
-from daybell.engine.handlers import Handler, Handlers
+from daybell.engine.handlers import Handlers
+from daybell.engine.run import Fence, Run, Scribe, Stop
 from daybell.errors import PermanentError, RetryLater, UsageError
 
 logger = logging.getLogger("daybell.worker")
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
-
-Fence = tuple[UUID, int]
-
-
-class Stop(Enum):
-    """Why a running execution is stopped from outside."""
-
-    TIMEOUT = "it took longer than its timeout"
-    CANCEL = "somebody cancelled it"
-    RELEASE = "the worker shuts down"
-    ABANDON = "the worker lost its lease"
-
-
-class Run(msgspec.Struct, eq=False):
-    """One execution in this worker's hands, from its start to its end."""
-
-    claimed: Claimed
-    handler: Handler | None = None
-    started: Seconds | None = None
-    stop: Stop | None = None
-    task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace
-    progress: float | None = None
-    note: str | None = None
-    checkpoint: str | None = None
-    is_hopeless: bool = False
-    has_news: bool = False
-    is_shown: bool = False
-
-    @property
-    def fence(self) -> Fence:
-        return self.claimed.id, self.claimed.attempt
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.stop is not None
-
-    def report(
-        self,
-        *,
-        progress: float | None = None,
-        note: str | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        if progress is not None:
-            self.progress = progress
-        if note is not None:
-            self.note = note
-        if checkpoint is not None:
-            self.checkpoint = checkpoint
-        self.has_news = True
-
-    def ran(self, clock: Clock) -> Seconds:
-        return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
-
-    def as_report(self, clock: Clock) -> Report:
-        """What people may see of it now."""
-        self.is_shown, self.has_news = True, False
-        return Report(
-            id=self.claimed.id,
-            attempt=self.claimed.attempt,
-            lease=self.claimed.lease,
-            ran=self.ran(clock),
-            progress=self.progress,
-            note=self.note,
-            checkpoint=self.checkpoint,
-        )
 
 
 class Executor:
@@ -110,13 +41,14 @@ class Executor:
         handlers: Handlers,
         *,
         clock: Clock,
-        finish: Callable[[Claimed, Transition], None],
+        finish: Callable[[Claimed, Transition, Run], None],
         freed: Callable[[], None],
     ) -> None:
         self._handlers = handlers
         self._clock = clock
         self._finish = finish
         self._freed = freed
+        self._scribe = Scribe(clock, handlers.mask)
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._is_idle = asyncio.Event()
 
@@ -128,7 +60,7 @@ class Executor:
 
     def start(self, claimed: Claimed) -> None:
         """Run it, from the next turn of the event loop on."""
-        run = Run(claimed)
+        run = Run(claimed, self._scribe)
         self._runs[run] = None
         # Named at once: to make up "Task-12345" for each takes a fifth of its making.
         loop = asyncio.get_running_loop()
@@ -291,7 +223,7 @@ class Executor:
             return  # it was forsaken
         del self._runs[run]
         if move is not None and run.stop is not Stop.ABANDON:
-            self._finish(run.claimed, move)
+            self._finish(run.claimed, move, run)
         self._freed()
         if not self._runs:
             self._is_idle.set()

@@ -30,6 +30,14 @@ class Running(Protocol):
         """Show how far it is. Written in batches, a moment later; may be called from any thread."""
         ...
 
+    def say(self, level: str, source: str, message: str) -> None:
+        """Add a line to its log. Written a moment later; may be called from any thread."""
+        ...
+
+    def print(self, stream: str, text: str) -> None:
+        """Add what it wrote to a stream, which need not be whole lines."""
+        ...
+
 
 class Handler(Protocol):
     """How one job is run."""
@@ -51,3 +59,7 @@ class Handlers(Protocol):
     """All jobs that a worker can run."""
 
     def find(self, job: str) -> Handler | None: ...
+
+    def mask(self, text: str) -> str:
+        """A line of a log without what must not be kept in it."""
+        ...

@@ -10,8 +10,9 @@ from uuid import UUID
 from daybell.core.instant import Seconds
 from daybell.core.worker import Renewal, WorkerState
 from daybell.engine.clock import Clock
-from daybell.engine.executor import Executor, Stop
+from daybell.engine.executor import Executor
 from daybell.engine.leases import Leases
+from daybell.engine.run import Stop
 from daybell.errors import LeaseLost
 from daybell.store.protocol import Store
 

@@ -8,10 +8,12 @@ from uuid import UUID
 
 from daybell.core.instant import Seconds
 from daybell.core.limits import APPLY_BATCH_MAX
+from daybell.core.log import NewLogPart
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.executor import Executor
-from daybell.errors import UsageError
+from daybell.engine.run import Run
+from daybell.errors import Unavailable, UsageError
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
@@ -20,7 +22,7 @@ SHOWN_AFTER_SECONDS: Final = 0.5
 
 
 class Reporter:
-    """Writes start marks, progress and checkpoints of what runs, in batches."""
+    """Writes start marks, progress, checkpoints and logs of what runs, in batches."""
 
     def __init__(
         self, store: Store, executor: Executor, *, tenant: str, worker: UUID, clock: Clock
@@ -32,22 +34,44 @@ class Reporter:
         self._clock = clock
 
     async def tick(self) -> Seconds | None:
-        due = [
-            run
-            for run in self._executor
-            if run.started is not None
-            and (run.has_news or (not run.is_shown and run.ran(self._clock) >= SHOWN_AFTER_SECONDS))
-        ]
+        await self.write([run for run in self._executor if run.started is not None])
+        return None
+
+    async def write(self, runs: list[Run]) -> None:
+        """Write what these runs have to show. What cannot be kept is left out. After Unavailable,
+        everything can be written again.
+        """
+        await self._write_logs([run for run in runs if run.log is not None])
+        due = [run for run in runs if run.has_news or self._is_to_be_shown(run)]
         for start in range(0, len(due), APPLY_BATCH_MAX):
-            runs = due[start : start + APPLY_BATCH_MAX]
-            reports = [run.as_report(self._clock) for run in runs]
+            chunk = due[start : start + APPLY_BATCH_MAX]
+            reports = [run.as_report(self._clock) for run in chunk]
             try:
                 await self._send(reports)
             except BaseException:
-                for run in runs:
+                for run in chunk:
                     run.has_news = True
                 raise
-        return None
+
+    def _is_to_be_shown(self, run: Run) -> bool:
+        return not run.is_shown and run.ran(self._clock) >= SHOWN_AFTER_SECONDS
+
+    async def _write_logs(self, runs: list[Run]) -> None:
+        said = [(run, parts) for run in runs if (parts := run.log_parts())]
+        parts = [part for _, parts in said for part in parts]
+        for start in range(0, len(parts), APPLY_BATCH_MAX):
+            await self._send_log(parts[start : start + APPLY_BATCH_MAX])
+        for run, parts in said:
+            run.forget_log_parts(upto=parts[-1].number)
+
+    async def _send_log(self, parts: list[NewLogPart]) -> None:
+        try:
+            await self._store.write_log(self._tenant, worker=self._worker, parts=parts)
+        except Unavailable:
+            raise
+        except Exception:
+            # What a task says is no reason to hold up its end.
+            logger.exception("what %d executions said cannot be kept", len(parts))
 
     async def _send(self, reports: list[Report]) -> None:
         """Write them; one that cannot be kept is left out and does not hurt the others."""

@@ -23,13 +23,14 @@ from daybell.engine.clock import Clock
 from daybell.engine.completer import Completer
 from daybell.engine.dispatcher import POLL_SECONDS, Dispatcher
 from daybell.engine.events import Events
-from daybell.engine.executor import GRACE_SECONDS, Executor, Stop
+from daybell.engine.executor import GRACE_SECONDS, Executor
 from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.leases import LEASE_SECONDS, Leases
 from daybell.engine.loop import Loop
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
+from daybell.engine.run import Stop
 from daybell.engine.watch import LoopWatch
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
@@ -132,6 +133,7 @@ class Worker:
         self.dispatcher.wake = self._claims.wake
         self.dispatcher.give_back = self._give_back
         self.completer.wake = self._finishes.wake
+        self.completer.write = self.reporter.write
         self.completer.returned = self._claims.wake  # to learn when it is due
 
     async def start(self) -> None:

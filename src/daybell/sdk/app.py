@@ -25,6 +25,7 @@ from daybell.engine.events import Events, Observer
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.python import PythonHandler
 from daybell.runners.threads import Threads
+from daybell.sdk.capture import captured
 from daybell.sdk.context import Context, current
 from daybell.sdk.decorator import (
     Anything,
@@ -47,6 +48,7 @@ R = TypeVar("R")
 Hook = Callable[[], Awaitable[None] | None]
 F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H", bound=Hook)
+M = TypeVar("M", bound=Callable[[str], str])
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
 
@@ -58,14 +60,19 @@ class App:
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
     `daybell.db`. Connections are opened by the first enqueue, in the event loop it comes from.
+    `logs=False` keeps nothing of what the tasks print and log.
     """
 
-    def __init__(self, url: str | None = None, *, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(
+        self, url: str | None = None, *, tenant: str = DEFAULT_TENANT, logs: bool = True
+    ) -> None:
         self._url = None if url is None else read_text(url, "url")
         self.tenant = check_name(tenant, what="tenant")
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
+        self.masks: list[Callable[[str], str]] = []
+        self._logs = logs
         self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
@@ -164,6 +171,12 @@ class App:
         self.events.observe(_called(observer, "an observer"))
         return observer
 
+    def mask(self, function: M) -> M:
+        """Have every line that tasks print or log go through this before it is kept: it is given
+        the line and answers what may be kept of it. What goes to the terminal stays as it is."""
+        self.masks.append(_called(function, "a mask"))
+        return function
+
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
         """Run the hooks around what a worker does. If one cannot stop, the others still do."""
@@ -173,6 +186,9 @@ class App:
                 stack.push_async_callback(_call, hook)
             for hook in self._on_start:
                 await _call(hook)
+            if self._logs:
+                # After the hooks: handlers of logging that they made write to the real streams.
+                stack.enter_context(captured())
             yield
 
     def worker(
@@ -342,6 +358,11 @@ class AppHandlers:
         if handler is None and job in self._app.tasks:
             handler = self._handlers[job] = self._make(self._app.tasks[job])
         return handler
+
+    def mask(self, text: str) -> str:
+        for mask in self._app.masks:
+            text = mask(text)
+        return text
 
     def _make(self, task: Task[..., Any, Any]) -> PythonHandler:
         definition = task.definition

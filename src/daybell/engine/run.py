@@ -1,0 +1,180 @@
+"""One execution in a worker's hands, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
+from daybell.core.limits import LOG_BYTES_MAX, LOG_LINE_CHARS_MAX
+from daybell.core.log import Line, NewLogPart, joined, text_of
+from daybell.core.worker import Report
+from daybell.engine.clock import Clock
+from daybell.engine.handlers import Handler
+
+Fence = tuple[UUID, int]
+
+FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} bytes are kept"
+
+
+class Stop(Enum):
+    """Why a running execution is stopped from outside."""
+
+    TIMEOUT = "it took longer than its timeout"
+    CANCEL = "somebody cancelled it"
+    RELEASE = "the worker shuts down"
+    ABANDON = "the worker lost its lease"
+
+
+class Run(msgspec.Struct, eq=False):
+    """One execution in this worker's hands, from its start to its end."""
+
+    claimed: Claimed
+    scribe: Scribe
+    handler: Handler | None = None
+    started: Seconds | None = None
+    stop: Stop | None = None
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace
+    progress: float | None = None
+    note: str | None = None
+    checkpoint: str | None = None
+    log: Log | None = None  # None: it has said nothing
+    is_hopeless: bool = False
+    has_news: bool = False
+    is_shown: bool = False
+
+    @property
+    def fence(self) -> Fence:
+        return self.claimed.id, self.claimed.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.stop is not None
+
+    def report(
+        self,
+        *,
+        progress: float | None = None,
+        note: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        if progress is not None:
+            self.progress = progress
+        if note is not None:
+            self.note = note
+        if checkpoint is not None:
+            self.checkpoint = checkpoint
+        self.has_news = True
+
+    def say(self, level: str, source: str, message: str) -> None:
+        if self.log is None:
+            self.log = Log()
+        if self.log.has_room:
+            self.log.add(self.scribe.write(level, source, message))
+        else:
+            self.log.left_out += 1
+
+    def print(self, stream: str, text: str) -> None:
+        if self.log is None:
+            self.log = Log()
+        *lines, rest = (self.log.begun.pop(stream, "") + text).split("\n")
+        if len(rest) > LOG_LINE_CHARS_MAX:  # a line without end is not gathered without end
+            lines.append(rest)
+            rest = ""
+        for line in lines:
+            self.say(stream, "", line)
+        if rest:
+            self.log.begun[stream] = rest
+
+    def ran(self, clock: Clock) -> Seconds:
+        return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
+
+    def as_report(self, clock: Clock) -> Report:
+        """What people may see of it now."""
+        self.is_shown, self.has_news = True, False
+        return Report(
+            id=self.claimed.id,
+            attempt=self.claimed.attempt,
+            lease=self.claimed.lease,
+            ran=self.ran(clock),
+            progress=self.progress,
+            note=self.note,
+            checkpoint=self.checkpoint,
+        )
+
+    def end_log(self) -> None:
+        """Nothing more will be said: end what was begun, and tell if something was left out."""
+        if self.log is None:
+            return
+        for stream, line in self.log.begun.items():
+            self.say(stream, "", line)
+        self.log.begun = {}
+        if self.log.left_out:
+            left_out, self.log.left_out = self.log.left_out, 0
+            full = FULL.format(left_out, LOG_BYTES_MAX)
+            self.log.add(self.scribe.write("warning", "daybell", full))
+
+    def log_parts(self) -> list[NewLogPart]:
+        """What was said and not yet written: what could not be written before, and what is new."""
+        log = self.log
+        if log is None:
+            return []
+        if log.lines:
+            log.number += 1
+            claimed = self.claimed
+            text = joined(log.take())
+            part = NewLogPart(claimed.id, claimed.attempt, claimed.lease, log.number, text)
+            log.unwritten.append(part)
+        return list(log.unwritten)
+
+    def forget_log_parts(self, upto: int) -> None:
+        """They are written, up to the one of that number."""
+        if self.log is not None:
+            self.log.unwritten = [part for part in self.log.unwritten if part.number > upto]
+
+
+class Log(msgspec.Struct, eq=False):
+    """What a run has said and is not written yet. Threads may add to it."""
+
+    lines: deque[str] = msgspec.field(default_factory=deque[str])
+    unwritten: list[NewLogPart] = []
+    begun: dict[str, str] = {}  # of a line, by stream
+    size: int = 0  # of all that was ever added
+    number: int = 0  # of the last part that was made
+    left_out: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.size < LOG_BYTES_MAX
+
+    def add(self, text: str) -> None:
+        self.size += len(text) + 1
+        self.lines.append(text)
+
+    def take(self) -> list[str]:
+        # Not as a whole: what a thread adds in the same moment would be lost.
+        return [self.lines.popleft() for _ in range(len(self.lines))]
+
+
+class Scribe:
+    """Writes lines as they are kept: with the time, and without what `mask` takes out."""
+
+    def __init__(self, clock: Clock, mask: Callable[[str], str]) -> None:
+        self._clock = clock
+        self._mask = mask
+
+    def write(self, level: str, source: str, message: str) -> str:
+        try:
+            message = self._mask(message)
+        except Exception as error:
+            # What could not be looked at may hold a secret.
+            message = f"(left out: the masking function raised {type(error).__name__})"
+        return text_of(Line(self._clock.now(), level, source, message))

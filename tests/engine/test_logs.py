@@ -1,0 +1,201 @@
+"""What tasks say, from their mouth to the store."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.limits import LOG_BYTES_MAX
+from daybell.core.log import lines_of
+from daybell.engine.run import Run, Scribe
+from tests.builders import TENANT, enqueued, look
+from tests.engine.faults import faulty
+from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker
+from tests.engine.virtual import VirtualClock, in_virtual_time, until
+
+
+def a_run(mask=str) -> Run:
+    return Run(a_claimed(), Scribe(VirtualClock(), mask))
+
+
+def said(run: Run) -> list[tuple[str, str]]:
+    lines = [line for part in run.log_parts() for line in lines_of(part.text)]
+    return [(line.level, line.message) for line in lines]
+
+
+async def kept(store: Any, id: Any) -> list[str]:
+    parts = await store.read_log(TENANT, id)
+    return [line.message for part in parts for line in part.lines]
+
+
+async def gone(store: Any, id: Any) -> bool:
+    return (await look(store, id)).state is State.SUCCEEDED
+
+
+@in_virtual_time
+async def test_what_is_printed_becomes_lines():
+    run = a_run()
+    for text in ("one", " line\ntwo", "\n", "\nthe rest"):
+        run.print("stdout", text)
+    run.print("stderr", "oh")
+    run.end_log()
+
+    assert said(run) == [
+        ("stdout", "one line"),
+        ("stdout", "two"),
+        ("stdout", ""),
+        ("stdout", "the rest"),
+        ("stderr", "oh"),
+    ]
+
+
+@in_virtual_time
+async def test_a_line_without_end_is_cut_and_not_gathered_for_ever():
+    run = a_run()
+    for _ in range(300):
+        run.print("stdout", "x" * 1000)
+    run.end_log()
+
+    assert len(said(run)) > 10
+    assert {len(message) < 20_000 for _, message in said(run)} == {True}
+
+
+@in_virtual_time
+async def test_of_too_much_the_beginning_is_kept_and_the_rest_counted():
+    run = a_run()
+    for number in range(20_000):
+        run.say("info", "", f"{number} {'x' * 90}")
+    run.end_log()
+
+    messages = [message for _, message in said(run)]
+    assert messages[0].startswith("0 ")
+    assert 5_000 < len(messages) < 12_000
+    left_out = 20_000 - len(messages) + 1
+    assert messages[-1].startswith(f"{left_out:,} more lines were left out")
+    assert sum(len(part.text) for part in run.log_parts()) < LOG_BYTES_MAX + 1000
+
+
+@in_virtual_time
+async def test_lines_are_masked_and_a_broken_mask_keeps_nothing():
+    def broken(text: str) -> str:
+        raise ValueError(text)
+
+    masked, unmasked = a_run(lambda text: text.replace("hunter2", "***")), a_run(broken)
+    for run in (masked, unmasked):
+        run.say("info", "", "the password is hunter2")
+
+    assert said(masked) == [("info", "the password is ***")]
+    assert said(unmasked) == [("info", "(left out: the masking function raised ValueError)")]
+
+
+@in_virtual_time
+async def test_what_was_said_is_there_as_soon_as_the_end_is():
+    async def talk(running):
+        running.say("info", "shop", "hello")
+
+    store = faulty(await a_store())
+    [id] = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=talk))
+    await worker.start()
+    await until(lambda: store.count("apply") == 1)
+
+    assert await kept(store, id) == ["hello"]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_what_a_long_task_says_is_written_while_it_runs():
+    go_on = asyncio.Event()
+
+    async def talk(running):
+        running.say("info", "shop", "first")
+        await go_on.wait()
+        running.say("info", "shop", "second")
+
+    store = await a_store()
+    [id] = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=talk))
+    await worker.start()
+    await asyncio.sleep(2)
+    assert await kept(store, id) == ["first"]
+
+    go_on.set()
+    await asyncio.sleep(1)
+    assert await kept(store, id) == ["first", "second"]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_nothing_said_is_lost_or_doubled_while_the_store_is_away():
+    async def talk(running):
+        for number in range(8):
+            running.say("info", "shop", str(number))
+            await asyncio.sleep(1)
+
+    store = faulty(await a_store())
+    [id] = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=talk), lease=60.0)
+    await worker.start()
+    await asyncio.sleep(2.7)
+    store.is_away = True
+    await asyncio.sleep(2)
+    store.is_away = False
+    store.fail("write_log", after=True)  # written, but nobody hears of it
+    await asyncio.sleep(60)
+
+    assert await gone(store, id)
+    assert await kept(store, id) == [str(number) for number in range(8)]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_log_that_cannot_be_kept_holds_up_no_end(caplog):
+    async def talk(running):
+        running.say("info", "shop", "hello")
+
+    store = faulty(await a_store())
+    [id] = await enqueued(store)
+    store.fail("write_log", *[RuntimeError("broken")] * 5)
+    worker = a_worker(store, Tasks(resize=talk))
+    await worker.start()
+    await asyncio.sleep(1)
+
+    assert await gone(store, id)
+    assert "cannot be kept" in caplog.text
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_the_last_progress_is_kept_with_the_end():
+    async def work(running):
+        running.report(progress=50.0, note="half")
+        running.report(progress=100.0, note="done")
+
+    store = await a_store()
+    [id] = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=work))
+    await worker.start()
+    await asyncio.sleep(1)
+
+    ended = await look(store, id)
+    assert (ended.state, ended.progress, ended.note) == (State.SUCCEEDED, 100.0, "done")
+    await worker.stop()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@in_virtual_time
+async def test_every_attempt_has_its_own_log(count):
+    async def fail(running):
+        running.say("info", "shop", f"attempt {running.claimed.attempt}")
+        raise ValueError("no")
+
+    store = await a_store()
+    [id] = await enqueued(store, retries=count - 1)
+    worker = a_worker(store, Tasks(resize=fail))
+    await worker.start()
+    await asyncio.sleep(600)
+
+    parts = await store.read_log(TENANT, id)
+    assert [(part.attempt, part.number) for part in parts] == [(n + 1, 1) for n in range(count)]
+    await worker.stop()
