@@ -1,6 +1,7 @@
 """What tasks say, from their mouth to the store."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker
 from tests.engine.virtual import VirtualClock, in_virtual_time, until
 
 
-def a_run(mask=str) -> Run:
+def a_run(mask: Callable[[str], str] = str) -> Run:
     return Run(a_claimed(), Scribe(VirtualClock(), mask))
 
 
