@@ -1,12 +1,15 @@
 """The command as a user runs it: a process of its own, in a folder of its own."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -65,6 +68,50 @@ def on_terminal(*words: str, folder: Path, **variables: str) -> Ended:
     return Ended(process.returncode, out, shown.decode())
 
 
+class Typing:
+    """A command with a terminal for all it reads and shows, and somebody who types."""
+
+    def __init__(self, *words: str, folder: Path, columns: int = 80, **variables: str) -> None:
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, columns))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "daybell", *words],
+            cwd=folder,
+            env=environment(TERM="xterm", **variables) | {"COLUMNS": str(columns)},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            # The terminal is its own, so that a typed Ctrl-C reaches it.
+            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def type(self, keys: str, *, after: str) -> None:
+        """Press these keys as soon as that is shown."""
+        while after not in self.shown:
+            assert self._read(), f"{after!r} was not shown:\n{self.shown}"
+        os.write(self._ours, keys.encode())
+
+    def end(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self._process.wait(SECONDS)
+
+    def _read(self) -> bool:
+        if not select.select([self._ours], [], [], SECONDS)[0]:
+            self._process.kill()
+            raise AssertionError(f"it goes on in silence:\n{self.shown}")
+        try:
+            some = os.read(self._ours, 65536)
+        except OSError:  # the last one on the other side is gone
+            return False
+        self.shown += some.decode()
+        return True
+
+
 class Running:
     """A command that keeps running, with what it has said so far."""
 
@@ -111,6 +158,17 @@ class Running:
                 if left <= 0 or (not self._reader.is_alive() and self.process.poll() is not None):
                     raise AssertionError(f"{pattern!r} was not said {times} times:\n{self.said}")
                 self._changed.wait(min(left, 0.2))
+
+    def insist(self, number: signal.Signals) -> int:
+        """Its exit code, once signals, again and again, have ended it."""
+
+        def is_over() -> bool:
+            if self.process.poll() is None:
+                self.signal(number)
+            return self.process.poll() is not None
+
+        until(is_over)
+        return self.end()
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -114,10 +114,23 @@ def test_the_second_signal_ends_it_at_once(job, folder):
         running.signal(signal.SIGINT)
         # A loop that is blocked cannot answer, but it has taken note.
         running.wait_for("stopping" if job == "nap" else "heard")
+
+        assert running.insist(signal.SIGINT) == 130
+        assert time.monotonic() - began < 10
+        assert "ended at once" in running.said
+
+
+def test_a_signal_that_comes_twice_at_once_counts_as_one(folder):
+    with dev(folder, "app:app") as running:
+        running.wait_for(UP)
+        trigger(folder, "nap", '{"seconds": 1}')
+        running.wait_for("napping")
+
+        running.signal(signal.SIGTERM)
         running.signal(signal.SIGINT)
 
-        assert running.end() == 130
-        assert time.monotonic() - began < 10
+        assert running.end() == 0
+        running.wait_for(r"succeeded .* nap")
 
 
 def test_a_taken_port_is_named(folder):

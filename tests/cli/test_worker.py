@@ -123,9 +123,7 @@ def test_the_second_signal_kills_all_processes(folder):
         running.signal(signal.SIGTERM)
         running.wait_for("asked to stop", times=2)
 
-        running.signal(signal.SIGTERM)
-
-        assert running.end() == 143
+        assert running.insist(signal.SIGTERM) == 143
     until(lambda: not any(map(is_alive, pids)))
 
 

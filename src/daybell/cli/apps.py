@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Generator, Iterable
@@ -14,6 +13,7 @@ from types import TracebackType
 
 from daybell.cli.edge import use_store
 from daybell.cli.show import printable
+from daybell.cli.stopping import interruptible
 from daybell.client import Client
 from daybell.core.job import DEFAULT_QUEUE
 from daybell.errors import DaybellError, UsageError
@@ -39,7 +39,7 @@ def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
         # An App() without a URL asks the environment, and so do the processes that we start.
         os.environ["DAYBELL_DATABASE_URL"] = flag
     try:
-        with _interruptible():
+        with interruptible():
             app = load_app(spec)
     except AppImportError as error:
         if error.__cause__ is not None:
@@ -70,16 +70,6 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 
 
 _NOT_THEIRS = ("<frozen", contextlib.__file__, str(Path(__file__).parents[1]) + os.sep)
-
-
-@contextmanager
-def _interruptible() -> Generator[None]:
-    """Let Ctrl-C end an import at once: the event loop, which would hear it, waits for us."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from daybell.cli.edge import FAILED
+from daybell.cli.stopping import interruptible
 from daybell.errors import UsageError
 
 
@@ -16,6 +17,14 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask on; add --yes")
-    if not typer.confirm(question[0].upper() + question[1:]):
+    try:
+        with interruptible():
+            is_wanted = typer.confirm(question[0].upper() + question[1:])
+    except typer.Abort as abort:
+        typer.echo("\nnothing was done")
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise typer.Exit(FAILED) from None  # the input has ended: that is no yes
+    if not is_wanted:
         typer.echo("nothing was done")
         raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process at once.
+"""Ctrl-C and SIGTERM: the first asks for an orderly end, a later one ends the process at once.
 
 SIGHUP, from a terminal or a parent that is gone, asks for an orderly end however often it comes.
 """
@@ -15,9 +15,24 @@ from types import FrameType
 from typing import Any, Final, Self
 
 from daybell.cli.edge import DONE, INTERRUPTED
+from daybell.engine.clock import SystemClock
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# One that comes sooner is an echo of the first: `timeout` and some service managers signal a
+# process, and then its group.
+ECHO_SECONDS: Final = 0.5
+SECOND: Final = b"ended at once; what ran goes to others when its lease has ended\n"
 PR_SET_PDEATHSIG: Final = 1
+
+
+@contextlib.contextmanager
+def interruptible() -> Generator[None]:
+    """Let Ctrl-C end what blocks at once: the event loop, which would hear it, waits for us."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class BrokenOff(Exception):
@@ -34,7 +49,8 @@ class Stop:
     def __init__(self, *, on_second: Callable[[], None] | None = None) -> None:
         self._on_second = on_second
         self._requested = asyncio.Event()
-        self._heard = 0
+        self._clock = SystemClock()
+        self._heard_at: float | None = None
         self.code = DONE  # to end with if nothing had begun; a person who gave up is told so
         self._loop = asyncio.get_running_loop()
         self._before: dict[signal.Signals, Any] = {}
@@ -108,10 +124,13 @@ class Stop:
         self._loop.call_soon_threadsafe(self._requested.set)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        self._heard += 1
-        if self._heard == 1:
+        now = self._clock.monotonic()
+        if self._heard_at is None:
+            self._heard_at = now
             self.code = INTERRUPTED if number == signal.SIGINT else DONE
             self._loop.call_soon_threadsafe(self._requested.set)
+            return
+        if now - self._heard_at < ECHO_SECONDS:
             return
         if self._on_second is not None:
             self._on_second()
@@ -119,4 +138,6 @@ class Stop:
             # The signal may have come in the middle of a write.
             with contextlib.suppress(Exception):
                 stream.flush()
+        with contextlib.suppress(OSError):
+            os.write(2, SECOND)
         os._exit(128 + number)
