@@ -91,10 +91,11 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
 
     async with Client(settings.database_url, tenant=tenant) as client:
         page = await client.dead_letters(**asked)
+        now = (await client.health()).now
     if as_json:
         show.echo_json(wire.page(page, wire.execution))
         return DONE
-    echo_executions(page.items, empty="no dead letters")
+    echo_executions(page.items, now=now, empty="no dead letters")
     show.echo_more(page.next_cursor)
     return DONE
 

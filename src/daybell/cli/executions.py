@@ -14,6 +14,7 @@ from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Timeou
 if TYPE_CHECKING:
     from daybell.client import Client
     from daybell.core.execution import Execution, ExecutionDetail
+    from daybell.core.instant import Instant
     from daybell.settings import Settings
 
 app = group("Executions: what runs, ran and will run.")
@@ -123,10 +124,11 @@ async def _list(
         for name in ("since", "until"):
             filters[name] = await _moment(client, filters[name], name)
         page = await client.executions(limit=limit, cursor=cursor, **filters)
+        now = (await client.health()).now
     if as_json:
         show.echo_json(wire.page(page, wire.execution))
         return DONE
-    echo_executions(page.items, empty="no executions")
+    echo_executions(page.items, now=now, empty="no executions")
     show.echo_more(page.next_cursor)
     return DONE
 
@@ -145,9 +147,10 @@ async def _moment(client: Client, text: str | None, what: str) -> float | str | 
     return max(0.0, (await client.health()).now - ago)
 
 
-def echo_executions(executions: Sequence[Execution], *, empty: str) -> None:
-    """Print executions as a table."""
+def echo_executions(executions: Sequence[Execution], *, now: Instant, empty: str) -> None:
+    """Print executions as a table, their times seen from the store's `now`."""
     from daybell.cli import show
+    from daybell.cli.columns import Column
     from daybell.cli.waiting import error_line
 
     rows = [
@@ -157,12 +160,20 @@ def echo_executions(executions: Sequence[Execution], *, empty: str) -> None:
             one.state,
             one.queue,
             one.attempt,
-            show.moment(one.finished_at or one.started_at or one.run_at),
+            show.relative(one.finished_at or one.started_at or one.run_at, now=now),
             one.note or error_line(one.error) or one.reason,
         )
         for one in executions
     ]
-    columns = ("id", "job", "status", "queue", "attempt", "time", "note")
+    columns = (
+        Column("id", rank=0),
+        Column("job", least=10, rank=2),
+        Column("status"),
+        Column("queue", least=8, rank=5),
+        Column("attempt", rank=6),
+        Column("time", rank=3),
+        Column("note", least=10, rank=4),
+    )
     show.echo_table(columns, rows, empty=empty)
 
 
@@ -182,6 +193,7 @@ async def _show(settings: Settings, *, id: str, tenant: str, as_json: bool) -> i
 def echo_detail(detail: ExecutionDetail) -> None:
     """Print all that is known of an execution."""
     from daybell.cli import show
+    from daybell.cli.columns import Column
     from daybell.cli.waiting import error_line, read_failure
 
     one = detail.execution
@@ -218,7 +230,7 @@ def echo_detail(detail: ExecutionDetail) -> None:
         for attempt in detail.attempts
     ]
     typer.echo("")
-    columns = ("attempt", "outcome", "started", "ended", "error")
+    columns = ("attempt", "outcome", "started", "ended", Column("error", least=20))
     show.echo_table(columns, rows, empty="no attempt has ended yet")
     if one.error is not None and (trace := read_failure(one.error).traceback):
         typer.echo("\n" + show.printable(trace.rstrip(), keep="\n"))

@@ -101,6 +101,7 @@ def trigger_job(
 
 async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
     from daybell.cli import show, wire
+    from daybell.cli.columns import Column
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
@@ -120,7 +121,15 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
         )
         for job in page.items
     ]
-    columns = ("name", "version", "kind", "queue", "priority", "retries", "description")
+    columns = (
+        Column("name", least=24, rank=0),
+        Column("version", rank=6),
+        Column("kind", rank=5),
+        Column("queue", least=8, rank=2),
+        Column("priority", rank=3),
+        Column("retries", rank=4),
+        Column("description", least=16),
+    )
     show.echo_table(columns, rows, empty="no jobs; a worker defines those of its app")
     show.echo_more(page.next_cursor)
     return DONE

@@ -59,10 +59,12 @@ def purge_queue(
 
 async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
     from daybell.cli import show, wire
+    from daybell.cli.columns import Column
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
         queues = await client.queues()
+        now = (await client.health()).now
     if as_json:
         show.echo_json([wire.queue(one) for one in queues])
         return DONE
@@ -74,11 +76,12 @@ async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
             one.running,
             one.scheduled,
             one.waiting,
-            show.moment(one.oldest_run_at),
+            show.relative(one.oldest_run_at, now=now),
         )
         for one in queues
     ]
-    columns = ("name", "state", "queued", "running", "scheduled", "waiting", "oldest due")
+    name = Column("name", least=20, rank=0)
+    columns = (name, "state", "queued", "running", "scheduled", "waiting", "oldest due")
     show.echo_table(columns, rows, empty="no queues; the first job makes one")
     return DONE
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from daybell.cli.columns import GAP, Column, fit
 from daybell.core.instant import Instant, Seconds, to_iso
 
 if TYPE_CHECKING:
@@ -48,18 +49,39 @@ def echo_json(value: object) -> None:
     typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False), keep="\n"))
 
 
-def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print rows under their headings, or in words that there are none."""
+def echo_table(
+    columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, empty: str
+) -> None:
+    """Print rows under their headings, one line each, or in words that there are none.
+
+    What is too wide for a terminal is shortened or left out; a file gets everything.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, column in enumerate(columns):
-        # Ids and names are there to be copied: the first column stays whole.
-        table.add_column(column, no_wrap=number == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(word, STYLES.get(word, "")) for word in map(_word, row)))
-    _echo(table if table.row_count else Text(empty))
+    known = [Column(one) if isinstance(one, str) else one for one in columns]
+    words = [[_word(value) for value in row] for row in rows]
+    if not words:
+        typer.echo(empty)
+        return
+    lines = [[one.name for one in known], *words]
+    wanted = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    widths = fit(known, wanted, room=console().width if sys.stdout.isatty() else sys.maxsize)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for column, width in zip(known, widths, strict=True):
+        if width:
+            table.add_column(column.name, width=width, no_wrap=True, overflow="ellipsis")
+    for row in words:
+        table.add_row(
+            *(
+                Text(word, STYLES.get(word, ""))
+                for word, width in zip(row, widths, strict=True)
+                if width
+            )
+        )
+    # Wide enough for what is never shortened; a terminal that is narrower folds it itself.
+    _echo(table, width=sum(widths) + GAP * len(widths))
 
 
 def echo_fields(fields: Mapping[str, object]) -> None:
@@ -82,8 +104,22 @@ def echo_more(cursor: str | None) -> None:
 
 
 def moment(instant: Instant | None) -> str:
-    """A time as a table shows it, in UTC."""
+    """A time to the second, in UTC."""
     return "" if instant is None else to_iso(int(instant))[:19].replace("T", " ") + "Z"
+
+
+def relative(instant: Instant | None, *, now: Instant) -> str:
+    """A time as a list shows it, seen from now: `2m ago`, `in 5m`."""
+    if instant is None:
+        return ""
+    seconds = round(abs(now - instant))
+    if seconds == 0:
+        return "now"
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size * (2 if unit == "d" else 1):  # the hours of a day are still told
+            break
+    said = f"{seconds // size}{unit}"
+    return f"{said} ago" if instant < now else f"in {said}"
 
 
 def length(seconds: Seconds) -> str:
@@ -137,8 +173,9 @@ def console(*, err: bool = False) -> Console:
     )
 
 
-def _echo(renderable: Any) -> None:
+def _echo(renderable: Any, *, width: int | None = None) -> None:
     out = console()
+    out.width = width or out.width
     with out.capture() as captured:
         out.print(renderable)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -42,10 +42,12 @@ def drain_worker(
 
 async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json: bool) -> int:
     from daybell.cli import show, wire
+    from daybell.cli.columns import Column
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
         workers = await client.workers(include_dead=include_dead)
+        now = (await client.health()).now
     if as_json:
         show.echo_json([wire.worker(one) for one in workers])
         return DONE
@@ -57,12 +59,21 @@ async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json:
             f"{one.running} of {one.capacity}",
             ", ".join(one.queues),
             f"{one.host} {one.pid}",
-            show.moment(one.started_at),
-            show.moment(one.renewed_at),
+            show.relative(one.started_at, now=now),
+            show.relative(one.renewed_at, now=now),
         )
         for one in workers
     ]
-    columns = ("id", "name", "state", "running", "queues", "host and pid", "started", "renewed")
+    columns = (
+        Column("id", rank=0),
+        Column("name", least=10, rank=2),
+        Column("state"),
+        Column("running", rank=3),
+        Column("queues", least=10, rank=4),
+        Column("host and pid", least=12, rank=7),
+        Column("started", rank=6),
+        Column("renewed", rank=5),
+    )
     show.echo_table(columns, rows, empty="no workers; start one: daybell worker module:app")
     return DONE
 
