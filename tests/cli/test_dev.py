@@ -265,9 +265,29 @@ def test_the_demo_shows_each_kind(tmp_path):
             running.wait_for(rf"{word} +\S+ {job}")
         running.wait_for(r"page 5 of 5")
 
-        listed = daybell("dead-letters", "list", "--json", folder=tmp_path)
+        own = "sqlite:///demo.db"
+        listed = daybell(
+            "dead-letters", "list", "--json", folder=tmp_path, DAYBELL_DATABASE_URL=own
+        )
         running.signal(signal.SIGINT)
 
         assert running.end() == 0
         assert [one["job"] for one in json.loads(listed.out)["items"]] == ["charge"]
         assert "Traceback" not in running.said
+        assert f"store   {own}" in running.said
+        assert f"look    daybell executions list --database-url {own}" in running.said
+        assert not (tmp_path / "daybell.db").exists()
+
+
+@pytest.mark.parametrize("how", ["flag", "environment", "file"])
+def test_the_demo_runs_on_the_store_that_was_named(how, tmp_path):
+    url = "sqlite:///mine.db"
+    words = ["--database-url", url] if how == "flag" else []
+    variables = {"DAYBELL_DATABASE_URL": url} if how == "environment" else {}
+    if how == "file":
+        (tmp_path / "daybell.toml").write_text(f'database_url = "{url}"')
+
+    with dev(tmp_path, "--demo", *words, **variables) as running:
+        running.wait_for(f"store   {url}")
+
+    assert [file.name for file in tmp_path.glob("*.db")] == ["mine.db"]

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,7 +19,7 @@ import typer
 from daybell import __version__
 from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample
-from daybell.cli.edge import DONE, run_command
+from daybell.cli.edge import DONE, run_command, with_flag
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
@@ -34,6 +35,14 @@ from daybell.store.ids import mint
 DRAIN_SECONDS: Final = 10.0  # a person is waiting
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DemoSettings(Settings):
+    """The demo keeps to a file of its own, unless it is told otherwise: its jobs have names that
+    a newcomer's first app may have, too."""
+
+    database_url: str = "sqlite:///demo.db"
+
+
 class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `daybell dev` can be told."""
 
@@ -41,6 +50,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     concurrency: int = 100
     queues: str = ""
+    is_demo: bool = False
 
 
 async def dev(
@@ -50,6 +60,9 @@ async def dev(
     if demo and spec is not None:
         raise UsageError(f"--demo brings its own app; leave out {spec!r} or --demo")
     logs.configure(level=logging.INFO)
+    if demo:
+        flag = flag or DemoSettings.load().database_url
+        options = msgspec.structs.replace(options, is_demo=True)
     app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
     return await run_all(settings, app=app, options=options)
 
@@ -129,6 +142,9 @@ def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
     _echo(f"Daybell {__version__} is up after {show.length(took)}; Ctrl-C stops it")
     for name, line in lines.items():
         _echo(f"  {name:<7} {show.printable(line)}")
+    if options.is_demo:
+        look = with_flag("daybell executions list", app.url)
+        _echo(f"  look    {show.printable(look)}")
 
 
 def _say_stopping(worker: Worker) -> None:
