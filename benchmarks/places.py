@@ -64,10 +64,11 @@ class Place:
     async def clear(self) -> None:
         """Remove all executions, and what they have left in the log."""
         if self.kind == "postgres":
-            await self.run("TRUNCATE daybell.live, daybell.agenda, daybell.lease, daybell.history")
+            tables = "daybell.live, daybell.agenda, daybell.lease, daybell.history, daybell.log"
+            await self.run(f"TRUNCATE {tables}")
             return
         with closing(sqlite3.connect(self.url, timeout=60)) as connection:
-            for table in ("execution", "lease"):
+            for table in ("execution", "lease", "log"):
                 connection.execute(f"DELETE FROM {table}")
                 connection.commit()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

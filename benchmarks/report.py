@@ -19,6 +19,7 @@ TITLES: Final = {
     "growth": "Growth",
     "size": "Size",
     "engine throughput": "Engine: throughput",
+    "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
     "engine concurrency": "Engine: concurrency",
     "engine idle": "Engine: idle",
@@ -35,6 +36,8 @@ EXPLAINED: Final = {
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"
     " one that is dropped. History and attempt log are on; after every run it is checked that each"
     " job ran once, by a counter in the task and by SQL.",
+    "engine logs": "Jobs per second of a task that logs one line, with what it says kept (column"
+    " store/s) and, as the floor, not; both as `daybell worker` runs them, in turns.",
     "engine latency": "By one monotonic clock for the process that enqueues and the one that works,"
     " from the call of `enqueue` to the first line of the task. A round trip is a bare `SELECT 1`"
     " on a connection of its own, the median of those made between the jobs, at the same rate.",
@@ -95,7 +98,7 @@ def page(report: Report) -> str:
         if part in report:
             explained = EXPLAINED[part].format(rounds=report["rounds"])
             text += ["", f"## {title}", "", explained, ""]
-            show = comparisons if part.endswith("throughput") else findings
+            show = comparisons if "ratios" in report[part][0] else findings
             text += show(report[part])
     return "\n".join(text) + "\n"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.comparison import Comparison
-from benchmarks.engine import crowd, drains, idle, latency
+from benchmarks.engine import crowd, drains, idle, kept_logs, latency
 from benchmarks.finding import Finding
 from benchmarks.loops import run
 from benchmarks.places import Kind
 
-PARTS: Final = ("throughput", "latency", "concurrency", "idle", "help")
+PARTS: Final = ("throughput", "logs", "latency", "concurrency", "idle", "help")
 QUICK_SCALE: Final = 0.1
 
 
@@ -24,6 +24,8 @@ def measure(
         if "throughput" in parts:
             lines = run(drains.measure(kind, rounds=rounds, scale=scale))
             yield "engine throughput", lines
+        if "logs" in parts:
+            yield "engine logs", run(kept_logs.measure(kind, rounds=rounds, scale=scale))
         if "latency" in parts and kind == "postgres":
             yield "engine latency", run(latency.measure(rounds=rounds, scale=scale))
         if "concurrency" in parts and kind == "postgres":

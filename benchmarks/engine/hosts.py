@@ -21,6 +21,7 @@ from benchmarks.claimers import Drained
 from benchmarks.engine.tasks import Effects, Work, make_app
 from benchmarks.loops import run
 from benchmarks.places import Place
+from daybell.cli import logs
 from daybell.cli.apps import connected, queues_of
 from daybell.cli.narration import Narrator
 from daybell.cli.working import settle
@@ -150,7 +151,8 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
     effects = Effects()
     app = make_app(url, work, effects)
     app.events.observe(Narrator(SystemClock(), quiet=True, out=sys.stderr), only_trouble=True)
-    async with connected(app) as store:
+    logs.configure()
+    async with connected(app) as store, app.lifespan():
         line.send("up")
         word = await asyncio.to_thread(line.recv)
         while word is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from array import array
 from typing import Final, Literal
@@ -10,7 +11,9 @@ from typing import Final, Literal
 from benchmarks.executions import JOB
 from daybell.sdk.app import App
 
-Work = Literal["nothing", "nothing_sync", "mail", "record", "sleep"]
+logger = logging.getLogger("shop")
+
+Work = Literal["nothing", "nothing_sync", "mail", "record", "sleep", "talk", "talk_unkept"]
 STARTS_MAX: Final = 50_000  # that a process of work `record` can tell apart
 
 
@@ -33,7 +36,7 @@ class Effects:
 
 def make_app(url: str | None, work: Work, effects: Effects) -> App:
     """An app with one task, whose name is the same for all kinds of work."""
-    app = App(url)
+    app = App(url, logs=work == "talk")
     mark = effects.mark
 
     async def nothing() -> None:
@@ -54,7 +57,14 @@ def make_app(url: str | None, work: Work, effects: Effects) -> App:
         await asyncio.sleep(seconds)
         mark(None)
 
-    functions = (nothing, nothing_sync, mail, record, sleep)
+    async def talk() -> None:
+        logger.info("mail %s is sent", "to ada@example.org")
+        mark(None)
+
+    async def talk_unkept() -> None:
+        await talk()
+
+    functions = (nothing, nothing_sync, mail, record, sleep, talk, talk_unkept)
     app.task(name=JOB)({function.__name__: function for function in functions}[work])
     return app
 

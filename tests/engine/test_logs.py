@@ -8,7 +8,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.limits import LOG_BYTES_MAX
-from daybell.core.log import lines_of
+from daybell.core.log import LAST, lines_of
 from daybell.engine.run import Run, Scribe
 from tests.builders import TENANT, enqueued, look
 from tests.engine.faults import faulty
@@ -21,7 +21,7 @@ def a_run(mask: Callable[[str], str] = str) -> Run:
 
 
 def said(run: Run) -> list[tuple[str, str]]:
-    lines = [line for part in run.log_parts() for line in lines_of(part.text)]
+    lines = lines_of(run.last_words() or "")
     return [(line.level, line.message) for line in lines]
 
 
@@ -40,7 +40,6 @@ async def test_what_is_printed_becomes_lines():
     for text in ("one", " line\ntwo", "\n", "\nthe rest"):
         run.print("stdout", text)
     run.print("stderr", "oh")
-    run.end_log()
 
     assert said(run) == [
         ("stdout", "one line"),
@@ -56,10 +55,10 @@ async def test_a_line_without_end_is_cut_and_not_gathered_for_ever():
     run = a_run()
     for _ in range(300):
         run.print("stdout", "x" * 1000)
-    run.end_log()
 
-    assert len(said(run)) > 10
-    assert {len(message) < 20_000 for _, message in said(run)} == {True}
+    lines = said(run)
+    assert len(lines) > 10
+    assert {len(message) < 20_000 for _, message in lines} == {True}
 
 
 @in_virtual_time
@@ -67,14 +66,13 @@ async def test_of_too_much_the_beginning_is_kept_and_the_rest_counted():
     run = a_run()
     for number in range(20_000):
         run.say("info", "", f"{number} {'x' * 90}")
-    run.end_log()
 
     messages = [message for _, message in said(run)]
     assert messages[0].startswith("0 ")
     assert 5_000 < len(messages) < 12_000
     left_out = 20_000 - len(messages) + 1
     assert messages[-1].startswith(f"{left_out:,} more lines were left out")
-    assert sum(len(part.text) for part in run.log_parts()) < LOG_BYTES_MAX + 1000
+    assert sum(map(len, messages)) < LOG_BYTES_MAX
 
 
 @in_virtual_time
@@ -154,13 +152,14 @@ async def test_nothing_said_is_lost_or_doubled_while_the_store_is_away():
 async def test_a_log_that_cannot_be_kept_holds_up_no_end(caplog):
     async def talk(running):
         running.say("info", "shop", "hello")
+        await asyncio.sleep(2)
 
     store = faulty(await a_store())
     [id] = await enqueued(store)
     store.fail("write_log", *[RuntimeError("broken")] * 5)
     worker = a_worker(store, Tasks(resize=talk))
     await worker.start()
-    await asyncio.sleep(1)
+    await asyncio.sleep(3)
 
     assert await gone(store, id)
     assert "cannot be kept" in caplog.text
@@ -198,5 +197,5 @@ async def test_every_attempt_has_its_own_log(count):
     await asyncio.sleep(600)
 
     parts = await store.read_log(TENANT, id)
-    assert [(part.attempt, part.number) for part in parts] == [(n + 1, 1) for n in range(count)]
+    assert [(part.attempt, part.number) for part in parts] == [(n + 1, LAST) for n in range(count)]
     await worker.stop()

@@ -1,12 +1,13 @@
 """What tasks said: kept in parts, by whoever runs them."""
 
 import pytest
+from msgspec.structs import replace
 
-from daybell.core.log import Line, LogPart, NewLogPart, joined, lines_of, text_of
+from daybell.core.log import LAST, Line, LogPart, NewLogPart, joined, line_text, lines_of
 from daybell.core.view import Retention
 from daybell.errors import UsageError
 from daybell.store.ids import mint
-from tests.builders import LEASE, TENANT, apply, claim, enqueued, retry, success
+from tests.builders import LEASE, TENANT, apply, claim, death, enqueued, retry, success
 
 DAY = 86_400
 
@@ -41,6 +42,43 @@ async def test_a_log_outlives_the_end(store, clock):
     await apply(store, hands, success(hands.one))
 
     assert await store.read_log(TENANT, hands.one.id) == [LogPart(1, 1, "hello")]
+
+
+async def test_the_last_part_of_every_attempt_comes_with_its_end(store, clock):
+    (id,) = await enqueued(store)
+    first = await claim(store)
+    await store.write_log(TENANT, worker=first.worker, parts=[a_part(first.one, "a")])
+    await apply(store, first, replace(retry(first.one, delay=0.0), log="b"))
+    second = await claim(store)
+    await apply(store, second, replace(death(second.one), log="c"))
+    parts = [LogPart(1, 1, "a"), LogPart(1, LAST, "b"), LogPart(2, LAST, "c")]
+    assert await store.read_log(TENANT, id) == parts
+
+    await store.revive(TENANT, [id])
+    assert await store.read_log(TENANT, id) == parts
+    third = await claim(store)
+    await apply(store, third, replace(success(third.one), log="d"))
+
+    assert await store.read_log(TENANT, id) == [*parts, LogPart(3, LAST, "d")]
+    assert await store.read_log(TENANT, id, after=(2, LAST)) == [LogPart(3, LAST, "d")]
+
+
+async def test_a_dead_letters_log_is_there_after_it_is_discarded(store, clock):
+    (id,) = await enqueued(store)
+    hands = await claim(store)
+    await apply(store, hands, replace(death(hands.one), log="c"))
+    await store.discard(TENANT, [id])
+
+    assert await store.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
+
+
+async def test_what_was_cancelled_keeps_its_log(store, clock):
+    (id,) = await enqueued(store)
+    hands = await claim(store)
+    await store.cancel(TENANT, [id])
+    await apply(store, hands, replace(success(hands.one), log="c"))
+
+    assert await store.read_log(TENANT, id) == [LogPart(1, LAST, "c")]
 
 
 async def test_a_part_that_is_sent_again_is_there_once(store, clock):
@@ -110,7 +148,8 @@ def test_whatever_a_line_says_it_stays_one_line():
         Line(2.5, "stdout", "", 'a "quoted" \x00 and half a pair \ud800'),
         Line(3.5, "error", "shop", "x" * 100_000),
     ]
-    kept = list(lines_of(joined(text_of(line) for line in said)))
+    texts = [line_text(line.at, line.level, line.source, line.message) for line in said]
+    kept = list(lines_of(joined(texts)))
 
     assert kept[0] == said[0]
     assert kept[1].message.startswith('a "quoted" \x00 and half a pair ')

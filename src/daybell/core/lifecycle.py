@@ -100,6 +100,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     ran: Seconds | None = None  # how long the task ran; None: it was never started
     checkpoint: str | None = None  # for the next attempt; None leaves what is there
+    log: str | None = None  # the last part of what the attempt said
 
 
 class Ruling(StrEnum):
@@ -120,7 +121,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-def after_success(claimed: Claimed, *, result: str | None, ran: Seconds) -> Transition:
+def after_success(
+    claimed: Claimed, *, result: str | None, ran: Seconds, log: str | None = None
+) -> Transition:
     """The task returned."""
     return Transition(  # by position: this is made for every execution that ends well
         claimed.id,
@@ -133,6 +136,7 @@ def after_success(claimed: Claimed, *, result: str | None, ran: Seconds) -> Tran
         claimed.gate,
         result=result,
         ran=ran,
+        log=log,
     )
 
 

@@ -1,7 +1,8 @@
 """What a task said while it ran: lines, and the text in which stores keep them.
 
-Lines gather while a task runs and are written in parts: a part whenever the worker looks round, the
-last one together with the end. Nearly every task that says anything has one part.
+Lines gather while a task runs and are written in parts: one whenever the worker looks round, and
+the last one together with the end, which costs next to nothing. Nearly every task is over before
+the worker looks round.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from daybell.core.instant import Instant
 from daybell.core.limits import LOG_LINE_CHARS_MAX
 
-_encoder: Final = msgspec.json.Encoder()
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -28,6 +29,9 @@ class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _decoder: Final = msgspec.json.Decoder(Line)
+
+
+LAST: Final = 2**31 - 1  # the number of the part that came with the end
 
 
 class NewLogPart(msgspec.Struct, frozen=True, gc=False):
@@ -52,16 +56,15 @@ class LogPart(msgspec.Struct, frozen=True, order=True, gc=False):
         return lines_of(self.text)
 
 
-def text_of(line: Line) -> str:
-    """A line as it is kept: JSON, so that whatever was said, it stays one line."""
-    if len(line.message) > LOG_LINE_CHARS_MAX:
-        cut = f"{line.message[:LOG_LINE_CHARS_MAX]}… ({len(line.message):,} characters)"
-        line = msgspec.structs.replace(line, message=cut)
+def line_text(at: Instant, level: str, source: str, message: str) -> str:
+    """A `Line` as it is kept: JSON, so that whatever was said, it stays one line."""
+    if len(message) > LOG_LINE_CHARS_MAX:
+        message = f"{message[:LOG_LINE_CHARS_MAX]}… ({len(message):,} characters)"
     try:
-        return _encoder.encode(line).decode()
+        return _encode((at, level, source, message)).decode()
     except UnicodeEncodeError:  # halves of surrogate pairs, which no text in a store can have
-        message = line.message.encode("utf-8", "replace").decode()
-        return text_of(msgspec.structs.replace(line, message=message))
+        sound = (text.encode("utf-8", "replace").decode() for text in (level, source, message))
+        return _encode((at, *sound)).decode()
 
 
 def joined(lines: Iterable[str]) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from daybell.core.execution import TERMINAL, Claimed, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
@@ -65,13 +67,20 @@ class Completer:
 
     def add(self, claimed: Claimed, move: Transition, run: Run | None = None) -> None:
         """Have an end written; before it, what the run has last said and shown."""
-        if run is not None and (run.log is not None or run.has_news):
-            run.end_log()
-            self._speakers.append(run)
+        if run is not None and (run.has_news or run.log is not None):
+            move = self._last_words(run, move)
         waiting = self._waiting
         waiting.append((claimed, move))
         if len(waiting) == 1:  # else it is awake, or will look once more after this group
             self.wake()
+
+    def _last_words(self, run: Run, move: Transition) -> Transition:
+        """What was last said goes with the end; what else is not written yet, before it."""
+        if run.has_news or (run.log is not None and run.log.unwritten):
+            self._speakers.append(run)
+        if move.log is None and (log := run.last_words()) is not None:
+            return msgspec.structs.replace(move, log=log)
+        return move
 
     async def tick(self) -> Seconds | None:
         group = self._waiting[: max(1, self._suspects // 2) if self._suspects else APPLY_BATCH_MAX]

@@ -167,7 +167,10 @@ class Executor:
         if run.stop is not None:
             # It may have returned because it was told to, with half of its work done.
             return self._stopped(run)
-        return lifecycle.after_success(run.claimed, result=result, ran=run.ran(self._clock))
+        log = None if run.log is None else run.last_words()
+        return lifecycle.after_success(
+            run.claimed, result=result, ran=run.ran(self._clock), log=log
+        )
 
     def _stopped(self, run: Run, error: BaseException | None = None) -> Transition | None:
         assert run.stop is not None

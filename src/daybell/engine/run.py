@@ -14,7 +14,7 @@ import msgspec
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import LOG_BYTES_MAX, LOG_LINE_CHARS_MAX
-from daybell.core.log import Line, NewLogPart, joined, text_of
+from daybell.core.log import NewLogPart, joined, line_text
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler
@@ -76,7 +76,7 @@ class Run(msgspec.Struct, eq=False):
 
     def say(self, level: str, source: str, message: str) -> None:
         if self.log is None:
-            self.log = Log()
+            self.log = Log(deque())
         if self.log.has_room:
             self.log.add(self.scribe.write(level, source, message))
         else:
@@ -84,7 +84,9 @@ class Run(msgspec.Struct, eq=False):
 
     def print(self, stream: str, text: str) -> None:
         if self.log is None:
-            self.log = Log()
+            self.log = Log(deque())
+        if self.log.begun is None:
+            self.log.begun = {}
         *lines, rest = (self.log.begun.pop(stream, "") + text).split("\n")
         if len(rest) > LOG_LINE_CHARS_MAX:  # a line without end is not gathered without end
             lines.append(rest)
@@ -110,17 +112,22 @@ class Run(msgspec.Struct, eq=False):
             checkpoint=self.checkpoint,
         )
 
-    def end_log(self) -> None:
-        """Nothing more will be said: end what was begun, and tell if something was left out."""
-        if self.log is None:
-            return
-        for stream, line in self.log.begun.items():
-            self.say(stream, "", line)
-        self.log.begun = {}
-        if self.log.left_out:
-            left_out, self.log.left_out = self.log.left_out, 0
-            full = FULL.format(left_out, LOG_BYTES_MAX)
-            self.log.add(self.scribe.write("warning", "daybell", full))
+    def last_words(self) -> str | None:
+        """The last part of its log: all that was said and is not in a part yet."""
+        log = self.log
+        if log is None:
+            return None
+        if log.begun:
+            for stream, line in log.begun.items():
+                self.say(stream, "", line)
+            log.begun = None
+        if log.left_out:
+            full = FULL.format(log.left_out, LOG_BYTES_MAX)
+            log.add(self.scribe.write("warning", "daybell", full))
+            log.left_out = 0
+        if len(log.lines) == 1:  # as most often
+            return log.lines.popleft()
+        return joined(log.take()) if log.lines else None
 
     def log_parts(self) -> list[NewLogPart]:
         """What was said and not yet written: what could not be written before, and what is new."""
@@ -132,21 +139,21 @@ class Run(msgspec.Struct, eq=False):
             claimed = self.claimed
             text = joined(log.take())
             part = NewLogPart(claimed.id, claimed.attempt, claimed.lease, log.number, text)
-            log.unwritten.append(part)
+            log.unwritten += (part,)
         return list(log.unwritten)
 
     def forget_log_parts(self, upto: int) -> None:
         """They are written, up to the one of that number."""
         if self.log is not None:
-            self.log.unwritten = [part for part in self.log.unwritten if part.number > upto]
+            self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
 
 
 class Log(msgspec.Struct, eq=False):
     """What a run has said and is not written yet. Threads may add to it."""
 
-    lines: deque[str] = msgspec.field(default_factory=deque[str])
-    unwritten: list[NewLogPart] = []
-    begun: dict[str, str] = {}  # of a line, by stream
+    lines: deque[str]
+    unwritten: tuple[NewLogPart, ...] = ()
+    begun: dict[str, str] | None = None  # of a line, by stream
     size: int = 0  # of all that was ever added
     number: int = 0  # of the last part that was made
     left_out: int = 0
@@ -177,4 +184,4 @@ class Scribe:
         except Exception as error:
             # What could not be looked at may hold a secret.
             message = f"(left out: the masking function raised {type(error).__name__})"
-        return text_of(Line(self._clock.now(), level, source, message))
+        return line_text(self._clock.now(), level, source, message)

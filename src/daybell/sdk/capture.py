@@ -10,9 +10,12 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
+from daybell.runners.python import Running
 from daybell.sdk.context import current
+
+LEVELS: Final = {number: logging.getLevelName(number).lower() for number in (10, 20, 30, 40, 50)}
 
 _users = 0  # of the one capture that a process has
 
@@ -50,10 +53,14 @@ def _end() -> None:
 class LogCapture(logging.Handler):
     """Records of stdlib logging, into the log of the execution that made them."""
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def handle(self, record: logging.LogRecord) -> bool:
+        # Without the lock that handlers take around this: every task has a log of its own.
         running = current.get()
-        if running is None:
-            return
+        if running is not None:
+            self.keep(record, running)
+        return True
+
+    def keep(self, record: logging.LogRecord, running: Running) -> None:
         try:
             message = record.getMessage()
             if record.exc_info:
@@ -61,7 +68,8 @@ class LogCapture(logging.Handler):
         except Exception as error:
             # A wrong number of arguments, or one that cannot be printed.
             message = f"{record.msg!r:.200} (cannot be formatted: {type(error).__name__})"
-        running.say(record.levelname.lower(), record.name, message)
+        level = LEVELS.get(record.levelno) or record.levelname.lower()
+        running.say(level, record.name, message)
 
 
 class Tee:

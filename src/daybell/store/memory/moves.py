@@ -21,6 +21,7 @@ from daybell.core.execution import (
 )
 from daybell.core.instant import Instant, Seconds
 from daybell.core.lifecycle import Event, Transition, target
+from daybell.core.log import LAST
 from daybell.errors import JobNotFound, UsageError, shown
 from daybell.store.memory.tables import Row, Tables, shown_state
 
@@ -127,6 +128,8 @@ def leave(tables: Tables, row: Row, move: Transition, now: Instant) -> None:
     if state is State.SUCCEEDED:
         execution = replace(execution, error=None)
     ended = replace(row, execution=execution, lease=None)
+    if move.log is not None:
+        tables.logs[(*row.key, move.attempt, LAST)] = now, move.log
     if state in TERMINAL:
         finish(tables, ended, now)
     else:

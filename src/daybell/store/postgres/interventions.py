@@ -62,7 +62,7 @@ class Intervening(Leasing):
     WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
     INSERT INTO daybell.history ({ENDED})
     SELECT {KEPT}, failures, crashes, $3, NULL, daybell.now(), NULL, NULL, NULL, error, $4,
-           checkpoint
+           checkpoint, NULL
       FROM d
     """
     CANCEL_RUNNING = """
@@ -150,8 +150,9 @@ class Intervening(Leasing):
       SELECT $1, gate, priority, run_at, id FROM l WHERE gate IS NOT NULL),
     h AS (
       INSERT INTO daybell.attempt
-             (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
-      SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log)
+      SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error,
+             k.log
         FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
     DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id RETURNING d.id
     """

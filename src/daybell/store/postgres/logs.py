@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.log import LogPart, NewLogPart
+from daybell.core.log import LAST, LogPart, NewLogPart
 from daybell.store import checks
+from daybell.store.postgres.enqueue import IN_HISTORY
 from daybell.store.postgres.moves import HELD, IS_HELD, Moving, by_lease, fences
 
 
@@ -39,9 +40,16 @@ class Logging(Moving):
             )
 
     # A part that was written again, because the answer to the first time was lost, is there twice.
-    READ_LOG = """
-    SELECT DISTINCT ON (attempt, number) attempt, number, text FROM daybell.log
-     WHERE tenant + 0 = $1 AND id = $2 AND (attempt, number) > ($3, $4)
+    READ_LOG = f"""
+    SELECT DISTINCT ON (attempt, number) attempt, number, text
+      FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT attempt, {LAST}, log FROM daybell.attempt WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT attempt, {LAST}, log FROM daybell.dead WHERE tenant + 0 = $1 AND id = $2
+            UNION ALL
+            SELECT h.attempt, {LAST}, h.log FROM unnest(ARRAY[$2::uuid]) u(id), {IN_HISTORY}) x
+     WHERE text IS NOT NULL AND (attempt, number) > ($3, $4)
      ORDER BY attempt, number LIMIT $5
     """
 

@@ -41,7 +41,7 @@ OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND wo
 
 ENDED: Final = (
     f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
-    " reason, checkpoint"
+    " reason, checkpoint, log"
 )
 
 _by_id: Final = attrgetter("id")
@@ -78,11 +78,11 @@ class Moving(Claiming):
       RETURNING v.*),
     {OVER}
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
-                                 started_at, worker, result)
+                                 started_at, worker, result, log)
     SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
-           (SELECT now FROM t) - u.ran, $2, u.result
-      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::text[], $9::float8[])
-                       u(id, attempt, result, ran) USING (id, attempt)
+           (SELECT now FROM t) - u.ran, $2, u.result, u.log
+      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::text[], $9::float8[], $10::text[])
+                       u(id, attempt, result, ran, log) USING (id, attempt)
      WHERE coalesce(d.job, 0) > 0
     """
 
@@ -95,6 +95,7 @@ class Moving(Claiming):
             done,
             _kept_results(moves),
             [move.ran for move in moves],
+            [move.log for move in moves],
         )
         self.forget_leases(done)
         return int(answer.rpartition(" ")[2]) == len(moves)
@@ -116,12 +117,12 @@ class Moving(Claiming):
              CASE WHEN u.state <> 6 OR cancel_requested_at IS NOT NULL
                   THEN coalesce(u.error, d.error) END AS error,
              CASE WHEN cancel_requested_at IS NULL THEN u.reason END AS reason,
-             coalesce(u.checkpoint, d.checkpoint) AS checkpoint
+             coalesce(u.checkpoint, d.checkpoint) AS checkpoint, u.log
         FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[],
                                 $11::int[], $12::text[], $13::text[], $14::text[], $15::float8[],
-                                $16::text[])
+                                $16::text[], $17::text[])
              u(id, attempt, state, outcome, failures, crashes, result, error, reason, ran,
-               checkpoint)
+               checkpoint, log)
              USING (id, attempt)
        WHERE coalesce(d.job, 0) > 0),
     {OVER},
@@ -145,6 +146,7 @@ class Moving(Claiming):
             [move.reason for move in moves],
             [move.ran for move in moves],
             [move.checkpoint for move in moves],
+            [move.log for move in moves],
         )
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}
@@ -165,9 +167,9 @@ class Moving(Claiming):
              greatest((SELECT now FROM t), coalesce(u.at, (SELECT now FROM t) + u.delay)) AS run_at
         FROM unnest($4::uuid[], $5::int[], $8::smallint[], $9::smallint[], $10::int[], $11::int[],
                     $12::float8[], $13::float8[], $14::text[], $15::text[], $16::float8[],
-                    $17::text[])
+                    $17::text[], $18::text[])
              u(id, attempt, state, outcome, failures, crashes, delay, at, error, reason, ran,
-               checkpoint),
+               checkpoint, log),
              LATERAL (SELECT v.ctid AS place, v.started_at FROM daybell.live v
                        WHERE v.tenant = $1 AND v.id = u.id AND v.attempt = u.attempt
                          AND v.cancel_requested_at IS NULL
@@ -183,11 +185,11 @@ class Moving(Claiming):
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
         FROM u WHERE v.ctid = u.place
       RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome,
-                u.started_at AS began, u.error AS said),
+                u.started_at AS began, u.error AS said, u.log),
     l AS (
       INSERT INTO daybell.attempt
-             (tenant, id, attempt, outcome, worker, started_at, ended_at, error)
-      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said
+             (tenant, id, attempt, outcome, worker, started_at, ended_at, error, log)
+      SELECT $1, id, attempt, outcome, $2, began, (SELECT now FROM t), said, log
         FROM v),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
@@ -212,6 +214,7 @@ class Moving(Claiming):
             [move.reason for move in moves],
             [move.ran for move in moves],
             [move.checkpoint for move in moves],
+            [move.log for move in moves],
         )
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}

@@ -91,9 +91,10 @@ _SUCCEED: Final = Bulk(
     """
 UPDATE execution
    SET state = 6, outcome = 1, failures = column1, crashes = column2, result = column3,
-       error = NULL, reason = column4, started_at = ? - column5, finished_at = ?, lease = NULL
+       error = NULL, reason = column4, started_at = ? - column5, finished_at = ?, lease = NULL,
+       log = column9
   FROM (VALUES""",
-    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
     """)
  WHERE tenant = ? AND id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?
    AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
@@ -114,8 +115,9 @@ def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition])
             move.id.bytes,
             move.attempt,
             move.lease.bytes,
+            move.log,
         )
-    if len(set(values[5::8])) < len(moves):
+    if len(set(values[5::9])) < len(moves):
         return end(tx, owner, worker, moves)  # of two moves the first counts: one after the other
     now = tx.now
     return _SUCCEED.run(tx, values, first=(now, now), last=(owner, worker)) == len(moves)
@@ -127,8 +129,7 @@ UPDATE execution
    SET state = ?, outcome = ?, failures = ?, crashes = ?, result = ?,
        error = CASE ? WHEN 1 THEN NULL ELSE ifnull(?, error) END,
        reason = ?, started_at = ifnull(?, started_at), finished_at = ?,
-       checkpoint = ifnull(?, checkpoint),
-       lease = NULL
+       checkpoint = ifnull(?, checkpoint), lease = NULL, log = ?
 """
 # Whoever has a gate, or is to be cancelled, is not found by this and is judged by itself.
 _END: Final = f"{_END_SET} WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL"
@@ -155,6 +156,7 @@ def ending(tx: Transaction, move: Transition) -> Row:
         None if move.ran is None else tx.now - move.ran,
         tx.now,
         move.checkpoint,
+        move.log,
     )
 
 
@@ -164,8 +166,8 @@ def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart) -> 
 
 
 _LOG: Final = f"""
-INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error)
-SELECT n, attempt, ?, worker, ifnull(?, started_at), ?, ?
+INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error, log)
+SELECT n, attempt, ?, worker, ifnull(?, started_at), ?, ?, ?
   FROM execution WHERE {FENCE} AND cancel_requested_at IS NULL
     ON CONFLICT DO NOTHING
 """
@@ -193,7 +195,7 @@ def send_back(tx: Transaction, owner: int, worker: bytes, moves: list[Transition
 def logging(tx: Transaction, move: Transition) -> Row:
     """The values of the log's entry."""
     started_at = None if move.ran is None else tx.now - move.ran
-    return OUTCOME_CODES[move.outcome], started_at, tx.now, move.error
+    return OUTCOME_CODES[move.outcome], started_at, tx.now, move.error, move.log
 
 
 def returning(tx: Transaction, move: Transition) -> Row:

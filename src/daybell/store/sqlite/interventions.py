@@ -95,19 +95,19 @@ _LOOK_DEAD: Final = """
 SELECT n, state = 7 AND is_discarded = 0, gate FROM execution WHERE tenant = ? AND id = ?
 """
 _FINAL_ATTEMPT: Final = """
-SELECT n, attempt, outcome, worker, started_at, finished_at, error FROM execution WHERE n = ?
+SELECT n, attempt, outcome, worker, started_at, finished_at, error, log FROM execution WHERE n = ?
 """
 _REVIVE: Final = """
 UPDATE execution
    SET state = iif(gate IS NULL, 1, 4), reason = iif(gate IS NULL, NULL, 'gate'),
        attempt = attempt + 1, failures = 0, crashes = 0, run_at = ?, expires_at = NULL,
        worker = NULL, started_at = NULL, finished_at = NULL, outcome = NULL, progress = NULL,
-       note = NULL
+       note = NULL, log = NULL
  WHERE n = ?
 """
 _LOG: Final = """
-INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO attempt (execution, attempt, outcome, worker, started_at, ended_at, error, log)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 

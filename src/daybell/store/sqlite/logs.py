@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.log import LogPart, NewLogPart
+from daybell.core.log import LAST, LogPart, NewLogPart
 from daybell.store import checks
 from daybell.store.sqlite.apply import FENCE, fence
 from daybell.store.sqlite.connection import Part
@@ -17,10 +17,15 @@ _WRITE: Final = f"""
 INSERT INTO log (execution, attempt, number, written_at, text)
 SELECT n, attempt, ?, ?, ? FROM execution WHERE {FENCE} ON CONFLICT DO NOTHING
 """
-_READ: Final = """
-SELECT log.attempt, number, text FROM log JOIN execution ON execution.n = log.execution
- WHERE tenant = ? AND id = ? AND (log.attempt, number) > (?, ?)
- ORDER BY log.attempt, number LIMIT ?
+_READ: Final = f"""
+WITH e AS (SELECT n, attempt, log FROM execution WHERE tenant = ? AND id = ?)
+SELECT attempt, number, text
+  FROM (SELECT log.attempt, number, text FROM log JOIN e ON execution = e.n
+        UNION ALL
+        SELECT attempt.attempt, {LAST}, attempt.log FROM attempt JOIN e ON execution = e.n
+        UNION ALL
+        SELECT attempt, {LAST}, log FROM e)
+ WHERE text IS NOT NULL AND (attempt, number) > (?, ?) ORDER BY 1, 2 LIMIT ?
 """
 
 

@@ -1,8 +1,13 @@
 -- compatible
 --
--- What tasks said, in parts; a part is lines of JSON. Kept by the day, like history. There is no key
--- that forbids the same part twice, which would have to hold within a day only and cost every write:
--- a part that was sent again is left out by who reads.
+-- What tasks said, in parts; a part is lines of JSON. The last part of an attempt came with its end,
+-- and is kept there: a row of its own would cost as much again as the end. The others are kept by the
+-- day, like history. There is no key that forbids the same part twice, which would have to hold within
+-- a day only and cost every write: a part that was sent again is left out by who reads.
+
+ALTER TABLE daybell.history ADD COLUMN log text;
+ALTER TABLE daybell.dead ADD COLUMN log text;
+ALTER TABLE daybell.attempt ADD COLUMN log text;
 
 CREATE TABLE daybell.log (
   written_at  float8 NOT NULL,

@@ -1,6 +1,10 @@
 -- compatible
 --
--- What tasks said, in parts; a part is lines of JSON.
+-- What tasks said, in parts; a part is lines of JSON. The last part of an attempt came with its end,
+-- and is kept there.
+
+ALTER TABLE execution ADD COLUMN log TEXT;
+ALTER TABLE attempt ADD COLUMN log TEXT;
 
 CREATE TABLE log (
     n          INTEGER PRIMARY KEY,  -- the order in which they were written
