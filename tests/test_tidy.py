@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "sdk": {"client", "engine", "runners", "core"},
     "api": {"client", "core"},
     "demo": {"sdk", "engine"},  # a user's app that comes with the package
+    # For users' tests: turns the engine by hand, on the memory store.
+    "testing": {"sdk", "client", "engine", "runners", "store", "core"},
     "errors": set(),
     "settings": {"core"},  # durations are written as "15s" there, too
 }

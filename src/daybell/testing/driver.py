@@ -1,0 +1,262 @@
+"""Driving the engine by hand: the parts of a real worker, one tick after the other.
+
+Nothing is decided here. What is claimed, retried, expired or refused is up to the same code as in
+production; this only turns the crank until nothing is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from daybell.client import mint
+from daybell.core import arguments, payload
+from daybell.core.execution import Claimed, Execution, Outcome, State
+from daybell.core.failure import Failure
+from daybell.core.instant import Instant
+from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.worker import NewWorker
+from daybell.engine.events import Ended, Events
+from daybell.engine.executor import GRACE_SECONDS, Stop
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import InvalidArguments, UsageError
+from daybell.sdk.app import App
+from daybell.sdk.context import current
+from daybell.testing.clock import BenchClock
+from daybell.testing.handlers import BenchHandlers
+from daybell.testing.run import Run
+from daybell.testing.store import LEASE_SECONDS, BenchStore, Wanted
+
+logger = logging.getLogger("daybell.testing")
+
+RUNS_MAX: Final = 1000
+DEPTH_MAX: Final = 50
+
+
+class EndlessRun(UsageError):
+    """More is due after every attempt; it would never end."""
+
+
+class Driver:
+    """Runs what is due in a bench's store."""
+
+    def __init__(self, app: App, store: BenchStore, clock: BenchClock, *, hooks: bool) -> None:
+        self._app = app
+        self._store = store
+        self._clock = clock
+        self._hooks = hooks
+        self._depth = 0
+        self._endless: EndlessRun | None = None
+
+    async def drive(
+        self,
+        wanted: Wanted,
+        *,
+        until: Instant | None = None,
+        limit: int = RUNS_MAX,
+        check: bool = False,
+    ) -> list[Run]:
+        """Run what is wanted and due, and what that enqueues; until then, if it is given."""
+        if self._depth == 0:
+            self._endless = None
+        self._depth += 1
+        try:
+            if self._depth > DEPTH_MAX:
+                self._endless = EndlessRun(
+                    f"{DEPTH_MAX} tasks wait for one another's results; does one enqueue itself?"
+                )
+                raise self._endless
+            async with AsyncExitStack() as stack:
+                runs = await self._drive(Crew(self, wanted, stack, check), until, limit)
+        finally:
+            self._depth -= 1
+        if self._endless is not None:
+            raise self._endless  # the tasks in between may have taken it for a passing failure
+        return runs
+
+    async def _drive(self, crew: Crew, until: Instant | None, limit: int) -> list[Run]:
+        store, clock = self._store, self._clock
+        end = clock.now() if until is None else until
+        while True:
+            await store.expire()
+            await store.admit(limit=RUNS_MAX)
+            at = store.upcoming(crew.wanted)
+            if at is None or at > end:
+                break
+            clock.move_to(max(at, clock.now()))
+            if len(crew.runs) >= limit:
+                raise _endless(crew.runs, limit)
+            if not await self._run_one(crew):
+                break  # another drive was faster
+        clock.move_to(end)
+        await store.expire()
+        return crew.runs
+
+    async def _run_one(self, crew: Crew) -> bool:
+        before = len(crew.runs)
+        for tenant in self._store.tenants():
+            await (await crew.worker(tenant)).turn()
+        return len(crew.runs) > before
+
+    async def hire(self, crew: Crew, tenant: str) -> Hand:
+        """A worker at its place, with the app's hooks around the first one."""
+        if self._hooks and not crew.hands and current.get() is None:
+            await crew.stack.enter_async_context(self._app.lifespan())
+        handlers = BenchHandlers(self._app)
+
+        def tell(claimed: Claimed, move: Transition, verdict: Verdict | None) -> None:
+            del verdict
+            error = handlers.errors.pop((claimed.id, claimed.attempt), None)
+            crew.runs.append(self._told(claimed, move, error))
+
+        worker = Worker(
+            self._store,
+            handlers,
+            WorkerOptions(name="bench", tenant=tenant, concurrency=1, lease=LEASE_SECONDS),
+            clock=self._clock,
+            mint=mint,
+            events=Tap(self._app.events, tell),
+        )
+        hand = Hand(self._store, worker, tenant, crew)
+        crew.stack.push_async_callback(hand.leave)
+        await hand.arrive()
+        return hand
+
+    def _told(self, claimed: Claimed, move: Transition, error: BaseException | None) -> Run:
+        execution = next(one for one in self._store.executions() if one.id == claimed.id)
+        if move.outcome is Outcome.TIMED_OUT and move.error is not None:
+            late = TimeoutError(Failure.from_json(move.error).message)
+            late.__cause__, error = error, late
+        run = Run(
+            execution=execution,
+            attempt=claimed.attempt,
+            outcome=move.outcome,
+            arguments=arguments_of(self._app, execution),
+            result=result_of(self._app, execution),
+            error=error,
+        )
+        if run.has_failed:
+            logger.warning("%r", run, exc_info=error)
+        return run
+
+
+class Crew:
+    """The workers of one drive, a worker per tenant, and what they have done."""
+
+    def __init__(self, driver: Driver, wanted: Wanted, stack: AsyncExitStack, check: bool) -> None:
+        self._driver = driver
+        self.wanted = wanted
+        self.stack = stack
+        self.check = check
+        self.hands: dict[str, Hand] = {}
+        self.runs: list[Run] = []
+
+    async def worker(self, tenant: str) -> Hand:
+        if tenant not in self.hands:
+            self.hands[tenant] = await self._driver.hire(self, tenant)
+        return self.hands[tenant]
+
+
+class Hand:
+    """A worker whose parts are ticked from here, instead of by its loops."""
+
+    def __init__(self, store: BenchStore, worker: Worker, tenant: str, crew: Crew) -> None:
+        self._store = store
+        self._worker = worker
+        self._tenant = tenant
+        self._crew = crew
+
+    async def arrive(self) -> None:
+        worker, loop = self._worker, asyncio.get_running_loop()
+
+        def on_cancel() -> None:
+            # In production the next renewal brings the news.
+            asyncio.run_coroutine_threadsafe(worker.heartbeat.tick(), loop)
+
+        self._store.serve(worker.id, self._crew.wanted, on_cancel=on_cancel)
+        new = NewWorker(id=worker.id, name="bench")
+        await self._store.register(self._tenant, new, lease=LEASE_SECONDS)
+
+    async def turn(self) -> None:
+        """Claim one execution, if one is due, and see it through to its end."""
+        done = len(self._crew.runs)
+        await self._worker.dispatcher.tick()
+        await self._worker.executor.wait()
+        await self._report()
+        for run in self._crew.runs[done:]:
+            if run.error is not None and (_ends_tests(run.error) or self._is_checked(run)):
+                raise run.error
+
+    def _is_checked(self, run: Run) -> bool:
+        return self._crew.check and run.has_failed
+
+    async def leave(self) -> None:
+        """Stop what still runs, which is only so if the test was stopped itself."""
+        executor = self._worker.executor
+        executor.stop_all(Stop.RELEASE)
+        try:
+            await asyncio.wait_for(executor.wait(), GRACE_SECONDS)
+        except TimeoutError:
+            executor.forsake()
+        await self._report()
+        self._store.dismiss(self._worker.id)
+        await self._store.retire(self._tenant, self._worker.id)
+
+    async def _report(self) -> None:
+        while len(self._worker.completer):
+            await self._worker.completer.tick()
+
+
+class Tap(Events):
+    """An app's events, of which the bench hears first."""
+
+    def __init__(
+        self, events: Events, tell: Callable[[Claimed, Transition, Verdict | None], None]
+    ) -> None:
+        super().__init__()
+        self._events = events
+        self._tell = tell
+
+    def emit(self, kind: Callable[..., Any], *facts: Any, is_plain: bool = False) -> None:
+        if kind is Ended:
+            self._tell(*facts)
+        self._events.emit(kind, *facts, is_plain=is_plain)
+
+
+def arguments_of(app: App, execution: Execution) -> dict[str, Any]:
+    """The arguments as the task gets them; as they are stored if they do not fit it."""
+    stored = payload.decode(execution.args, what="args")
+    task = app.tasks.get(execution.job)
+    if task is None:
+        return stored
+    try:
+        return arguments.convert(task.function, stored, skip=task.context_names)
+    except InvalidArguments:
+        return stored
+
+
+def result_of(app: App, execution: Execution) -> Any:
+    """The result as a handle returns it."""
+    if execution.state is not State.SUCCEEDED or execution.result is None:
+        return None
+    value = payload.decode(execution.result, what="result")
+    task = app.tasks.get(execution.job)
+    return value if task is None else arguments.convert_result(task.function, value)
+
+
+def _ends_tests(error: BaseException) -> bool:
+    """Whether it is meant for the test: Ctrl-C, and pytest.fail() in a fake that a task calls."""
+    return not isinstance(error, Exception | SystemExit | asyncio.CancelledError)
+
+
+def _endless(runs: list[Run], limit: int) -> EndlessRun:
+    counts = Counter(run.task for run in runs).most_common(3)
+    most = ", ".join(f"{task} {count:,} times" for task, count in counts)
+    return EndlessRun(
+        f"{limit:,} attempts were made ({most}) and more is due; does a task enqueue itself? If it"
+        " is meant to, give a higher limit="
+    )

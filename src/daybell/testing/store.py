@@ -1,0 +1,142 @@
+"""The store of a bench: the memory store, for any thread, and with one customer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import PENDING, Execution, State
+from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import DURATION_SECONDS_MAX
+from daybell.core.worker import Claim, NewWorker, Renewal
+from daybell.store.memory import MemoryStore
+from daybell.store.memory.tables import Tables, shown_execution
+from daybell.store.outcomes import Cancellation
+from daybell.store.wakeups import Wake
+
+Wanted = Callable[[Execution], bool]
+
+# A clock that is moved by days must not make the workers look dead.
+LEASE_SECONDS: Final = DURATION_SECONDS_MAX
+
+
+class BenchStore(MemoryStore):
+    """Gives work to the bench's own workers, one execution at a time, from all queues.
+
+    A worker that the program starts by itself gets nothing: it would race with the test.
+    """
+
+    def __init__(self, *, clock: Callable[[], Instant], tenants: Collection[str]) -> None:
+        super().__init__(clock=clock)
+        # Sync code enqueues from a loop of its own. No operation waits for anything while it has
+        # the tables, so a lock is all that several loops need.
+        self._lock = threading.RLock()
+        self._customers: dict[UUID, tuple[Wanted, Callable[[], object]]] = {}
+        self._tables.tenants.update(dict.fromkeys(tenants))
+        self._is_open = True
+
+    @contextmanager
+    def _begin(self, tenant: str | None = None) -> Generator[Tables]:
+        with self._lock, super()._begin(tenant) as tables:
+            yield tables
+
+    def serve(self, worker: UUID, wanted: Wanted, *, on_cancel: Callable[[], object]) -> None:
+        """Let this worker claim what it wants; it is told when somebody cancels something."""
+        with self._lock:
+            self._customers[worker] = wanted, on_cancel
+
+    def dismiss(self, worker: UUID) -> None:
+        with self._lock:
+            self._customers.pop(worker, None)
+
+    def shut(self) -> None:
+        """Refuse what comes after the test's end, from a thread that it left behind."""
+        self._is_open = False
+
+    def executions(self) -> list[Execution]:
+        """All of all tenants, oldest first."""
+        with self._begin() as tables:
+            now = self._clock()
+            found = [shown_execution(row, now) for row in tables.rows.values()]
+            return sorted(found, key=lambda execution: execution.id)
+
+    def tenants(self) -> list[str]:
+        with self._begin() as tables:
+            return list(tables.tenants)
+
+    def upcoming(self, wanted: Wanted) -> Instant | None:
+        """When the next one that is wanted can run; not after now if it can already."""
+        with self._begin() as tables:
+            now = self._clock()
+            coming = [
+                one.run_at
+                for one in (row.execution for row in tables.rows.values())
+                if one.state in PENDING
+                # What is due and still waits, waits for something else than its time.
+                and not (one.state is State.WAITING and one.run_at <= now)
+                and (one.tenant, one.queue) not in tables.paused
+                and tables.definition(one).kind == "task"
+                and wanted(one)
+            ]
+            return min(coming, default=None)
+
+    async def claim(
+        self,
+        tenant: str,
+        *,
+        worker: UUID,
+        lease: UUID,
+        queues: Sequence[str],
+        limit: int,
+        kinds: Sequence[str] = ("task",),
+    ) -> Claim:
+        with self._lock:
+            wanted, _ = self._customers.get(worker, (_nothing, None))
+            rows = self._tables.rows
+            shown = {key: row for key, row in rows.items() if wanted(row.execution)}
+            self._tables.rows = shown
+            try:
+                return await super().claim(
+                    tenant,
+                    worker=worker,
+                    lease=lease,
+                    queues=sorted({row.execution.queue for row in shown.values()}),
+                    limit=1,
+                    kinds=kinds,
+                )
+            finally:
+                self._tables.rows = rows | self._tables.rows
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        answers = await super().cancel(tenant, ids)
+        with self._lock:
+            customers = list(self._customers.values())
+        for _, on_cancel in customers:
+            on_cancel()
+        return answers
+
+    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+        return await super().register(tenant, worker, lease=LEASE_SECONDS)
+
+    async def renew(
+        self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
+    ) -> Renewal:
+        return await super().renew(tenant, worker=worker, lease=LEASE_SECONDS, leases=leases)
+
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Wake
+    ) -> Callable[[], Awaitable[None]]:
+        """Nobody is woken: it would be from another thread, and to get nothing."""
+        return _stop
+
+
+def _nothing(execution: Execution) -> bool:
+    del execution
+    return False
+
+
+async def _stop() -> None:
+    pass

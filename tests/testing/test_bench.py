@@ -1,0 +1,186 @@
+"""An app on a bench: enqueued as ever, run when the test says so, by the real engine."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daybell import App, Context, PermanentError, Retry, RetryLater, UsageError
+from daybell.core.execution import Outcome, State
+from daybell.testing import START, Bench
+
+
+async def test_nothing_runs_until_the_test_says_so(app: App, bench: Bench):
+    ran = []
+
+    @app.task
+    async def note(word: str):
+        ran.append(word)
+
+    await note.enqueue("a")
+    assert (ran, bench.enqueued(note)) == ([], [{"word": "a"}])
+    runs = await bench.run_due()
+
+    assert (ran, bench.enqueued(note)) == (["a"], [])
+    assert [(run.task, run.arguments, run.outcome) for run in runs] == [
+        ("note", {"word": "a"}, Outcome.SUCCEEDED)
+    ]
+
+
+async def test_what_a_task_enqueues_runs_too_and_is_its_child(app: App, bench: Bench):
+    @app.task
+    async def parent():
+        await child.enqueue()
+
+    @app.task
+    async def child():
+        pass
+
+    await parent.enqueue()
+    first, second = await bench.run_due()
+
+    assert (first.task, second.task) == ("parent", "child")
+    assert second.execution.parent == first.execution.id
+
+
+async def test_only_the_tasks_that_are_named_run(app: App, bench: Bench):
+    @app.task
+    async def left():
+        pass
+
+    @app.task
+    async def right():
+        pass
+
+    await left.enqueue()
+    await right.enqueue()
+    runs = await bench.run_due(right)
+
+    assert [run.task for run in runs] == ["right"]
+    assert bench.enqueued(left) == [{}]
+
+
+async def test_executions_run_one_after_the_other_best_priority_first(app: App, bench: Bench):
+    seen = []
+
+    @app.task
+    async def step(name: str):
+        seen.append(f"{name} begins")
+        await asyncio.sleep(0)
+        seen.append(f"{name} ends")
+
+    await step.enqueue("low")
+    await step.options(priority="high", queue="other").enqueue("high")
+    await bench.run_due()
+
+    assert seen == ["high begins", "high ends", "low begins", "low ends"]
+
+
+async def test_a_delayed_execution_runs_when_the_clock_has_reached_it(app: App, bench: Bench):
+    @app.task
+    async def later():
+        pass
+
+    await later.options(delay="1h").enqueue()
+
+    assert await bench.run_due() == []
+    assert await bench.advance("59m59s") == []
+    assert [run.state for run in await bench.advance("1s")] == [State.SUCCEEDED]
+
+
+async def test_what_becomes_due_on_the_way_runs_at_its_own_time(app: App, bench: Bench):
+    seen = []
+
+    @app.task
+    async def tick(name: str) -> None:
+        seen.append((name, bench.now - START))
+        if name == "first":
+            await tick.options(delay="10m").enqueue("from first")
+
+    await tick.options(delay="1h").enqueue("last")
+    await tick.options(delay="20m").enqueue("first")
+    await tick.options(at=START + timedelta(minutes=40)).enqueue("third")
+    await bench.advance("2h")
+
+    assert [(name, passed.total_seconds() / 60) for name, passed in seen] == [
+        ("first", 20),
+        ("from first", 30),
+        ("third", 40),
+        ("last", 60),
+    ]
+    assert bench.now == START + timedelta(hours=2)
+
+
+async def test_the_clock_begins_where_it_is_told_to(app: App):
+    moment = datetime(2024, 2, 29, 23, 59, tzinfo=UTC)
+
+    with Bench(app, now=moment) as bench:
+        assert bench.now == moment
+        await bench.advance_to(moment + timedelta(minutes=2))
+        assert bench.now == datetime(2024, 3, 1, 0, 1, tzinfo=UTC)
+        with pytest.raises(UsageError, match="not put back"):
+            await bench.advance_to(moment)
+
+
+async def test_failures_are_retried_by_the_task_s_own_policy(app: App, bench: Bench):
+    times = []
+
+    @app.task(retries=Retry.delays("10s", "1m"))
+    async def fetch(ctx: Context):
+        times.append((ctx.attempt, ctx.failures, (bench.now - START).total_seconds()))
+        raise ConnectionError("no answer")
+
+    await fetch.enqueue()
+    (first,) = await bench.run_due()
+    rest = await bench.advance("1d")
+
+    assert (first.state, type(first.error)) == (State.RETRYING, ConnectionError)
+    assert [run.state for run in rest] == [State.RETRYING, State.DEAD]
+    assert times == [(1, 0, 0), (2, 1, 10), (3, 2, 70)]
+
+
+async def test_a_permanent_error_and_retry_later_mean_what_they_mean(app: App, bench: Bench):
+    @app.task(retries=5)
+    async def hopeless():
+        raise PermanentError("never")
+
+    @app.task
+    async def busy(ctx: Context):
+        if ctx.attempt == 1:
+            raise RetryLater(delay="5m")
+
+    await hopeless.enqueue()
+    await busy.enqueue()
+    first, second = await bench.run_due()
+    (third,) = await bench.advance("5m")
+
+    assert (first.state, second.state, second.has_failed) == (State.DEAD, State.SCHEDULED, False)
+    assert (third.state, third.execution.failures) == (State.SUCCEEDED, 0)
+
+
+async def test_what_expires_before_it_runs_is_skipped(app: App, bench: Bench):
+    @app.task
+    async def news():
+        raise AssertionError("it is old")
+
+    @app.task
+    async def other():
+        pass
+
+    await news.options(expires="1m").enqueue()
+    await bench.advance("1h", other)  # nobody serves the news
+
+    assert [one.state for one in bench.executions(news)] == [State.SKIPPED]
+    assert await bench.run_due() == []
+
+
+async def test_a_unique_key_is_held_until_its_execution_has_ended(app: App, bench: Bench):
+    @app.task
+    async def sync_user(id: int):
+        pass
+
+    one = sync_user.options(unique_key="u1")
+    assert [(await one.enqueue(1)).created, (await one.enqueue(1)).created] == [True, False]
+    await bench.run_due()
+
+    assert (await one.enqueue(1)).created
