@@ -1,10 +1,16 @@
 """What is kept of an exception, whatever it does."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import daybell as package
 from daybell.core import limits
+from daybell.core.duration import parse_duration
 from daybell.core.failure import Failure, dotted_name
 from daybell.errors import PayloadError, shown
 
@@ -51,6 +57,45 @@ def test_the_cause_is_kept_too():
     error.__cause__ = KeyError("root")
 
     assert "KeyError: 'root'" in Failure.from_exception(error).traceback
+
+
+def through(file: str, call: Callable[[], object]) -> BaseException:
+    """What a call raises if a file of our own package makes it."""
+    names: dict[str, Any] = {}
+    path = Path(package.__file__).parent / file
+    exec(compile("def ours(call): call()", str(path), "exec"), names)
+    with pytest.raises(Exception) as caught:
+        names["ours"](call)
+    error, trace = caught.value, caught.tb
+    return error.with_traceback(trace.tb_next)  # without this function, which is nobody's
+
+
+def test_a_traceback_begins_with_the_users_code():
+    def task() -> float:
+        return parse_duration("nonsense", what="wait")
+
+    lines = Failure.from_exception(through("engine/executor.py", task)).traceback.splitlines()
+
+    assert lines[0] == "Traceback (most recent call last):"
+    assert ", in task" in lines[1]
+    assert "duration.py" in "".join(lines[2:])  # the user called it, so that stays
+
+
+def test_a_traceback_of_nothing_but_our_code_is_kept_whole():
+    failure = Failure.from_exception(through("engine/executor.py", {}.popitem))
+
+    assert ", in ours" in failure.traceback
+    assert "KeyError" in failure.traceback
+
+
+def test_the_demos_code_is_a_users():
+    names: dict[str, Any] = {}
+    demo = Path(package.__file__).parent / "demo.py"
+    exec(compile("def charge(): raise ValueError", str(demo), "exec"), names)
+
+    failure = Failure.from_exception(through("engine/executor.py", names["charge"]))
+
+    assert ", in charge" in failure.traceback.splitlines()[1]
 
 
 def test_a_class_is_named_by_where_it_was_defined():

@@ -6,7 +6,9 @@ by raising when it is shown, not by its size, not by characters that a store can
 
 from __future__ import annotations
 
+import os
 import traceback
+from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -20,6 +22,8 @@ from daybell.core.limits import (
 from daybell.errors import PayloadError
 
 _FRAMES_MAX: Final = 100  # of one exception; a runaway recursion repeats itself anyway
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_DEMO: Final = f"{_PACKAGE}demo.py"  # a user's app that comes with the package
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,9 +89,21 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error, limit=-_FRAMES_MAX))
+        own = _own(error.__traceback__)
+        return "".join(traceback.format_exception(type(error), error, own, limit=-_FRAMES_MAX))
     except BaseException as broken:  # as above
         return f"<formatting the traceback raised {type(broken).__name__}>"
+
+
+def _own(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that begins with the user's code; all of it if none is in it."""
+    part = trace
+    while part is not None:
+        file = part.tb_frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) or file == _DEMO:
+            return part
+        part = part.tb_next
+    return trace
 
 
 def _clean(text: str, bytes_max: int) -> str:
