@@ -9,7 +9,7 @@ from daybell import Client
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from daybell.store.outcomes import Revival
-from tests.builders import dead, enqueued, finished, registered
+from tests.builders import TENANT, a_worker, dead, enqueued, finished, registered
 from tests.cli.terminal import daybell, on_terminal
 
 NASTY = "\x1b[2J\u202egnp.exe\x9b31m\x7f"
@@ -188,6 +188,35 @@ async def test_waiting_tells_how_it_ended(store, command):
     assert "is still queued after 0.05 s" in late.err
 
 
+async def test_a_queue_that_nobody_takes_is_told_at_once(store, command):
+    async with Client(store) as client:
+        await client.define("mail", queue="mail")
+    taken, others = a_worker(queues=("mail", "default")), a_worker(queues=("default",))
+    await store.register(TENANT, others, lease=30)
+    words = ["jobs", "trigger", "mail", "--wait", "--timeout", "50ms"]
+
+    nobody = command(*words)
+    await store.register(TENANT, taken, lease=30)
+    somebody = command(*words)
+    await store.drain(TENANT, taken.id)
+    draining = command(*words)
+
+    assert "no live worker takes queue 'mail'" in nobody.err
+    assert "no live worker" not in somebody.err
+    assert "no live worker takes queue 'mail'" in draining.err
+    assert all("is queued; waiting" in one.err for one in (nobody, somebody, draining))
+
+
+async def test_a_killed_worker_takes_nothing(store, command):
+    await enqueued(store)
+    gone = a_worker(queues=("default",))
+    await store.register(TENANT, gone, lease=0.001)  # and nobody looks after it
+
+    ended = command("jobs", "trigger", "resize", "--wait", "--timeout", "50ms")
+
+    assert "no live worker takes queue 'default'" in ended.err
+
+
 async def test_dead_letters_are_retried_and_discarded_in_bulk(store, command):
     await dead(store, 3, job="one")
     await dead(store, 2, job="two")
@@ -268,8 +297,9 @@ async def test_a_terminal_shows_that_something_goes_on(store, command, tmp_path)
     assert f"{pending} is queued" in seen.err
     assert "\r" in seen.err
     late = f"error: execution {pending} is still queued after 0.3 s; it goes on"
-    assert as_json.err.splitlines() == [late]
-    assert piped.err.splitlines() == [late]
+    nobody = f"no live worker takes queue 'default' of sqlite:///daybell.db in {tmp_path}"
+    assert as_json.err.splitlines() == [nobody, late]
+    assert piped.err.splitlines() == [f"{pending} is queued; waiting", nobody, late]
     assert "1/1" in purged.err
     assert purged.out == "1 execution cancelled\n"
 

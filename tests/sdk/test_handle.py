@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 
 from daybell import App, Context, ExecutionFailed, PermanentError
+from daybell.client.waiting import place_of
 from daybell.core.execution import State
 from tests.engine.virtual import until
-from tests.sdk.waiting import WAIT
+from tests.sdk.waiting import WAIT, eventually
 
 
 @dataclasses.dataclass
@@ -84,6 +85,23 @@ async def test_a_failure_says_what_happened(app: App):
     assert no.value.failure.message == "the card has expired"
 
 
+async def test_a_traceback_begins_with_the_task(app: App):
+    @app.task(retries=0)
+    async def wait() -> None:
+        raise ValueError
+
+    @app.task(retries=0)
+    def block() -> None:
+        raise ValueError
+
+    async with app, app.worker():
+        for task in (wait, block):
+            with pytest.raises(ExecutionFailed) as no:
+                await (await task.enqueue()).result(timeout=WAIT)
+            assert no.value.failure is not None
+            assert f", in {task.name}" in no.value.failure.traceback.splitlines()[1]
+
+
 async def test_waiting_ends_in_time_and_changes_nothing(app: App):
     @app.task
     async def nap() -> None:
@@ -96,6 +114,34 @@ async def test_waiting_ends_in_time_and_changes_nothing(app: App):
     with pytest.raises(TimeoutError):
         await handle.result(timeout=0)
     assert await handle.status() is State.QUEUED
+
+
+async def test_waiting_in_vain_names_the_store_and_the_queue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a folder in which no worker has its file
+    async with App("sqlite:///daybell.db") as app:
+
+        @app.task(queue="mail")
+        async def send() -> None:
+            await asyncio.Event().wait()
+
+        handle = await send.enqueue()
+        place = f"sqlite:///daybell.db in {tmp_path}"
+        with pytest.raises(TimeoutError) as nobody:
+            await handle.result(timeout=0)
+        async with app.worker(drain_timeout=0):
+            await eventually(handle.status, lambda status: status is State.RUNNING)
+            with pytest.raises(TimeoutError) as slow:
+                await handle.result(timeout=0)
+
+    late = f"{handle.id} is still"
+    assert str(nobody.value) == (
+        f"{late} queued after 0 s; no live worker takes queue 'mail' of {place}"
+    )
+    assert str(slow.value) == f"{late} running after 0 s, in {place}"
+
+
+def test_a_password_is_not_shown_to_those_who_wait():
+    assert place_of("postgresql://me:hunter22@db/jobs") == "postgresql://me:***@db/jobs"
 
 
 async def test_what_has_not_started_is_cancelled_at_once(app: App):

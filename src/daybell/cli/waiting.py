@@ -7,8 +7,9 @@ from typing import Final
 from uuid import UUID
 
 from daybell.cli import show, wire
-from daybell.cli.edge import DONE, FAILED
+from daybell.cli.edge import DONE, FAILED, complain
 from daybell.client import Client
+from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, ExecutionDetail, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
@@ -22,7 +23,16 @@ POLL_MAX_SECONDS: Final = 0.5
 async def wait_for_end(
     client: Client, id: UUID | str, *, seconds: Seconds | None, as_json: bool
 ) -> int:
-    """Wait, show how it ended, and answer the exit code: 0 only if it succeeded."""
+    """Wait, show how it ended, and answer the exit code: 0 only if it succeeded.
+
+    That it has to be waited for is said at once, on stderr, and also if nobody may come to run it.
+    """
+    execution = (await client.execution(id)).execution
+    if execution.state not in TERMINAL:
+        if not as_json:
+            complain(f"{id} is {execution.state}; waiting")
+        if why := await why_idle(client, execution):
+            complain(why)
     with show.status(f"waiting for {id}", quiet=as_json) as say:
         detail = await until_end(
             client, id, seconds=seconds, on_look=lambda state: say(f"{id} is {state}")

@@ -30,6 +30,7 @@ from daybell.client.requests import (
     read_id,
     read_pattern,
 )
+from daybell.client.waiting import place_of
 from daybell.core.execution import (
     PENDING,
     TERMINAL,
@@ -75,6 +76,7 @@ class Client(DeadLetters):
     ) -> None:
         self.tenant = check_name(tenant, what="tenant")
         self._is_owner = isinstance(store, str)
+        self.place = place_of(store) if isinstance(store, str) else "this store"  # for messages
         if isinstance(store, str):
             store = store_for(store, listen_url=listen_url)
         self.store: Store = store
@@ -106,8 +108,8 @@ class Client(DeadLetters):
     def for_tenant(self, tenant: str) -> Client:
         """A client for another tenant of the same store."""
         if tenant not in self._others:
-            self._others[tenant] = Client(self.store, tenant=tenant)
-            self._others[tenant].on_wait = self.on_wait
+            other = self._others[tenant] = Client(self.store, tenant=tenant)
+            other.on_wait, other.place = self.on_wait, self.place
         return self._others[tenant]
 
     # The store itself.

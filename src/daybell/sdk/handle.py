@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from daybell.client import Client
+from daybell.client.waiting import why_idle
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.failure import Failure
+from daybell.core.instant import Seconds
 from daybell.engine.clock import SystemClock
 from daybell.errors import DaybellError
 
@@ -64,7 +67,8 @@ class Handle(Generic[R]):
         """Wait for its end and return what the task returned.
 
         Raises ExecutionFailed if it ended in any other way, TimeoutError if it has not ended in
-        time; it goes on then.
+        time; it goes on then. With `store_result=False` there is only None to return, whatever the
+        task's annotation says.
         """
         clock = SystemClock()
         limit = None if timeout is None else parse_duration(timeout, what="timeout")
@@ -77,9 +81,17 @@ class Handle(Generic[R]):
                 return self._result(execution)
             waited = clock.monotonic() - started
             if limit is not None and waited >= limit:
-                raise TimeoutError(f"{self.id} is still {execution.state} after {limit:g} s")
+                raise TimeoutError(await self._in_vain(execution, limit))
             await clock.sleep(pause if limit is None else min(pause, limit - waited))
             pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+    async def _in_vain(self, execution: Execution, limit: Seconds) -> str:
+        client = await self._client()
+        why = None
+        with suppress(DaybellError):  # it is about the time that ran out, whatever else is wrong
+            why = await why_idle(client, execution)
+        late = f"{self.id} is still {execution.state} after {limit:g} s"
+        return f"{late}; {why}" if why else f"{late}, in {client.place}"
 
     def _result(self, execution: Execution) -> R:
         if execution.state is not State.SUCCEEDED:
