@@ -1,6 +1,7 @@
 """The one facade over a store that programs, the HTTP API and the command line share.
 
-facade.py has the verbs, dead_letters.py those for dead ones; requests.py reads what people write.
+facade.py has the verbs, dead_letters.py, bulk.py and logs.py some of them; requests.py reads what
+people write.
 """
 
 from daybell.client.answers import EnqueuedMany

@@ -7,16 +7,19 @@ after a lost answer is asked again here, once, so that it happens exactly once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Final, Self, Unpack
+from typing import Self, Unpack
 from uuid import UUID
 
 import msgspec
 
 from daybell.client.answers import EnqueuedMany, key_held
+from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
+from daybell.client.logs import Logs
 from daybell.client.requests import (
     Arguments,
     EnqueueOptions,
@@ -33,7 +36,6 @@ from daybell.client.requests import (
 from daybell.client.waiting import place_of
 from daybell.core.execution import (
     PENDING,
-    TERMINAL,
     Enqueued,
     Execution,
     ExecutionDetail,
@@ -44,7 +46,6 @@ from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
 from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     PAGE_ITEMS_DEFAULT,
-    PAGE_ITEMS_MAX,
     check_key,
     check_name,
 )
@@ -56,10 +57,8 @@ from daybell.store.open import store_for
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
-UNFINISHED: Final = frozenset(State) - TERMINAL
 
-
-class Client(DeadLetters):
+class Client(Bulk, DeadLetters, Logs):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
@@ -185,7 +184,7 @@ class Client(DeadLetters):
             await self.store.delete_job(self.tenant, name)
         except NotFound:
             await self.store.list_versions(self.tenant, name)  # raises for one that never was
-        return await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED))
+        return _cancelled(await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED)))
 
     # Executions.
 
@@ -265,7 +264,7 @@ class Client(DeadLetters):
         arguments. `force` does the latter for one that succeeded, or was discarded.
         """
         old = (await self.execution(id)).execution
-        if old.state is State.DEAD and not old.is_discarded:
+        if is_letter(old):
             return await self._revive(old)
         is_over = old.state is State.SUCCEEDED or old.is_discarded
         if old.state is State.CANCELLED or (is_over and force):
@@ -295,7 +294,8 @@ class Client(DeadLetters):
     async def purge_queue(self, name: str, *, on_step: Step = silently) -> int:
         """Cancel all that waits in a queue and was there when this began; answers how many."""
         queue = check_name(name, what="queue")
-        return await self._cancel_where(ExecutionFilter(queue=queue, states=PENDING), on_step)
+        where = ExecutionFilter(queue=queue, states=PENDING)
+        return _cancelled(await self._cancel_where(where, on_step))
 
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:
         """Workers, oldest first."""
@@ -348,37 +348,11 @@ class Client(DeadLetters):
         return Enqueued(old.id, created=False)
 
     async def _run_again(self, old: Execution) -> Enqueued:
-        lasts = None if old.expires_at is None else old.expires_at - old.run_at
-        new = NewExecution(
-            id=mint(),
-            job=old.job,
-            args=old.args,
-            queue=old.queue,
-            priority=old.priority,
-            expires_in=lasts,
-            unique_key=old.unique_key,
-            retries=old.retries,
-            timeout=old.timeout,
-            gate=old.gate,
-            scheduled_for=old.scheduled_for,
-            schedule=old.schedule,
-            parent=old.parent,
-        )
-        (answer,) = await self._enqueue([new])
+        (answer,) = await self._enqueue([again(old)])
         if not answer.created:
             raise key_held(old)
         return answer
 
-    async def _cancel_where(self, where: ExecutionFilter, on_step: Step = silently) -> int:
-        cancelled, cursor = 0, None
-        while True:
-            page = await self.store.list_executions(
-                self.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
-            )
-            answers = await self.store.cancel(self.tenant, [one.id for one in page.items])
-            done = (Cancellation.CANCELLED, Cancellation.REQUESTED)
-            cancelled += sum(answer in done for answer in answers)
-            on_step(len(answers))
-            cursor = page.next_cursor
-            if cursor is None:
-                return cancelled
+
+def _cancelled(answers: Counter[Cancellation]) -> int:
+    return answers[Cancellation.CANCELLED] + answers[Cancellation.REQUESTED]

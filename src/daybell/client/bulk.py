@@ -1,0 +1,182 @@
+"""Many executions at once, by what they have in common: cancelled, or run again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from enum import StrEnum
+from typing import Final, Unpack
+
+from msgspec.structs import replace
+
+from daybell.client.dead_letters import Step, silently
+from daybell.client.requests import Filters, read_filter
+from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.view import ExecutionFilter
+from daybell.errors import DaybellError, Unavailable, UsageError
+from daybell.store.ids import mint
+from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.protocol import Store
+
+UNFINISHED: Final = frozenset(State) - TERMINAL
+RETRIED: Final = frozenset({State.DEAD, State.CANCELLED})
+
+
+class Retrial(StrEnum):
+    """What became of one that should run again."""
+
+    REVIVED = "revived"  # the dead execution itself
+    RENEWED = "renewed"  # a new execution with the same arguments
+    KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
+    CHANGED = "changed"  # it was not what it had been any more
+    REFUSED = "refused"  # its job is gone, or no longer takes it
+
+
+class Bulk:
+    """The verbs of `Client` for all executions that filters let through.
+
+    They go through what is there, newest first and in batches, and pass over what comes later.
+    """
+
+    store: Store
+    tenant: str
+
+    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+        raise NotImplementedError  # see `Client`
+
+    async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
+        """How many `cancel_many` would cancel."""
+        return await self._count([_unfinished(read_filter(**filters))])
+
+    async def cancel_many(
+        self, *, on_step: Step = silently, **filters: Unpack[Filters]
+    ) -> Counter[Cancellation]:
+        """Cancel what has not ended; answers how many went which way."""
+        return await self._cancel_where(_unfinished(read_filter(**filters)), on_step)
+
+    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
+        """How many `retry_many` would run again."""
+        return await self._count(_retryable(read_filter(**filters), force=force))
+
+    async def retry_many(
+        self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
+    ) -> Counter[Retrial]:
+        """Run ended ones again, each as `retry` would; answers how many went which way.
+
+        Without a status only dead ones are meant: others become new executions, again with every
+        call. So cancelled ones have to be named, and succeeded ones need `force` as well.
+        """
+        answers: Counter[Retrial] = Counter()
+        for where in _retryable(read_filter(**filters), force=force):
+            async for some in self._pages(where):
+                dead = [one.id for one in some if is_letter(one)]
+                others = [one for one in some if not is_letter(one)]
+                revivals = await self.store.revive(self.tenant, dead) if dead else []
+                answers.update(_RETRIALS[answer] for answer in revivals)
+                answers += await self._renew([again(one) for one in others])
+                on_step(len(some))
+        return answers
+
+    async def _renew(self, executions: Sequence[NewExecution]) -> Counter[Retrial]:
+        if not executions:
+            return Counter()
+        try:
+            made = await self._enqueue(executions)
+        except Unavailable:
+            raise
+        except DaybellError:
+            # One of them is at fault, and the batch was all or nothing: by halves, then.
+            if len(executions) == 1:
+                return Counter({Retrial.REFUSED: 1})
+            middle = len(executions) // 2
+            return await self._renew(executions[:middle]) + await self._renew(executions[middle:])
+        return Counter(Retrial.RENEWED if one.created else Retrial.KEY_HELD for one in made)
+
+    async def _cancel_where(
+        self, where: ExecutionFilter, on_step: Step = silently
+    ) -> Counter[Cancellation]:
+        answers: Counter[Cancellation] = Counter()
+        async for some in self._pages(where):
+            answers.update(await self.store.cancel(self.tenant, [one.id for one in some]))
+            on_step(len(some))
+        return answers
+
+    async def _count(self, wheres: Iterable[ExecutionFilter]) -> int:
+        counts = [await self.store.count_executions(self.tenant, where) for where in wheres]
+        return sum(sum(count.values()) for count in counts)
+
+    async def _pages(self, where: ExecutionFilter) -> AsyncGenerator[Sequence[Execution]]:
+        cursor = None
+        while True:
+            # Pages go by id, so what leaves the list does not shift the rest.
+            page = await self.store.list_executions(
+                self.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
+            )
+            if page.items:
+                yield page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def is_letter(execution: Execution) -> bool:
+    """Whether it is dead and no person has decided on it."""
+    return execution.state is State.DEAD and not execution.is_discarded
+
+
+def again(old: Execution) -> NewExecution:
+    """A new execution like one that has ended."""
+    return NewExecution(
+        id=mint(),
+        job=old.job,
+        args=old.args,
+        queue=old.queue,
+        priority=old.priority,
+        expires_in=None if old.expires_at is None else old.expires_at - old.run_at,
+        unique_key=old.unique_key,
+        retries=old.retries,
+        timeout=old.timeout,
+        gate=old.gate,
+        scheduled_for=old.scheduled_for,
+        schedule=old.schedule,
+        parent=old.parent,
+    )
+
+
+def _unfinished(where: ExecutionFilter) -> ExecutionFilter:
+    states = UNFINISHED if where.states is None else where.states & UNFINISHED
+    if not states:
+        raise UsageError(
+            f"what is {_listed(where.states or ())} has ended and cannot be cancelled",
+            field="status",
+        )
+    return replace(where, states=states)
+
+
+def _retryable(where: ExecutionFilter, *, force: bool) -> list[ExecutionFilter]:
+    """A filter for each state that is asked for: of the dead, only letters unless forced."""
+    allowed = RETRIED | {State.SUCCEEDED} if force else RETRIED
+    states = frozenset({State.DEAD}) if where.states is None else where.states
+    if others := states - allowed:
+        more = "" if force else ", and succeeded ones with force"
+        raise UsageError(
+            f"what is {_listed(others)} cannot be retried; dead and cancelled ones can{more}",
+            field="status",
+        )
+    return [
+        replace(where, states=frozenset({state}), dead_letters=state is State.DEAD and not force)
+        for state in sorted(states)
+    ]
+
+
+def _listed(states: Iterable[State]) -> str:
+    return " or ".join(sorted(states))
+
+
+_RETRIALS: Final = {
+    Revival.REVIVED: Retrial.REVIVED,
+    Revival.KEY_HELD: Retrial.KEY_HELD,
+    Revival.NOT_DEAD: Retrial.CHANGED,
+    Revival.UNKNOWN: Retrial.CHANGED,
+}
