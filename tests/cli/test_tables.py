@@ -62,7 +62,7 @@ def test_a_file_gets_everything(letter, tmp_path):
 
     assert "…" not in out
     assert out.splitlines()[0].split() == [
-        "id", "job", "status", "queue", "attempt", "time", "note",
+        "id", "job", "status", "queue", "attempt", "time", "took", "note",
     ]  # fmt: skip
     assert f"{letter}  {JOB}  dead    accounts-receivable  1 " in out
 

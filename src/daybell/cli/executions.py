@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daybell.cli.edge import DONE, FAILED
-from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Timeout, group, run
+from daybell.cli.edge import DONE
+from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Timeout, Yes, group, run
 
 if TYPE_CHECKING:
-    from daybell.client import Client
-    from daybell.core.execution import Execution, ExecutionDetail
-    from daybell.core.instant import Instant
+    from daybell.client.requests import Filters
     from daybell.settings import Settings
 
 app = group("Executions: what runs, ran and will run.")
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="The executions' ids.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution's id.")]
+_PART = "or six or more characters of a recent one's beginning or end"
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help=f"The executions' ids, {_PART}.")
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help=f"The execution's id, {_PART}.")]
 Text = str | None
+Status = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STATE", help="Such as running, dead or pending; may be repeated."),
+]
+OfJob = Annotated[Text, typer.Option("--job", metavar="NAME", help="Of this job.")]
+OfQueue = Annotated[Text, typer.Option("--queue", metavar="NAME", help="In this queue.")]
+Since = Annotated[
+    Text, typer.Option(metavar="TIME", help="Created then or later: ISO 8601, or 1h for ago.")
+]
+Until = Annotated[Text, typer.Option(metavar="TIME", help="Created before then.")]
+All = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
 @app.command("list")
 def list_executions(
     context: typer.Context,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STATE", help="Such as running, dead or pending; may be repeated."),
-    ] = None,
-    job: Annotated[Text, typer.Option(metavar="NAME", help="Of this job.")] = None,
-    queue: Annotated[Text, typer.Option(metavar="NAME", help="In this queue.")] = None,
+    status: Status = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
     worker: Annotated[Text, typer.Option(metavar="ID", help="On this worker.")] = None,
-    since: Annotated[
-        Text, typer.Option(metavar="TIME", help="Created then or later: ISO 8601, or 1h for ago.")
-    ] = None,
-    until: Annotated[Text, typer.Option(metavar="TIME", help="Created before then.")] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = "default",
@@ -45,14 +51,8 @@ def list_executions(
     database_url: DatabaseUrl = None,
 ) -> None:
     """List executions, newest first."""
-    filters = {
-        "status": status or None,
-        "job": job,
-        "queue": queue,
-        "worker": worker,
-        "since": since,
-        "until": until,
-    }
+    filters = _filters(status, job, queue, since, until)
+    filters["worker"] = worker
     command = partial(
         _list, filters=filters, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
     )
@@ -71,27 +71,92 @@ def show_execution(
     run(context, partial(_show, id=id, tenant=tenant, as_json=as_json), database_url)
 
 
+@app.command("logs")
+def show_log(
+    context: typer.Context,
+    id: Id,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the execution has ended.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only of this attempt.")
+    ] = None,
+    tenant: Tenant = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show what an execution said: its log, and what it printed."""
+    command = partial(_log, id=id, follow=follow, attempt=attempt, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
 @app.command("cancel")
 def cancel_executions(
-    context: typer.Context, ids: Ids, tenant: Tenant = "default", database_url: DatabaseUrl = None
+    context: typer.Context,
+    ids: Ids = None,
+    status: Status = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
+    yes: Yes = False,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel executions; those that run are asked to stop."""
-    run(context, partial(_each, ids=ids, tenant=tenant, act=_cancel), database_url)
+    from daybell.cli.deciding import Decision, decide
+
+    decision = Decision(
+        verb="cancel",
+        ids=ids,
+        filters=_filters(status, job, queue, since, until),
+        everything=everything,
+        yes=yes,
+        as_json=as_json,
+    )
+    decision.check()
+    run(context, partial(decide, decision=decision, tenant=tenant), database_url)
 
 
 @app.command("retry")
 def retry_executions(
     context: typer.Context,
-    ids: Ids,
+    ids: Ids = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATE", help="Dead (the default), cancelled or succeeded; may be repeated."
+        ),
+    ] = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
+    yes: Yes = False,
     tenant: Tenant = "default",
+    as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run executions again: dead and cancelled ones."""
-    act = partial(_retry, force=force)
-    run(context, partial(_each, ids=ids, tenant=tenant, act=act), database_url)
+    from daybell.cli.deciding import Decision, decide
+
+    decision = Decision(
+        verb="retry",
+        ids=ids,
+        filters=_filters(status, job, queue, since, until),
+        everything=everything,
+        force=force,
+        yes=yes,
+        as_json=as_json,
+    )
+    decision.check()
+    run(context, partial(decide, decision=decision, tenant=tenant), database_url)
 
 
 @app.command("wait")
@@ -108,22 +173,33 @@ def wait_for_execution(
     run(context, command, database_url)
 
 
+def _filters(status: list[str] | None, job: Text, queue: Text, since: Text, until: Text) -> Filters:
+    return {
+        "status": status or None,
+        "job": job,
+        "queue": queue,
+        "since": since,
+        "until": until,
+    }
+
+
 async def _list(
     settings: Settings,
     *,
-    filters: dict[str, Any],
+    filters: Filters,
     limit: int,
     cursor: str | None,
     tenant: str,
     as_json: bool,
 ) -> int:
     from daybell.cli import show, wire
+    from daybell.cli.choosing import moments
+    from daybell.cli.describing import echo_executions
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
-        for name in ("since", "until"):
-            filters[name] = await _moment(client, filters[name], name)
-        page = await client.executions(limit=limit, cursor=cursor, **filters)
+        asked = await moments(client, filters)
+        page = await client.executions(limit=limit, cursor=cursor, **asked)
         now = (await client.health()).now
     if as_json:
         show.echo_json(wire.page(page, wire.execution))
@@ -133,158 +209,43 @@ async def _list(
     return DONE
 
 
-async def _moment(client: Client, text: str | None, what: str) -> float | str | None:
-    """A time as typed; a length of time means so long ago, by the store's clock."""
-    from daybell.core.duration import parse_duration
-    from daybell.errors import InvalidDuration
-
-    if text is None:
-        return None
-    try:
-        ago = parse_duration(text, what=what)
-    except InvalidDuration:
-        return text
-    return max(0.0, (await client.health()).now - ago)
-
-
-def echo_executions(executions: Sequence[Execution], *, now: Instant, empty: str) -> None:
-    """Print executions as a table, their times seen from the store's `now`."""
-    from daybell.cli import show
-    from daybell.cli.columns import Column
-    from daybell.cli.waiting import error_line
-
-    rows = [
-        (
-            one.id,
-            one.job,
-            one.state,
-            one.queue,
-            one.attempt,
-            show.relative(one.finished_at or one.started_at or one.run_at, now=now),
-            one.note or error_line(one.error) or one.reason,
-        )
-        for one in executions
-    ]
-    columns = (
-        Column("id", rank=0),
-        Column("job", least=10, rank=2),
-        Column("status"),
-        Column("queue", least=8, rank=5),
-        Column("attempt", rank=6),
-        Column("time", rank=3),
-        Column("note", least=10, rank=4),
-    )
-    show.echo_table(columns, rows, empty=empty)
-
-
 async def _show(settings: Settings, *, id: str, tenant: str, as_json: bool) -> int:
     from daybell.cli import show, wire
+    from daybell.cli.choosing import find
+    from daybell.cli.describing import echo_detail
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
-        detail = await client.execution(id)
+        detail = await client.execution(await find(client, id))
+        now = (await client.health()).now
     if as_json:
         show.echo_json(wire.detail(detail))
     else:
-        echo_detail(detail)
+        echo_detail(detail, now=now)
     return DONE
 
 
-def echo_detail(detail: ExecutionDetail) -> None:
-    """Print all that is known of an execution."""
-    from daybell.cli import show
-    from daybell.cli.columns import Column
-    from daybell.cli.waiting import error_line, read_failure
-
-    one = detail.execution
-    progress = None if one.progress is None else f"{one.progress:g} % {one.note or ''}"
-    asked = one.cancel_requested_at
-    show.echo_fields(
-        {
-            "id": one.id,
-            "job": f"{one.job}, version {one.version}",
-            "status": one.state,
-            "reason": one.reason,
-            "cancel": None if asked is None else f"requested at {show.moment(asked)}",
-            "queue": f"{one.queue}, {one.priority.label} priority",
-            "arguments": one.args,
-            "unique key": one.unique_key,
-            "created": show.moment(one.created_at),
-            "due": show.moment(one.run_at),
-            "started": show.moment(one.started_at),
-            "finished": show.moment(one.finished_at),
-            "worker": one.worker,
-            "progress": progress,
-            "result": one.result,
-            "error": error_line(one.error),
-        }
-    )
-    rows = [
-        (
-            attempt.attempt,
-            attempt.outcome,
-            show.moment(attempt.started_at) or "not started",
-            show.moment(attempt.ended_at),
-            error_line(attempt.error),
-        )
-        for attempt in detail.attempts
-    ]
-    typer.echo("")
-    columns = ("attempt", "outcome", "started", "ended", Column("error", least=20))
-    show.echo_table(columns, rows, empty="no attempt has ended yet")
-    if one.error is not None and (trace := read_failure(one.error).traceback):
-        typer.echo("\n" + show.printable(trace.rstrip(), keep="\n"))
-
-
-async def _each(
-    settings: Settings,
-    *,
-    ids: list[str],
-    tenant: str,
-    act: Callable[[Client, str], Awaitable[str]],
+async def _log(
+    settings: Settings, *, id: str, follow: bool, attempt: int | None, tenant: str, as_json: bool
 ) -> int:
-    """Do the same to each; one that cannot be done stops no other."""
-    from daybell.cli.edge import complain
+    from daybell.cli.choosing import find
+    from daybell.cli.transcript import tell
     from daybell.client import Client
-    from daybell.client.requests import read_id
-    from daybell.errors import Conflict, NotFound
 
-    wanted = [str(read_id(id)) for id in ids]
-    code = DONE
     async with Client(settings.database_url, tenant=tenant) as client:
-        for id in wanted:
-            try:
-                typer.echo(await act(client, id))
-            except (Conflict, NotFound) as error:
-                complain(f"error: {error}")
-                code = FAILED
-    return code
-
-
-async def _cancel(client: Client, id: str) -> str:
-    from daybell.errors import Conflict
-    from daybell.store.outcomes import Cancellation
-
-    answer = await client.cancel(id)
-    if answer is Cancellation.FINISHED:
-        state = (await client.execution(id)).execution.state
-        raise Conflict(f"execution {id} has ended already, as {state}")
-    asked = "is cancelled" if answer is Cancellation.CANCELLED else "runs, and was asked to stop"
-    return f"{id} {asked}"
-
-
-async def _retry(client: Client, id: str, *, force: bool) -> str:
-    answer = await client.retry(id, force=force)
-    return f"{id} runs again" + ("" if str(answer.id) == id else f" as {answer.id}")
+        found = await find(client, id)
+        return await tell(client, found, follow=follow, attempt=attempt, as_json=as_json)
 
 
 async def _wait(
     settings: Settings, *, id: str, within: str | None, tenant: str, as_json: bool
 ) -> int:
+    from daybell.cli.choosing import find
     from daybell.cli.waiting import wait_for_end
     from daybell.client import Client
     from daybell.core.duration import parse_duration
 
     seconds = None if within is None else parse_duration(within, what="timeout")
     async with Client(settings.database_url, tenant=tenant) as client:
-        return await wait_for_end(client, id, seconds=seconds, as_json=as_json)
+        found = await find(client, id)
+        return await wait_for_end(client, found, seconds=seconds, as_json=as_json)

@@ -1,0 +1,81 @@
+"""From what was typed to the executions that are meant: ids, parts of ids, filters."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from uuid import UUID
+
+from daybell.client import Client
+from daybell.client.requests import Filters
+from daybell.core.duration import parse_duration
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.errors import ExecutionNotFound, InvalidDuration, UsageError, shown
+
+EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
+PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
+PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
+FITTING_MAX: Final = 5  # ids that are named to somebody who could have meant each
+
+
+async def find(client: Client, text: str) -> UUID:
+    """The execution that an id names, or the beginning or end of one.
+
+    A part of an id is looked for among the newest executions, which a person may have before him.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        if not PART.fullmatch(text):
+            raise UsageError(
+                f"{shown(text)} is not an execution id (a UUID such as {EXAMPLE})", field="id"
+            ) from None
+    part = text.lower()
+    newest = (await client.executions(limit=PAGE_ITEMS_MAX)).items
+    ids = [str(one.id) for one in newest]
+    fitting = [id for id in ids if id.startswith(part) or id.endswith(part)]
+    if not fitting:
+        raise ExecutionNotFound(
+            f"none of the {PAGE_ITEMS_MAX:,} newest executions has an id that begins or ends with"
+            f" {shown(text)}; an id is a UUID such as {EXAMPLE}"
+        )
+    if len(fitting) > 1:
+        named = ", ".join(fitting[:FITTING_MAX])
+        more = f" and {len(fitting) - FITTING_MAX} more" if len(fitting) > FITTING_MAX else ""
+        raise UsageError(
+            f"{shown(text)} fits several executions: {named}{more}; give more of the id", field="id"
+        )
+    return UUID(fitting[0])
+
+
+async def moments(client: Client, filters: Filters) -> Filters:
+    """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
+    since, until = filters.get("since"), filters.get("until")
+    read = filters.copy()
+    read["since"] = await _moment(client, str(since), "since") if since is not None else None
+    read["until"] = await _moment(client, str(until), "until") if until is not None else None
+    return read
+
+
+async def _moment(client: Client, text: str, what: str) -> float | str:
+    try:
+        ago = parse_duration(text, what=what)
+    except InvalidDuration:
+        return text
+    return max(0.0, (await client.health()).now - ago)
+
+
+def described(filters: Filters) -> str:
+    """Filters in words, as they follow "3 executions"."""
+    words: list[str] = []
+    if filters.get("job") is not None:
+        words.append(f" of {filters.get('job')}")
+    if filters.get("queue") is not None:
+        words.append(f" in queue {filters.get('queue')}")
+    if status := filters.get("status"):
+        words.append(f" that are {' or '.join([status] if isinstance(status, str) else status)}")
+    if filters.get("since") is not None:
+        words.append(f" since {filters.get('since')}")
+    if filters.get("until") is not None:
+        words.append(f" until {filters.get('until')}")
+    return "".join(words)

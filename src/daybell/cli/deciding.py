@@ -1,0 +1,156 @@
+"""Cancelling executions and running them again: by id, or all that filters let through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import typer
+
+from daybell.cli import show
+from daybell.cli.asking import confirm
+from daybell.cli.choosing import described, find, moments
+from daybell.cli.edge import DONE, FAILED, complain
+from daybell.client import Client
+from daybell.client.bulk import Retrial
+from daybell.client.requests import Filters
+from daybell.errors import Conflict, NotFound
+from daybell.settings import Settings
+from daybell.store.outcomes import Cancellation
+
+CANCELLED: Final[Mapping[str, str]] = {
+    Cancellation.CANCELLED: "cancelled",
+    Cancellation.REQUESTED: "asked to stop",
+    Cancellation.FINISHED: "had ended meanwhile",
+}
+RETRIED: Final[Mapping[str, str]] = {
+    Retrial.REVIVED: "run again",
+    Retrial.RENEWED: "run again as new executions",
+}
+# What was not done, and why.
+FAULTS: Final[Mapping[str, str]] = {
+    Cancellation.UNKNOWN: "are gone",
+    Retrial.KEY_HELD: "were kept back: another execution has their unique key",
+    Retrial.CHANGED: "were decided on by somebody else meanwhile",
+    Retrial.REFUSED: "were refused: their job is gone, or takes them no more",
+}
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What was typed after `cancel` or `retry`."""
+
+    verb: str
+    ids: list[str] | None
+    filters: Filters
+    everything: bool = False
+    force: bool = False  # retry what succeeded, too
+    yes: bool = False
+    as_json: bool = False
+
+    def check(self) -> None:
+        """Raise BadParameter unless it says in one way which executions are meant."""
+        is_filtered = any(value is not None for value in self.filters.values())
+        if bool(self.ids) + is_filtered + self.everything != 1:
+            raise typer.BadParameter(
+                f"say what to {self.verb}: ids, or any of --job, --status, --queue, --since and"
+                " --until, or --all"
+            )
+
+
+class Done(NamedTuple):
+    """What became of one: a word to count, and a line to print."""
+
+    word: str
+    line: str
+
+
+async def decide(settings: Settings, *, decision: Decision, tenant: str) -> int:
+    """Do what was decided; answers the exit code."""
+    async with Client(settings.database_url, tenant=tenant) as client:
+        if decision.ids:
+            return await _each(client, decision, decision.ids)
+        return await _all(client, decision)
+
+
+async def _each(client: Client, decision: Decision, ids: Sequence[str]) -> int:
+    """Do the same to each; one that cannot be done stops no other."""
+    act = _cancel if decision.verb == "cancel" else _retry
+    # A typing mistake is found before anything is done.
+    wanted = [await find(client, id) for id in ids]
+    answers, refusals = Counter[str](), list[str]()
+    for id in dict.fromkeys(wanted):
+        try:
+            done = await act(client, str(id), decision.force)
+        except (Conflict, NotFound) as error:
+            refusals.append(str(error))
+            complain(f"error: {error}")
+            continue
+        answers[done.word] += 1
+        if not decision.as_json:
+            typer.echo(done.line)
+    if decision.as_json:
+        show.echo_json({"matched": len(wanted), **answers, "errors": refusals})
+    return FAILED if refusals else DONE
+
+
+async def _cancel(client: Client, id: str, _: bool) -> Done:
+    answer = await client.cancel(id)
+    if answer is Cancellation.FINISHED:
+        state = (await client.execution(id)).execution.state
+        raise Conflict(f"execution {id} has ended already, as {state}")
+    asked = "is cancelled" if answer is Cancellation.CANCELLED else "runs, and was asked to stop"
+    return Done(str(answer), f"{id} {asked}")
+
+
+async def _retry(client: Client, id: str, force: bool) -> Done:
+    answer = await client.retry(id, force=force)
+    if str(answer.id) == id:
+        return Done(str(Retrial.REVIVED), f"{id} runs again")
+    return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}")
+
+
+async def _all(client: Client, decision: Decision) -> int:
+    """Say how many there are, ask, and do it in batches."""
+    verb, force = decision.verb, decision.force
+    filters = await moments(client, decision.filters)
+    total = await (
+        client.count_cancellable(**filters)
+        if verb == "cancel"
+        else client.count_retryable(force=force, **filters)
+    )
+    which = described(decision.filters)
+    if total:
+        _ask(decision, total, which)
+    answers = Counter[str]()
+    with show.progress(verb, total=total) as advance:
+        if verb == "cancel" and total:
+            answers.update(await client.cancel_many(on_step=advance, **filters))
+        elif total:
+            answers.update(await client.retry_many(force=force, on_step=advance, **filters))
+    if decision.as_json:
+        show.echo_json({"matched": total, **answers})
+        return FAILED if any(word in FAULTS for word in answers) else DONE
+    return _tell(decision, total, which, answers)
+
+
+def _ask(decision: Decision, total: int, which: str) -> None:
+    dead = decision.verb == "retry" and decision.filters.get("status") is None
+    noun = "dead execution" if dead else "execution"
+    confirm(f"{decision.verb} {show.count(total, noun)}{which}?", yes=decision.yes)
+
+
+def _tell(decision: Decision, total: int, which: str, answers: Counter[str]) -> int:
+    """Say how many went well, and why others did not."""
+    done = CANCELLED if decision.verb == "cancel" else RETRIED
+    if not total:
+        typer.echo(f"nothing to {decision.verb}: no such executions{which}")
+        return DONE
+    for number, (word, said) in enumerate(done.items()):
+        if answers[word] or number == 0:
+            typer.echo(f"{answers[word]:,} {said}")
+    faults = {word: number for word, number in answers.items() if word in FAULTS}
+    for word, number in faults.items():
+        complain(f"error: {number:,} {FAULTS[word]}")
+    return FAILED if faults else DONE

@@ -1,0 +1,121 @@
+"""What an execution said, printed: once, or as it comes until the execution has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import typer
+
+from daybell.cli import show
+from daybell.cli.edge import DONE, complain
+from daybell.client import Client
+from daybell.client.logs import START
+from daybell.core.execution import TERMINAL, Execution
+from daybell.core.instant import Instant, Seconds, to_iso
+from daybell.core.log import Line, LogPart
+from daybell.engine.clock import SystemClock
+
+POLL_SECONDS: Final[Seconds] = 0.5
+LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
+INDENT: Final = "    "
+COLOURS: Final = {
+    "debug": "bright_black",
+    "warning": "yellow",
+    "error": "red",
+    "critical": "red",
+    "stderr": "yellow",
+}
+
+
+class Transcript:
+    """Prints parts of one execution's log, and remembers how far it is."""
+
+    def __init__(self, *, attempt: int | None, as_json: bool) -> None:
+        self._wanted = attempt
+        self._as_json = as_json
+        self._attempt = 0  # whose lines were printed last
+        self.after = START if attempt is None else (attempt - 1, LAST_PART)
+        self.is_empty = True
+
+    async def print_new(self, client: Client, id: UUID, *, has_several: bool) -> None:
+        """Print what has come since the last time. Several attempts each get a heading."""
+        async for part in client.log_parts(id, after=self.after):
+            if self._wanted is not None and part.attempt > self._wanted:
+                break
+            self.after = (part.attempt, part.number)
+            self._print(part, has_several=has_several)
+        sys.stdout.flush()  # whoever reads through a pipe wants it now
+
+    def _print(self, part: LogPart, *, has_several: bool) -> None:
+        if part.attempt != self._attempt and not self._as_json and self._wanted is None:
+            if has_several or part.attempt > 1:
+                typer.echo(f"--- attempt {part.attempt} ---")
+            self._attempt = part.attempt
+        for line in part.lines:
+            self.is_empty = False
+            typer.echo(_json(part.attempt, line) if self._as_json else _text(line))
+
+
+async def tell(
+    client: Client, id: UUID, *, follow: bool, attempt: int | None, as_json: bool
+) -> int:
+    """Print an execution's log. With `follow`, go on until nothing more can come."""
+    clock = SystemClock()
+    transcript = Transcript(attempt=attempt, as_json=as_json)
+    while True:
+        # Looked at before the log is read: what has ended by then has said everything.
+        execution = (await client.execution(id)).execution
+        await transcript.print_new(client, id, has_several=execution.attempt > 1)
+        if not follow or _is_over(execution, attempt):
+            break
+        await clock.sleep(POLL_SECONDS)
+    if transcript.is_empty:
+        _say_nothing(execution, attempt)
+    return DONE
+
+
+def _is_over(execution: Execution, attempt: int | None) -> bool:
+    is_past = attempt is not None and execution.attempt > attempt
+    return execution.state in TERMINAL or is_past
+
+
+def _say_nothing(execution: Execution, attempt: int | None) -> None:
+    if attempt is not None and attempt > execution.attempt:
+        complain(f"execution {execution.id} has had no attempt {attempt}; it is at its"
+                 f" {execution.attempt}.")  # fmt: skip
+        return
+    yet = "" if execution.state in TERMINAL else " so far"
+    of = "" if attempt is None else f" in attempt {attempt}"
+    complain(f"execution {execution.id} said nothing{of}{yet}; it is {execution.state}")
+
+
+def _text(line: Line) -> str:
+    """A line for people; what it goes on with is indented, so that lines can be told apart."""
+    first, *rest = show.printable(line.message.rstrip("\n"), keep="\n").split("\n")
+    source = f"{show.printable(line.source)}: " if line.source else ""
+    level = f"{show.printable(line.level):<8}"
+    if sys.stdout.isatty():
+        level = typer.style(level, fg=COLOURS.get(line.level))
+    words = f"{local(line.at)} {level} {source}{first}".rstrip()
+    return "\n".join([words, *(f"{INDENT}{one}".rstrip() for one in rest)])
+
+
+def local(instant: Instant) -> str:
+    """A time as the clock on the wall shows it, to the millisecond."""
+    moment = datetime.fromtimestamp(instant, UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
+
+
+def _json(attempt: int, line: Line) -> str:
+    fields = {
+        "attempt": attempt,
+        "at": to_iso(line.at),
+        "level": line.level,
+        "source": line.source,
+        "message": line.message,
+    }
+    return show.printable(json.dumps(fields, ensure_ascii=False))

@@ -1,0 +1,199 @@
+"""`daybell executions logs`: what executions said, read and followed."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from daybell.core.log import NewLogPart
+from daybell.store.ids import mint
+from daybell.store.open import store_for
+from tests.builders import TENANT, apply, claim, claimed, enqueued, retry, success
+from tests.cli.terminal import Running, Typing, daybell
+
+NASTY = "\x1b[2J\u202egnp.exe\x9b31m\x7f"
+AT = 1_700_000_000.25
+TIME = r"2023-11-1\d \d\d:\d\d:20\.250"  # in whatever zone this is run
+
+
+@pytest.fixture
+async def store(tmp_path):
+    """The store of the folder, open."""
+    store = store_for(f"sqlite:///{tmp_path}/daybell.db")
+    await store.migrate()
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def say(store, hands, *lines, number=1):
+    """Let the execution in somebody's hands say (level, source, message)s."""
+    one = hands.one
+    text = "\n".join(json.dumps([AT, *line]) for line in lines)
+    part = NewLogPart(one.id, one.attempt, one.lease, number, text)
+    await store.write_log(TENANT, worker=hands.worker, parts=[part])
+
+
+async def two_attempts(store):
+    """The id of an execution that said something, failed, and says something again."""
+    hands = await claimed(store)
+    await say(store, hands, ("info", "mail", "first"), ("stdout", "", "printed"))
+    await apply(store, hands, retry(hands.one, delay=0.0))
+    hands = await claim(store)
+    await say(store, hands, ("error", "mail", "second\n  File x\nValueError: y\n"))
+    return hands
+
+
+async def test_a_log_shows_time_level_source_and_message(store, tmp_path):
+    hands = await claimed(store)
+    await say(store, hands, ("info", "mail.smtp", "sent"), ("stdout", "", "hi"))
+
+    ended = daybell("executions", "logs", str(hands.one.id), folder=tmp_path)
+
+    assert (ended.code, ended.err) == (0, "")
+    first, second = ended.out.splitlines()
+    assert re.fullmatch(rf"{TIME} info     mail\.smtp: sent", first)
+    assert re.fullmatch(rf"{TIME} stdout   hi", second)
+
+
+async def test_attempts_are_told_apart_and_lines_that_go_on_are_indented(store, tmp_path):
+    hands = await two_attempts(store)
+
+    def lines(*words):
+        out = daybell("executions", "logs", str(hands.one.id), *words, folder=tmp_path).out
+        return [re.sub(rf"^{TIME} ", "", line) for line in out.splitlines()]
+
+    assert lines() == [
+        "--- attempt 1 ---",
+        "info     mail: first",
+        "stdout   printed",
+        "--- attempt 2 ---",
+        "error    mail: second",
+        "      File x",
+        "    ValueError: y",
+    ]
+    assert lines("--attempt", "1") == ["info     mail: first", "stdout   printed"]
+    assert lines("--attempt", "2")[0] == "error    mail: second"
+    assert lines("--attempt", "3") == []
+
+
+async def test_a_program_gets_an_object_per_line(store, tmp_path):
+    hands = await two_attempts(store)
+
+    out = daybell("executions", "logs", str(hands.one.id), "--json", folder=tmp_path).out
+
+    said = [json.loads(line) for line in out.splitlines()]
+    assert [(one["attempt"], one["level"], one["source"]) for one in said] == [
+        (1, "info", "mail"),
+        (1, "stdout", ""),
+        (2, "error", "mail"),
+    ]
+    assert said[0] == {
+        "attempt": 1,
+        "at": "2023-11-14T22:13:20.250000+00:00",
+        "level": "info",
+        "source": "mail",
+        "message": "first",
+    }
+    assert said[2]["message"] == "second\n  File x\nValueError: y\n"
+
+
+async def test_what_was_said_does_nothing_to_a_terminal(store, tmp_path):
+    hands = await claimed(store)
+    await say(store, hands, (NASTY, NASTY, f"a{NASTY}\nb{NASTY}"))
+
+    plain = daybell("executions", "logs", str(hands.one.id), folder=tmp_path).out
+    as_json = daybell("executions", "logs", str(hands.one.id), "--json", folder=tmp_path).out
+
+    for out in (plain, as_json):
+        assert all(one.isprintable() or one == "\n" for one in out)
+    assert json.loads(as_json)["message"] == f"a{NASTY}\nb{NASTY}"
+
+
+async def test_more_parts_than_are_read_at_once_come_in_order(store, tmp_path):
+    hands = await claimed(store)
+    for number in range(1, 36):
+        await say(store, hands, ("info", "", str(number)), number=number)
+
+    out = daybell("executions", "logs", str(hands.one.id), folder=tmp_path).out
+
+    assert [line.split()[-1] for line in out.splitlines()] == [str(n) for n in range(1, 36)]
+
+
+async def test_silence_is_told_on_stderr(store, tmp_path):
+    (id,) = await enqueued(store)
+
+    silent = daybell("executions", "logs", str(id), folder=tmp_path)
+    unknown = daybell("executions", "logs", str(mint()), folder=tmp_path)
+    early = daybell("executions", "logs", str(id), "--attempt", "2", folder=tmp_path)
+
+    assert (silent.code, silent.out) == (0, "")
+    assert silent.err == f"execution {id} said nothing so far; it is queued\n"
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err.startswith("error: no execution ")
+    assert "has had no attempt 2" in early.err
+
+
+async def test_following_prints_what_comes_and_ends_by_itself(store, tmp_path):
+    hands = await claimed(store)
+    await say(store, hands, ("info", "", "one"))
+
+    with Running("executions", "logs", str(hands.one.id), "-f", folder=tmp_path) as running:
+        running.wait_for("one$")
+        await say(store, hands, ("info", "", "two"), number=2)
+        running.wait_for("two$")
+        await apply(store, hands, retry(hands.one, delay=0.0))
+        hands = await claim(store)
+        await say(store, hands, ("info", "", "three"))
+        running.wait_for("three$")
+        await say(store, hands, ("info", "", "four"), number=2)
+        await apply(store, hands, success(hands.one))
+
+        assert running.end() == 0
+
+    words = [line.split()[-1] for line in running.lines]
+    assert words == ["one", "two", "---", "three", "four"]
+
+
+async def test_following_one_attempt_ends_with_it(store, tmp_path):
+    hands = await claimed(store)
+    words = ["executions", "logs", str(hands.one.id), "--follow", "--attempt", "1"]
+
+    with Running(*words, folder=tmp_path) as running:
+        await say(store, hands, ("info", "", "one"))
+        running.wait_for("one$")
+        await apply(store, hands, retry(hands.one, delay=3600.0))
+
+        assert running.end() == 0
+
+
+async def test_ctrl_c_ends_following_at_once(store, tmp_path):
+    hands = await claimed(store)
+    await say(store, hands, ("warning", "mail", "careful"))
+
+    command = Typing("executions", "logs", str(hands.one.id), "-f", folder=tmp_path)
+    command.type("\x03", after="careful")
+
+    assert command.end() == 130
+    assert "Traceback" not in command.shown
+    assert "\x1b[33mwarning" in command.shown
+
+
+async def test_what_a_task_says_is_there_when_it_has_ended(folder):
+    (folder / "app.py").write_text(
+        "import logging\nfrom daybell import App\napp = App()\n"
+        "@app.task(retries=0)\nasync def speak() -> None:\n"
+        "    logging.getLogger('choir').warning('la %s', 'la')\n    raise ValueError('off key')\n"
+    )
+    with Running("dev", "app:app", "--port", "0", folder=folder) as running:
+        running.wait_for("is up")
+        made = daybell("jobs", "trigger", "speak", "--wait", "--json", folder=folder)
+        id = json.loads(made.out)["execution_id"]
+
+        followed = daybell("executions", "logs", id[-8:], "-f", folder=folder)
+        running.signal(signal.SIGTERM)
+        running.end()
+
+    assert followed.code == 0
+    assert re.search(r" warning  choir: la la$", followed.out, re.M)
