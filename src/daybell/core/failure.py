@@ -50,6 +50,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_exception(cls, error: BaseException) -> Failure:
         """Describe `error`, whatever it does when it is asked. Source lines are read from disk."""
+        if isinstance(error, Described):
+            return error.failure
         names = tuple(dotted_name(ancestor) for ancestor in type(error).__mro__[:-1])
         return cls(
             type=names[0].removeprefix("builtins."),
@@ -69,6 +71,19 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise PayloadError(f"a stored failure cannot be read: {error}") from error
+
+
+class Described(Exception):
+    """Stands for an exception of another process, where it was described already."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        """What shows in a traceback that this is the cause of."""
+        failure = self.failure
+        return failure.traceback or f"{failure.type}: {failure.message}"
 
 
 def dotted_name(of: type) -> str:

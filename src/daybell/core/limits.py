@@ -55,6 +55,9 @@ DURATION_SECONDS_MAX: Final = 3_653 * 86_400  # ten years with their leap days: 
 DURATION_CHARS_MAX: Final = 64
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999, where datetime ends
 
+# Processes.
+MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a forgotten unit
+
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
 DEPENDENCIES_MAX: Final = 1_000

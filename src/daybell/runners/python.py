@@ -33,6 +33,8 @@ class Running(Protocol):
     ) -> None: ...
     def say(self, level: str, source: str, message: str) -> None: ...
     def print(self, stream: str, text: str) -> None: ...
+    async def begin(self) -> Any: ...
+    async def undo(self) -> None: ...
 
 
 class PythonHandler:
@@ -62,10 +64,21 @@ class PythonHandler:
         self._enter = enter
         self._make_context = make_context
         self._threads = threads
-        self._is_async = _is(inspect.iscoroutinefunction, function)
+        self.is_async = _is(inspect.iscoroutinefunction, function)
         self._needs_none = _needs_none(function, context_names)
 
     async def run(self, running: Running) -> str | None:
+        call = self.bind(running)
+        if self.is_async:
+            value = await call()
+        else:
+            value = await self._threads.run(call)
+            if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
+                value = await value
+        return self.keep(running, value)
+
+    def bind(self, running: Running) -> Callable[[], Any]:
+        """The function with its arguments. What it runs in is noted from here on."""
         self._enter(running)
         # Only our own refusals are hopeless: the same errors may come out of the function, too.
         try:
@@ -73,12 +86,10 @@ class PythonHandler:
         except UsageError:
             running.is_hopeless = True
             raise
-        if self._is_async:
-            value = await self._function(*args, **kwargs)
-        else:
-            value = await self._threads.run(lambda: self._function(*args, **kwargs))
-            if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
-                value = await value
+        return functools.partial(self._function, *args, **kwargs)
+
+    def keep(self, running: Running, value: Any) -> str | None:
+        """What is kept of a result."""
         if value is None or not self._store_result:
             return None
         try:

@@ -17,16 +17,15 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
-from daybell.client.requests import TaskOptions, read_definition, read_text
+from daybell.client.requests import read_definition, read_text
 from daybell.core.duration import Duration
 from daybell.core.job import DEFAULT_TENANT, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.engine.events import Events, Observer
 from daybell.errors import Unavailable, UsageError, shown
-from daybell.runners.python import PythonHandler
-from daybell.runners.threads import Threads
+from daybell.runners.python import check_function
 from daybell.sdk.capture import captured
-from daybell.sdk.context import Context, current
+from daybell.sdk.context import current
 from daybell.sdk.decorator import (
     Anything,
     AsyncContextFunction,
@@ -36,6 +35,8 @@ from daybell.sdk.decorator import (
     Function,
     Loose,
 )
+from daybell.sdk.handlers import AppHandlers
+from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.task import CallOptions, Task, check_options
 from daybell.settings import Settings
 
@@ -52,7 +53,7 @@ M = TypeVar("M", bound=Callable[[str], str])
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
 
-TASK_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__)
+TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
 class App:
@@ -72,7 +73,7 @@ class App:
         self.events = Events()
         self.handlers = AppHandlers(self)
         self.masks: list[Callable[[str], str]] = []
-        self._logs = logs
+        self.keeps_logs = logs
         self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
@@ -107,7 +108,7 @@ class App:
     @overload
     def task(self, function: Function[P, R], /) -> Task[P, R, Function[P, R]]: ...
     @overload
-    def task(self, *, name: str | None = None, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, *, name: str | None = None, **options: Unpack[FunctionOptions]) -> Decorator: ...
     def task(  # pyright: ignore[reportInconsistentOverload]
         self,
         function: Callable[..., Any] | None = None,
@@ -119,21 +120,27 @@ class App:
         """Make a job of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return self._add(function, name, cast("TaskOptions", options))
+            return self._add(function, name, cast("FunctionOptions", options))
 
         check_options(options, TASK_OPTIONS, "task()")
         return decorate if function is None else decorate(function)
 
     def _add(
-        self, function: Callable[..., Any], name: str | None, options: TaskOptions
+        self, function: Callable[..., Any], name: str | None, options: FunctionOptions
     ) -> Task[..., Any, Any]:
         if isinstance(function, Task):  # of another app, perhaps
             function = cast("Task[..., Any, Any]", function).function
         if not callable(function):
             raise UsageError(f"a task is a function, not {shown(function)}")
+        check_function(function)
         name = name or str(getattr(function, "__name__", ""))
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
-        described: TaskOptions = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
+        described: Any = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
+        described["settings"] = read_isolation(
+            function,
+            isolation=described.pop("isolation", None),
+            memory_limit=described.pop("memory_limit", None),
+        )
         if name in self.tasks:
             raise UsageError(
                 f"there is a task named {shown(name)} already; give one of them a name="
@@ -186,9 +193,11 @@ class App:
                 stack.push_async_callback(_call, hook)
             for hook in self._on_start:
                 await _call(hook)
-            if self._logs:
+            if self.keeps_logs:
                 # After the hooks: handlers of logging that they made write to the real streams.
                 stack.enter_context(captured())
+            # What hooks have opened is closed after the children, which may be using it.
+            stack.push_async_callback(self.handlers.close)
             yield
 
     def worker(
@@ -246,6 +255,7 @@ class App:
         if self.stand_in is not None:
             return self.stand_in()
         url = self.url
+        check_connecting(url)
         if url.startswith("memory:") and any(not loop.is_closed() for loop in self._clients):
             raise UsageError(
                 "memory:// serves one event loop, and the app is open in another one;"
@@ -343,39 +353,6 @@ class App:
     def _parent_in(self, client: Client) -> UUID | None:
         running = current.get()
         return None if running is None or client.tenant != self.tenant else running.claimed.id
-
-
-class AppHandlers:
-    """The app's tasks as the engine runs them."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._threads = Threads()
-        self._handlers: dict[str, PythonHandler] = {}
-
-    def find(self, job: str) -> PythonHandler | None:
-        handler = self._handlers.get(job)
-        if handler is None and job in self._app.tasks:
-            handler = self._handlers[job] = self._make(self._app.tasks[job])
-        return handler
-
-    def mask(self, text: str) -> str:
-        for mask in self._app.masks:
-            text = mask(text)
-        return text
-
-    def _make(self, task: Task[..., Any, Any]) -> PythonHandler:
-        definition = task.definition
-        return PythonHandler(
-            task.function,
-            retry=definition.retry,
-            timeout=definition.timeout,
-            store_result=definition.store_result,
-            context_names=task.context_names,
-            enter=current.set,
-            make_context=Context,
-            threads=self._threads,
-        )
 
 
 def _without(options: CallOptions) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,31 @@ def load_app(spec: str) -> App:
         sys.path.insert(0, str(Path.cwd()))
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     return _named(module, place, name) if name else _only(module, place)
+
+
+def load_module(name: str, file: str | None) -> ModuleType:
+    """Import by name if that leads to the file, and else from the file."""
+    if name in sys.modules or file is None or _origin(name) == str(Path(file).resolve()):
+        return _load_module(name)
+    return _load_module(name, Path(file).resolve())
+
+
+def load_main(place: str, alias: str) -> ModuleType:
+    """Import under another name what was a program elsewhere: a file, or a module of `python -m`.
+
+    As in the children of multiprocessing, `__main__` leads to it: what the task itself starts
+    looks for it there.
+    """
+    if alias in sys.modules:
+        return sys.modules[alias]
+    if _is_file(place):
+        module = _load_module(alias, Path(place))
+    else:
+        module = ModuleType(alias)
+        module.__dict__.update(runpy.run_module(place, run_name=alias, alter_sys=True))
+        sys.modules[alias] = module
+    sys.modules["__main__"] = module
+    return module
 
 
 def _is_file(place: str) -> bool:

@@ -1,0 +1,83 @@
+"""What a child process prints, line by line.
+
+The streams are pipes at the level of file descriptors, so that what C code and programs started by
+a task print is heard, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
+LINE_CHARS_MAX: Final = 65536  # a longer line is cut, or it would have to be kept in memory
+
+
+class Output:
+    """One stream of a child. Each line goes to `say` and on to the worker's own stream."""
+
+    def __init__(self, name: str, *, say: Callable[[str, str], None]) -> None:
+        self.name = name  # stdout or stderr
+        self._say = say
+        self._fd, self.writer = os.pipe()
+        os.set_blocking(self._fd, False)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+
+    def start(self) -> None:
+        """Hear what comes. The child has its end of the pipe by now."""
+        self.close_writer()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self.read)
+
+    def close_writer(self) -> None:
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close(self) -> None:
+        """Hear no more, whoever may still hold the other end."""
+        self.close_writer()
+        if self._fd >= 0:
+            with suppress(AttributeError):  # it was never started
+                self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self) -> None:
+        """Take what is there, if anything."""
+        if self._fd < 0:
+            return
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._fd)
+            return
+        *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
+        if len(self._rest) > LINE_CHARS_MAX:
+            lines.append(self._rest)
+            self._rest = ""
+        self._pass_on(lines)
+
+    def end_line(self) -> None:
+        """A task has ended: what comes next is another's."""
+        if self._rest:
+            rest, self._rest = self._rest, ""
+            self._pass_on([rest])
+
+    def _pass_on(self, lines: list[str]) -> None:
+        if not lines:
+            return
+        for line in lines:
+            self._say(self.name, line)
+        stream = getattr(sys, self.name)
+        with suppress(AttributeError, OSError, ValueError):  # there is none, or nobody listens
+            stream.write("\n".join(lines) + "\n")
+            stream.flush()
