@@ -18,6 +18,7 @@ from daybell.engine.executor import Executor
 from daybell.engine.handlers import Running
 from daybell.engine.leases import Leases
 from daybell.engine.queues import Queues
+from daybell.engine.run import Host
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
@@ -133,7 +134,14 @@ async def a_bench(
     def freed() -> None:
         dispatcher.fill()
 
-    executor = Executor(tasks, clock=clock, finish=lambda *end: ends.append(end[:2]), freed=freed)
+    executor = Executor(
+        tasks,
+        worker=worker,
+        host=Host(clock, mask=tasks.mask, begin=store.begin),
+        clock=clock,
+        finish=lambda *end: ends.append(end[:2]),
+        freed=freed,
+    )
     dispatcher = Dispatcher(
         store,
         executor,

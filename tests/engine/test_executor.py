@@ -11,8 +11,10 @@ from daybell.core.execution import Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
 from daybell.engine.executor import GRACE_SECONDS, Executor
-from daybell.engine.run import Stop
+from daybell.engine.run import Host, Stop
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
+from daybell.store.ids import mint
+from daybell.store.memory import MemoryStore
 from tests.engine.tasks import Task, Tasks, a_claimed, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns
 
@@ -33,8 +35,10 @@ class Ends(list):
 
 def an_executor(*, clock=None, **tasks):
     ends = Ends()
+    clock, known = clock or VirtualClock(), Tasks(**tasks)
+    host = Host(clock, mask=known.mask, begin=MemoryStore().begin)
     executor = Executor(
-        Tasks(**tasks), clock=clock or VirtualClock(), finish=ends.add, freed=ends.free
+        known, worker=mint(), host=host, clock=clock, finish=ends.add, freed=ends.free
     )
     return executor, ends
 

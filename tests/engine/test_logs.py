@@ -9,7 +9,8 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.limits import LOG_BYTES_MAX
 from daybell.core.log import LAST, lines_of
-from daybell.engine.run import Run, Scribe
+from daybell.engine.run import Host, Run
+from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, enqueued, look
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker
@@ -17,7 +18,7 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, until
 
 
 def a_run(mask: Callable[[str], str] = str) -> Run:
-    return Run(a_claimed(), Scribe(VirtualClock(), mask))
+    return Run(a_claimed(), Host(VirtualClock(), mask=mask, begin=MemoryStore().begin))
 
 
 def said(run: Run) -> list[tuple[str, str]]:

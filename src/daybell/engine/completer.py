@@ -67,6 +67,9 @@ class Completer:
 
     def add(self, claimed: Claimed, move: Transition, run: Run | None = None) -> None:
         """Have an end written; before it, what the run has last said and shown."""
+        if run is not None and run.is_written:
+            self._settle([(claimed, move)], {})
+            return
         if run is not None and (run.has_news or run.log is not None):
             move = self._last_words(run, move)
         waiting = self._waiting
@@ -128,6 +131,10 @@ class Completer:
         if self._broken:
             for _, move in group:
                 self._broken.pop(move.id, None)
+        self._settle(group, judged)
+
+    def _settle(self, group: list[End], judged: Judged) -> None:
+        """The store has these: let go of them."""
         self._leases.leave([move.lease for _, move in group])
         if any(move.target not in TERMINAL for _, move in group):
             self.returned()

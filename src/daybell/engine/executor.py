@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -21,10 +23,12 @@ from daybell.core.lifecycle import Transition
 from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handlers
-from daybell.engine.run import Fence, Run, Scribe, Stop
-from daybell.errors import PermanentError, RetryLater, UsageError
+from daybell.engine.run import Fence, Host, Run, Stop
+from daybell.errors import DaybellError, PermanentError, RetryLater, Unavailable, UsageError
 
 logger = logging.getLogger("daybell.worker")
+
+T = TypeVar("T")
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
@@ -40,15 +44,18 @@ class Executor:
         self,
         handlers: Handlers,
         *,
+        worker: UUID,
+        host: Host,
         clock: Clock,
         finish: Callable[[Claimed, Transition, Run], None],
         freed: Callable[[], None],
     ) -> None:
         self._handlers = handlers
+        self._worker = worker
         self._clock = clock
         self._finish = finish
         self._freed = freed
-        self._scribe = Scribe(clock, handlers.mask)
+        self._host = host
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._is_idle = asyncio.Event()
 
@@ -60,7 +67,7 @@ class Executor:
 
     def start(self, claimed: Claimed) -> None:
         """Run it, from the next turn of the event loop on."""
-        run = Run(claimed, self._scribe)
+        run = Run(claimed, self._host)
         self._runs[run] = None
         # Named at once: to make up "Task-12345" for each takes a fifth of its making.
         loop = asyncio.get_running_loop()
@@ -125,6 +132,8 @@ class Executor:
         except BaseException as error:
             # The task's own errors are dealt with in _perform: this one is ours.
             move = self._bungled(run, error)
+        if run.transaction is not None:
+            await _regardless(run.undo())
         self._conclude(run, move)
 
     def _resolve(self, run: Run) -> Transition | None:
@@ -168,9 +177,27 @@ class Executor:
             # It may have returned because it was told to, with half of its work done.
             return self._stopped(run)
         log = None if run.log is None else run.last_words()
-        return lifecycle.after_success(
+        move = lifecycle.after_success(
             run.claimed, result=result, ran=run.ran(self._clock), log=log
         )
+        return move if run.transaction is None else await self._commit(run, move)
+
+    async def _commit(self, run: Run, move: Transition) -> Transition:
+        """Make the end in the task's own transaction. What cannot be made there is run again."""
+        assert run.transaction is not None
+        ending = run.transaction.finish(run.claimed.tenant, worker=self._worker, move=move)
+        try:
+            # A stop comes too late now. Not to hear the answer would be the worst of all.
+            run.is_written = await _regardless(ending)
+        except Unavailable as error:
+            logger.warning("the commit of %s has no answer: %s", run.claimed.id, error)
+        except DaybellError as error:
+            return self._failed(run, error)
+        if run.is_written:
+            return move
+        # If it was made after all, or is in other hands, this comes too late and says so; if
+        # cancelling was requested, it ends as cancelled.
+        return lifecycle.after_release(run.claimed, ran=move.ran)
 
     def _stopped(self, run: Run, error: BaseException | None = None) -> Transition | None:
         assert run.stop is not None
@@ -241,3 +268,12 @@ class Executor:
         if run.claimed.retries is None:
             return policy
         return msgspec.structs.replace(policy, retries=run.claimed.retries)
+
+
+async def _regardless(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for this to its end, whoever cancels."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
@@ -32,6 +32,14 @@ class Running(Protocol):
 
     def say(self, level: str, source: str, message: str) -> None:
         """Add a line to its log. Written a moment later; may be called from any thread."""
+        ...
+
+    async def begin(self) -> Any:
+        """Begin its one transaction, which commits with its end; answers the connection."""
+        ...
+
+    async def undo(self) -> None:
+        """Roll its transaction back, if it has one."""
         ...
 
     def print(self, stream: str, text: str) -> None:

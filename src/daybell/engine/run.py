@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,8 @@ from daybell.core.log import NewLogPart, joined, line_text
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler
+from daybell.errors import UsageError
+from daybell.store.protocol.transactions import TaskTransaction
 
 Fence = tuple[UUID, int]
 
@@ -37,7 +39,7 @@ class Run(msgspec.Struct, eq=False):
     """One execution in this worker's hands, from its start to its end."""
 
     claimed: Claimed
-    scribe: Scribe
+    host: Host
     handler: Handler | None = None
     started: Seconds | None = None
     stop: Stop | None = None
@@ -47,6 +49,8 @@ class Run(msgspec.Struct, eq=False):
     note: str | None = None
     checkpoint: str | None = None
     log: Log | None = None  # None: it has said nothing
+    transaction: TaskTransaction | None = None
+    is_written: bool = False  # its end is made already, with the transaction
     is_hopeless: bool = False
     has_news: bool = False
     is_shown: bool = False
@@ -78,7 +82,7 @@ class Run(msgspec.Struct, eq=False):
         if self.log is None:
             self.log = Log(deque())
         if self.log.has_room:
-            self.log.add(self.scribe.write(level, source, message))
+            self.log.add(self.host.write(level, source, message))
         else:
             self.log.left_out += 1
 
@@ -95,6 +99,17 @@ class Run(msgspec.Struct, eq=False):
             self.say(stream, "", line)
         if rest:
             self.log.begun[stream] = rest
+
+    async def begin(self) -> Any:
+        if self.transaction is not None:
+            raise UsageError("an execution has one transaction, and this one has begun it before")
+        self.transaction = await self.host.begin()
+        return self.transaction.connection
+
+    async def undo(self) -> None:
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            await transaction.close()
 
     def ran(self, clock: Clock) -> Seconds:
         return 0.0 if self.started is None else max(0.0, clock.monotonic() - self.started)
@@ -123,7 +138,7 @@ class Run(msgspec.Struct, eq=False):
             log.begun = None
         if log.left_out:
             full = FULL.format(log.left_out, LOG_BYTES_MAX)
-            log.add(self.scribe.write("warning", "daybell", full))
+            log.add(self.host.write("warning", "daybell", full))
             log.left_out = 0
         if len(log.lines) == 1:  # as most often
             return log.lines.popleft()
@@ -171,14 +186,22 @@ class Log(msgspec.Struct, eq=False):
         return [self.lines.popleft() for _ in range(len(self.lines))]
 
 
-class Scribe:
-    """Writes lines as they are kept: with the time, and without what `mask` takes out."""
+class Host:
+    """What the runs of a worker have in common."""
 
-    def __init__(self, clock: Clock, mask: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        mask: Callable[[str], str],
+        begin: Callable[[], Awaitable[TaskTransaction]],
+    ) -> None:
+        self.begin = begin
         self._clock = clock
         self._mask = mask
 
     def write(self, level: str, source: str, message: str) -> str:
+        """A line as it is kept: with the time, and without what `mask` takes out."""
         try:
             message = self._mask(message)
         except Exception as error:

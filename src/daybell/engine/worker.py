@@ -30,7 +30,7 @@ from daybell.engine.leases import LEASE_SECONDS, Leases
 from daybell.engine.loop import Loop
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
-from daybell.engine.run import Stop
+from daybell.engine.run import Host, Stop
 from daybell.engine.watch import LoopWatch
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
@@ -95,7 +95,12 @@ class Worker:
             store, leases=self._leases, events=self._events, tenant=tenant, worker=worker
         )
         self.executor = Executor(
-            self._handlers, clock=clock, finish=self.completer.add, freed=self._freed
+            self._handlers,
+            worker=worker,
+            host=Host(clock, mask=self._handlers.mask, begin=store.begin),
+            clock=clock,
+            finish=self.completer.add,
+            freed=self._freed,
         )
         self.dispatcher = Dispatcher(
             store,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -85,6 +86,22 @@ class Context:
             text = self._running.claimed.checkpoint
             self._checkpoint = Checkpoint(self._running, payload.decode(text) if text else {})
         return self._checkpoint
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Any]:
+        """A transaction in the store's database, on an asyncpg connection, that commits together
+        with the end of this execution: `async with ctx.transaction() as connection: …`.
+
+        It stays open after the block, until the task returns; then what was written and the end
+        are one commit. If the task fails, is stopped, or has lost its lease, nothing was written.
+        One for each execution; needs a PostgreSQL store.
+        """
+        connection = await self._running.begin()
+        try:
+            yield connection
+        except BaseException:
+            await self._running.undo()
+            raise
 
     async def enqueue(
         self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs

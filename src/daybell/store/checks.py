@@ -164,6 +164,14 @@ def text_fault(text: str) -> str | None:
     return "contains a NUL character" if "\0" in text else None
 
 
+def no_transactions(product: str) -> UsageError:
+    """What a task hears that wants to write in a transaction where there is none to give."""
+    return UsageError(
+        f"ctx.transaction() needs a PostgreSQL store, and this one is {product}; write with a"
+        " connection of your own, and so that writing twice does no harm"
+    )
+
+
 def _named(position: int, check: Callable[[], object]) -> None:
     try:
         check()

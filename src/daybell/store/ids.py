@@ -10,7 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import Final
 from uuid import UUID
+
+from daybell.core.instant import Instant, Seconds
+
+# Between the time in an id and the moment when others see its row: clocks that differ, and batches.
+LATE_SECONDS: Final[Seconds] = 10.0
 
 _lock = threading.Lock()
 _last = 0
@@ -30,3 +36,8 @@ def mint() -> UUID:
         _last = stamp
     random = int.from_bytes(os.urandom(8)) >> 2
     return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)
+
+
+def first_at(instant: Instant) -> UUID:
+    """The least id that could be made at this moment or later."""
+    return UUID(int=max(0, int(instant * 1000)) << 80)

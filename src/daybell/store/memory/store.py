@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import NoReturn
 
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
+from daybell.store import checks
 from daybell.store.memory.definitions import MemoryDefinitions
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
@@ -57,6 +59,9 @@ class MemoryStore(
         answers = await super().fire(firings)
         self._listeners.wake()
         return answers
+
+    async def begin(self) -> NoReturn:
+        raise checks.no_transactions("in memory")
 
     async def open(self) -> None:
         self._is_open = True

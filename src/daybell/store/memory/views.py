@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, State
-from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, Outcome, State
+from daybell.core.instant import Instant
+from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
+from daybell.store.ids import LATE_SECONDS, first_at
 from daybell.store.memory.moves import final_attempt
-from daybell.store.memory.tables import Part, Tables, shown_execution
+from daybell.store.memory.tables import Part, Row, Tables, shown_execution
 
 
 class MemoryViews(Part):
@@ -58,6 +61,17 @@ class MemoryViews(Part):
                 for name in sorted(names)
             ]
 
+    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
+        with self._begin(tenant) as tables:
+            rows = [row for row in tables.rows.values() if row.execution.tenant == tenant]
+        now = self._clock()
+        recent = sum(row.execution.id >= first_at(now - LATE_SECONDS) for row in rows)
+        if since is None:
+            return Activity(now=now, recent=recent)
+        seen = sum(row.execution.id >= first_at(since.now - LATE_SECONDS) for row in rows)
+        failed = sum(_failed(row, since.now) for row in rows)
+        return Activity(now=now, enqueued=max(0, seen - since.recent), failed=failed, recent=recent)
+
     def _matching(self, tenant: str, where: ExecutionFilter) -> list[Execution]:
         with self._begin(tenant) as tables:
             now = self._clock()
@@ -81,6 +95,18 @@ def matches(execution: Execution, where: ExecutionFilter) -> bool:
     )
 
 
+FAILURES: Final = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
+
+
+def _failed(row: Row, since: Instant) -> int:
+    """How many of its attempts have failed since then, with the one that ended it all."""
+    one = row.execution
+    is_letter = one.state is State.DEAD and not one.is_discarded
+    died = is_letter and one.finished_at is not None and one.finished_at > since
+    before = sum(each.ended_at > since and each.outcome in FAILURES for each in row.attempts)
+    return before + died
+
+
 def describe_queue(tables: Tables, tenant: str, name: str, executions: list[Execution]) -> Queue:
     count = Counter(execution.state for execution in executions)
     queued = [execution for execution in executions if execution.state is State.QUEUED]
@@ -89,6 +115,7 @@ def describe_queue(tables: Tables, tenant: str, name: str, executions: list[Exec
         is_paused=(tenant, name) in tables.paused,
         queued=count[State.QUEUED],
         scheduled=count[State.SCHEDULED] + count[State.RETRYING],
+        retrying=count[State.RETRYING],
         running=count[State.RUNNING],
         waiting=count[State.WAITING],
         oldest_run_at=min((execution.run_at for execution in queued), default=None),

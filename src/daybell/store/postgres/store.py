@@ -9,11 +9,12 @@ from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import Listener
 from daybell.store.postgres.logs import Logging
 from daybell.store.postgres.schedules import Scheduling
+from daybell.store.postgres.transactions import Transacting
 from daybell.store.postgres.upkeep import Maintaining
 from daybell.store.postgres.views import Viewing
 
 
-class PostgresStore(Defining, Intervening, Scheduling, Logging, Viewing, Maintaining):
+class PostgresStore(Defining, Intervening, Transacting, Scheduling, Logging, Viewing, Maintaining):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
@@ -32,6 +33,7 @@ class PostgresStore(Defining, Intervening, Scheduling, Logging, Viewing, Maintai
         for listener in list(self._listeners):
             await listener.stop()
         await self.notifier.close()
+        await self.close_task_connections()
         await self.db.close()
 
     async def listen(

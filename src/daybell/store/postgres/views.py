@@ -16,8 +16,8 @@ from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.postgres.activity import Tallying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
-from daybell.store.postgres.gates import Connected
 
 SHOWN: Final = (
     "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
@@ -82,7 +82,7 @@ class Query:
         return f"{part} AND {conditions}"
 
 
-class Viewing(Connected):
+class Viewing(Tallying):
     """Lists, counts and single executions."""
 
     ATTEMPTS = """
@@ -161,12 +161,17 @@ class Viewing(Connected):
     w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
             JOIN daybell.lane l ON l.key = v.lane
            WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
+    f AS (SELECT l.queue, count(*) AS retrying FROM daybell.live v
+            JOIN daybell.lane l ON l.key = v.lane
+           WHERE v.tenant = $1 AND v.state = 3 AND v.run_at > {NOW} GROUP BY l.queue),
     j AS (SELECT DISTINCT queue FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL),
     p AS (SELECT queue, true AS is_paused FROM daybell.paused_queue WHERE tenant = $1)
     SELECT queue, coalesce(is_paused, false) AS is_paused, coalesce(queued, 0) AS queued,
-           coalesce(scheduled, 0) AS scheduled, coalesce(running, 0) AS running,
+           coalesce(scheduled, 0) AS scheduled, coalesce(retrying, 0) AS retrying,
+           coalesce(running, 0) AS running,
            coalesce(waiting, 0) AS waiting, oldest
-      FROM a FULL JOIN r USING (queue) FULL JOIN w USING (queue) FULL JOIN j USING (queue)
+      FROM a FULL JOIN r USING (queue) FULL JOIN w USING (queue)
+             FULL JOIN f USING (queue) FULL JOIN j USING (queue)
              FULL JOIN p USING (queue)
      ORDER BY queue COLLATE "C"
     """
@@ -180,6 +185,7 @@ class Viewing(Connected):
                 is_paused=row["is_paused"],
                 queued=row["queued"],
                 scheduled=row["scheduled"],
+                retrying=row["retrying"],
                 running=row["running"],
                 waiting=row["waiting"],
                 oldest_run_at=row["oldest"],

@@ -26,6 +26,7 @@ from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
 from daybell.store.protocol.logs import Logs
 from daybell.store.protocol.schedules import Schedules
+from daybell.store.protocol.transactions import Transactions
 from daybell.store.protocol.upkeep import Upkeep
 from daybell.store.protocol.views import Views
 from daybell.store.protocol.wakeups import Wakeups
@@ -33,7 +34,17 @@ from daybell.store.protocol.workers import Workers
 
 
 class Store(
-    Wakeups, Definitions, Executions, Workers, Schedules, Gates, Logs, Views, Upkeep, Protocol
+    Wakeups,
+    Definitions,
+    Executions,
+    Transactions,
+    Workers,
+    Schedules,
+    Gates,
+    Logs,
+    Views,
+    Upkeep,
+    Protocol,
 ):
     """A place where executions are kept."""
 

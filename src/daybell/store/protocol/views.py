@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from daybell.core.execution import Execution, ExecutionDetail, State
-from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 
 
 class Views(Protocol):
@@ -30,4 +30,14 @@ class Views(Protocol):
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         """Queues that have work, or were paused, or are a job's, by name."""
+        ...
+
+    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
+        """How much was enqueued and has failed since an earlier answer; without one, nothing.
+
+        It reads only what is about as young as that answer, however long the history. What was
+        enqueued is found by the times in the ids. One that is seen more than ten seconds after
+        its id was made, by the store's clock, is missed. Dead letters that were decided on
+        meanwhile do not count.
+        """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sqlite3
@@ -179,10 +180,14 @@ def unavailable(error: BaseException, path: str) -> Unavailable:
     return Unavailable(f"{path}: {meaning} ({error})")
 
 
-class NoFile(SchemaError):
-    """A database that nobody has made yet."""
-
-
-def missing(path: str) -> NoFile:
-    """What to say of one; the whole path, because it may be that of another folder."""
-    return NoFile(f"there is no database at {os.path.abspath(path)} yet. Run `daybell migrate`")
+def missing(path: str) -> SchemaError:
+    """What to say of a database that nobody has made yet; the whole path, because it may be that
+    of another folder. The cause tells it from other errors of a schema.
+    """
+    place = os.path.abspath(path)
+    error = SchemaError(
+        f"there is no database at {place} yet. Run `daybell migrate --database-url"
+        f" sqlite:///{quote(place)}`, or open it with migrate=True"
+    )
+    error.__cause__ = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
+    return error

@@ -8,12 +8,12 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import Final, NoReturn
 
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.errors import Unavailable, UsageError
-from daybell.store import migrate
+from daybell.store import checks, migrate
 from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite import files
 from daybell.store.sqlite.apply import SqliteApply
@@ -106,6 +106,9 @@ class SqliteStore(
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+
+    async def begin(self) -> NoReturn:
+        raise checks.no_transactions("SQLite")
 
     async def open(self) -> None:
         if self._writer is not None:

@@ -9,10 +9,11 @@ import msgspec
 
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
-from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
+from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import EXECUTION_COLUMNS, execution, uuid_or_none
@@ -36,6 +37,9 @@ class SqliteViews(Part):
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         return await self._read(lambda tx: list_queues(tx, tenant))
+
+    async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
+        return await self._read(lambda tx: activity(tx, tenant, since))
 
 
 _GET: Final = f"SELECT n, {EXECUTION_COLUMNS} FROM execution WHERE tenant = ? AND id = ?"
@@ -204,8 +208,8 @@ def narrow(tx: Transaction, conditions: list[str], states: frozenset[State]) -> 
 
 
 _PENDING: Final = """
-SELECT lane, state = 1 OR run_at <= ? AS is_due, count(*), min(run_at) FROM execution
- WHERE state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?) GROUP BY 1, 2
+SELECT lane, state = 1 OR run_at <= ? AS is_due, state = 3, count(*), min(run_at) FROM execution
+ WHERE state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?) GROUP BY 1, 2, 3
 """
 _WAITING: Final = """
 SELECT lane, count(*) FROM execution WHERE state = 4 AND +tenant = ? GROUP BY lane
@@ -221,7 +225,7 @@ class Tally:
     """The counts of one queue, which may have several lanes."""
 
     def __init__(self) -> None:
-        self.queued = self.scheduled = self.running = self.waiting = 0
+        self.queued = self.scheduled = self.retrying = self.running = self.waiting = 0
         self.oldest: Instant | None = None
 
 
@@ -235,13 +239,14 @@ def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
     def tally(lane: int) -> Tally:
         return tallies.setdefault(tx.names.lane_row(tx, lane).queue, Tally())
 
-    for lane, is_due, count, oldest in tx.execute(_PENDING, (tx.now, owner)).fetchall():
+    for lane, is_due, has_failed, count, oldest in tx.execute(_PENDING, (tx.now, owner)).fetchall():
         found = tally(lane)
         if is_due:
             found.queued += count
             found.oldest = oldest if found.oldest is None else min(oldest, found.oldest)
         else:
             found.scheduled += count
+            found.retrying += count * has_failed
     for lane, count in tx.execute(_WAITING, (owner,)).fetchall():
         tally(lane).waiting += count
     for lane, count in tx.execute(_RUNNING, (owner,)).fetchall():
@@ -252,6 +257,7 @@ def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
             is_paused=name in paused,
             queued=found.queued,
             scheduled=found.scheduled,
+            retrying=found.retrying,
             running=found.running,
             waiting=found.waiting,
             oldest_run_at=found.oldest,

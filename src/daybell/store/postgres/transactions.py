@@ -1,0 +1,118 @@
+"""Transactions that a task writes in and that its end is made in."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+from daybell.core.execution import State
+from daybell.core.lifecycle import Transition
+from daybell.errors import UsageError
+from daybell.store.codes import STATE_CODES
+from daybell.store.postgres.connection import CONNECT_SECONDS, SET_LOCAL, translated
+from daybell.store.postgres.moves import Batch, Moving
+
+TASK_CONNECTIONS_MAX: Final = 10
+CLOSE_SECONDS: Final = 5.0
+BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+ABORTED: Final = (
+    "the transaction was ended by an error that the task has caught, so nothing of it can be"
+    " committed; put what may fail into a savepoint: async with connection.transaction()"
+)
+
+_driver: Any = asyncpg  # it has no types of its own
+
+
+class Transacting(Moving):
+    """See `protocol.Transactions`. The connections are apart from the store's own, whose settings
+    suit its statements and nobody else's.
+    """
+
+    _task_pool: Any = None
+
+    async def begin(self) -> Transaction:
+        pool = await self._tasks_connections()
+        with translated():
+            connection = await pool.acquire()
+            transaction = connection.transaction()
+            try:
+                await transaction.start()
+            except BaseException:
+                await pool.release(connection)
+                raise
+        return Transaction(self, pool, connection, transaction)
+
+    async def _tasks_connections(self) -> Any:
+        if self._task_pool is None:
+            options: dict[str, Any] = {"server_settings": {"application_name": "daybell task"}}
+            if self.db.is_pooled:
+                options = {"statement_cache_size": 0}
+            # Not connected yet, so nothing is awaited between the look and the assignment.
+            self._task_pool = _driver.create_pool(
+                self.db.url,
+                min_size=0,
+                max_size=TASK_CONNECTIONS_MAX,
+                timeout=CONNECT_SECONDS,
+                **options,
+            )
+        with translated():
+            await self._task_pool
+        return self._task_pool
+
+    async def close_task_connections(self) -> None:
+        if self._task_pool is not None:
+            pool, self._task_pool = self._task_pool, None
+            try:
+                await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
+            except BROKEN:
+                pool.terminate()
+
+    async def finish_in(self, link: Any, tenant: str, worker: UUID, move: Transition) -> bool:
+        """Make one end in a transaction that somebody else commits."""
+        batch = Batch(tenant, worker, [move])
+        key = await self.names.tenant(link, tenant)
+        if move.gate is None:
+            return await self.succeed(link, key, batch)
+        made = (await self.end_gated(link, key, batch)).values()
+        return [row["state"] for row in made] == [STATE_CODES[State.SUCCEEDED]]
+
+
+class Transaction:
+    """See `protocol.TaskTransaction`."""
+
+    def __init__(self, store: Transacting, pool: Any, connection: Any, transaction: Any) -> None:
+        self.connection = connection
+        self._store = store
+        self._pool = pool
+        self._transaction: Any = transaction  # None: it is over
+
+    async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
+        with translated():
+            try:
+                await self.connection.execute(SET_LOCAL)
+            except asyncpg.InFailedSQLTransactionError:
+                raise UsageError(ABORTED) from None
+            is_made = await self._store.finish_in(self.connection, tenant, worker, move)
+            transaction, self._transaction = self._transaction, None
+            await (transaction.commit() if is_made else transaction.rollback())
+        if is_made:
+            self._store.settle(worker, {move.lease: 1})
+        return is_made
+
+    async def close(self) -> None:
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        transaction, self._transaction = self._transaction, None
+        try:
+            if transaction is not None:
+                await asyncio.wait_for(transaction.rollback(), CLOSE_SECONDS)
+        except BROKEN:
+            with suppress(*BROKEN):  # one that broke is out of the pool's hands already
+                self.connection.terminate()  # then the server undoes what was begun on it
+        with suppress(*BROKEN):
+            await pool.release(self.connection)

@@ -1,0 +1,344 @@
+"""`ctx.transaction()`: what a task writes and its end are one commit, or neither is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager, suppress
+
+import asyncpg
+import pytest
+
+from daybell import App, Context, ExecutionFailed, Retry
+from daybell.core.execution import State
+from daybell.core.view import ExecutionFilter
+from daybell.store.postgres import PostgresStore
+from tests.sdk.waiting import WAIT, eventually
+from tests.stores import POSTGRES
+
+pytestmark = pytest.mark.postgres
+AT_ONCE = Retry.fixed(0, retries=3, jitter=0)
+
+
+@pytest.fixture(params=POSTGRES.values())
+async def url(request, servers):
+    """A migrated database on the real clock, with a table of the user's own."""
+    async with servers.database(request.param) as url:
+        store = PostgresStore(url)
+        await store.migrate()
+        await store.close()
+        async with user(url) as connection:
+            await connection.execute("CREATE TABLE sale (number int)")
+        yield url
+
+
+@pytest.fixture
+async def app(url):
+    app = App(url)
+    yield app
+    await app.close()
+
+
+@asynccontextmanager
+async def user(url):
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def sales(url) -> list[int]:
+    async with user(url) as connection:
+        return [row["number"] for row in await connection.fetch("SELECT * FROM sale ORDER BY 1")]
+
+
+async def test_what_is_written_is_there_with_the_end_and_not_before(app: App, url):
+    seen = []
+
+    @app.task
+    async def sell(ctx: Context, number: int) -> str:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", number)
+        seen.append(await sales(url))  # the block is left, the transaction is not
+        return "sold"
+
+    async with app, app.worker():
+        assert await (await sell.enqueue(7)).result(timeout=WAIT) == "sold"
+
+    assert seen == [[]]
+    assert await sales(url) == [7]
+
+
+async def test_the_connection_has_the_servers_own_settings(app: App):
+    @app.task
+    async def ask(ctx: Context) -> str:
+        async with ctx.transaction() as connection:
+            return await connection.fetchval("SELECT current_setting('enable_seqscan')")
+
+    async with app, app.worker():
+        assert await (await ask.enqueue()).result(timeout=WAIT) == "on"
+
+
+async def test_a_task_that_fails_has_written_nothing(app: App, url):
+    @app.task(retries=0)
+    async def inside(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+            raise ValueError("no")
+
+    @app.task(retries=0)
+    async def behind(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (2)")
+        raise ValueError("no")
+
+    async with app, app.worker():
+        for task in (inside, behind):
+            with pytest.raises(ExecutionFailed):
+                await (await task.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == []
+
+
+async def test_every_attempt_has_a_transaction_of_its_own(app: App, url):
+    @app.task(retries=AT_ONCE)
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", ctx.attempt)
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+
+    async with app, app.worker():
+        await (await sell.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == [3]
+
+
+async def test_a_task_that_catches_an_error_of_the_block_ends_without_its_writes(app: App, url):
+    @app.task
+    async def sell(ctx: Context) -> None:
+        try:
+            async with ctx.transaction() as connection:
+                await connection.execute("INSERT INTO sale VALUES (1)")
+                raise ValueError("no")
+        except ValueError:
+            pass
+
+    async with app, app.worker():
+        await (await sell.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == []
+
+
+async def test_an_error_caught_inside_is_no_reason_to_run_for_ever(app: App, url):
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+            with suppress(asyncpg.DivisionByZeroError):
+                await connection.execute("SELECT 1/0")
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="savepoint"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == []
+
+
+async def test_a_constraint_that_is_checked_at_the_commit_fails_the_attempt(app: App, url):
+    async with user(url) as connection:
+        await connection.execute(
+            "ALTER TABLE sale ADD CONSTRAINT once UNIQUE (number) DEFERRABLE INITIALLY DEFERRED"
+        )
+
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1), (1)")
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="once"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == []
+
+
+async def test_one_transaction_for_each_execution(app: App, url):
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        for number in (1, 2):
+            async with ctx.transaction() as connection:
+                await connection.execute("INSERT INTO sale VALUES ($1)", number)
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="one transaction"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+    assert await sales(url) == []
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite"])
+async def test_other_stores_say_that_they_have_none(store, tmp_path):
+    app = App(store if store == "memory://" else f"sqlite:///{tmp_path / 'daybell.db'}")
+
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="needs a PostgreSQL store"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+
+async def test_what_was_cancelled_meanwhile_has_written_nothing(app: App, url):
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+        started.set()
+        await go_on.wait()
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await asyncio.wait_for(started.wait(), WAIT)
+        await handle.cancel()
+        go_on.set()  # long before the worker hears of it
+        await eventually(handle.status, lambda status: status == State.CANCELLED)
+
+    assert await sales(url) == []
+
+
+async def test_a_worker_that_lost_its_lease_has_written_nothing(app: App, url):
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", ctx.attempt)
+        if ctx.attempt == 1:
+            started.set()
+            await go_on.wait()
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await asyncio.wait_for(started.wait(), WAIT)
+        async with user(url) as connection:  # what a reaper does, without waiting for a lease
+            await connection.execute("UPDATE daybell.worker SET lease_until = 0")
+            reaped = await eventually(handle.execution, lambda found: found.attempt == 2)
+        assert reaped.crashes == 1
+        go_on.set()
+        await handle.result(timeout=WAIT)
+
+    assert await sales(url) == [2]
+
+
+async def test_a_connection_that_breaks_at_the_commit_leads_to_another_attempt(app: App, url):
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", ctx.attempt)
+            if ctx.attempt == 1:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                async with user(url) as other:
+                    await other.execute("SELECT pg_terminate_backend($1)", pid)
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await handle.result(timeout=WAIT)
+        assert (await handle.execution()).failures == 0
+
+    assert await sales(url) == [2]
+
+
+WORKER = """
+import asyncio, sys
+from daybell import App, Context
+
+app = App(sys.argv[1])
+
+@app.task(retries=50, max_crashes=50)
+async def sell(ctx: Context, number: int) -> None:
+    async with ctx.transaction() as connection:
+        await connection.execute("INSERT INTO sale VALUES ($1)", number)
+        await connection.execute("SELECT pg_sleep(0.02)")
+
+async def main():
+    async with app, app.worker(concurrency=4):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_thousand_writes_while_workers_are_killed_are_a_thousand_rows(url, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    app = App(url)
+
+    @app.task(retries=50, max_crashes=50)
+    async def sell(ctx: Context, number: int) -> None: ...
+
+    async with app:
+        await sell.enqueue_many([{"number": number} for number in range(1000)])
+        store = (await app.open()).store
+
+        async def left() -> int:
+            counts = await store.count_executions("default", ExecutionFilter(job="sell"))
+            return 1000 - counts.get(State.SUCCEEDED, 0)
+
+        kills = 0
+        async with workers(script, url) as crew:
+            while (now := await left()) > 0:
+                if kills < 5 and now < 1000 - 100 * kills:
+                    await crew.kill_one()
+                    kills += 1
+                await asyncio.sleep(0.01)
+        assert kills == 5
+
+    assert await sales(url) == list(range(1000))
+
+
+class Crew:
+    """Worker processes; one that is killed is followed by another."""
+
+    def __init__(self, script, url):
+        self._command = sys.executable, str(script), url
+        self._crew = []
+
+    async def hire(self):
+        environment = {**os.environ, "DAYBELL_LEASE": "1s"}
+        worker = await asyncio.create_subprocess_exec(
+            *self._command, env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert worker.stdout is not None
+        await asyncio.wait_for(worker.stdout.readline(), WAIT)
+        self._crew.append(worker)
+
+    async def kill_one(self):
+        worker = self._crew.pop(0)
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+        await self.hire()
+
+    async def end(self):
+        for worker in self._crew:
+            worker.kill()
+            await worker.wait()
+
+
+@asynccontextmanager
+async def workers(script, url):
+    crew = Crew(script, url)
+    try:
+        for _ in range(2):
+            await crew.hire()
+        yield crew
+    finally:
+        await crew.end()
