@@ -53,6 +53,13 @@ def test_plain_code_enqueues_and_waits(app: App, double):
     assert handle.execution().id == handle.id
 
 
+def test_they_show_what_they_are(app: App, double):
+    handle = double.sync.enqueue(21)
+
+    assert repr(handle) == f"<SyncHandle {handle.id}>"
+    assert repr(double.sync) == "<SyncTask double>"
+
+
 def test_errors_are_the_same(app: App, double):
     with pytest.raises(InvalidArguments, match="did you mean 'number'"):
         double.sync.enqueue(numbr=1)

@@ -21,11 +21,15 @@ from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.logs import Logs
 from daybell.client.requests import (
+    JOB_OPTIONS,
+    MANY_OPTIONS,
+    ONE_OPTIONS,
     Arguments,
     EnqueueOptions,
     Filters,
     Id,
     JobOptions,
+    check_options,
     copies,
     read_args,
     read_definition,
@@ -145,6 +149,7 @@ class Client(Bulk, DeadLetters, Logs):
         **options: Unpack[JobOptions],
     ) -> Job:
         """Define a job, or change it; answers its current version. See `Store.define_jobs`."""
+        check_options(options, JOB_OPTIONS, "define()")
         definition = read_definition(name, **options)
         (job,) = await self.define_jobs([definition], author=author, expect=expect, promote=promote)
         return job
@@ -202,6 +207,7 @@ class Client(Bulk, DeadLetters, Logs):
         A `unique_key` that an unfinished execution of the job holds answers with that execution
         and `created=False`. Those that come at the same time go to the store together.
         """
+        check_options(options, ONE_OPTIONS, "enqueue()")
         new = msgspec.structs.replace(
             read_pattern(job, **options),
             args=read_args(args),
@@ -225,6 +231,7 @@ class Client(Bulk, DeadLetters, Logs):
         its own. A stream that ended in Unavailable cannot be sent again; it is raised unless the
         stream turns out to have been committed.
         """
+        check_options(options, MANY_OPTIONS, "enqueue_many()")
         pattern = msgspec.structs.replace(read_pattern(job, **options), parent=parent)
         rest = iter(args)
         head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
@@ -271,7 +278,9 @@ class Client(Bulk, DeadLetters, Logs):
             return await self._run_again(old)
         if is_over:
             what = "was discarded" if old.is_discarded else "has succeeded"
-            raise Conflict(f"execution {old.id} {what}; force runs it again, as a new one")
+            raise Conflict(
+                f"execution {old.id} {what}; force=True (or --force) runs it again, as a new one"
+            )
         raise Conflict(
             f"execution {old.id} is {old.state}; only a dead, cancelled or succeeded one can be"
             " retried"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, TypedDict, TypeVar, cast
 from uuid import UUID
 
@@ -83,6 +84,11 @@ class Filters(TypedDict, total=False):
     until: Time | None
 
 
+JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
+MANY_OPTIONS: Final = frozenset(EnqueueOptions.__optional_keys__ | {"parent"})
+ONE_OPTIONS: Final = MANY_OPTIONS | {"unique_key"}
+
+
 def read_definition(
     name: str,
     *,
@@ -150,6 +156,15 @@ def read_pattern(
     )
 
 
+def check_options(given: Iterable[str], known: frozenset[str], what: str) -> None:
+    """Refuse an option that does not exist, before it is ignored or fails far from here."""
+    for name in given:
+        if name not in known:
+            closest = difflib.get_close_matches(name, sorted(known), n=1)
+            hint = f"did you mean {closest[0]!r}?" if closest else f"it takes {sorted(known)}"
+            raise UsageError(f"{what} has no {shown(name)}; {hint}", field=name)
+
+
 def copies(pattern: NewExecution, args: Iterable[Arguments]) -> Iterator[NewExecution]:
     """Yield one execution per item, each with an id of its own."""
     for position, one in enumerate(args):
@@ -188,8 +203,8 @@ def read_filter(
         queue=queue,
         worker=None if worker is None else read_id(worker, "worker"),
         parent=None if parent is None else read_id(parent, "parent"),
-        since=None if since is None else read_time(since, "since"),
-        until=None if until is None else read_time(until, "until"),
+        since=None if since is None else read_bound(since, "since"),
+        until=None if until is None else read_bound(until, "until"),
     )
 
 
@@ -229,6 +244,17 @@ def read_time(value: Time, what: str) -> Instant:
     if not 0 <= instant <= INSTANT_MAX:
         raise UsageError(f"{what}={shown(given)} is not between 1970 and 9999", field=what)
     return instant
+
+
+def read_bound(value: Time, what: str) -> Instant:
+    """The same for where a list begins or ends; a date stands for its first moment in UTC."""
+    if not isinstance(value, str):
+        return read_time(value, what)
+    try:
+        day = date.fromisoformat(value.strip())
+    except ValueError:
+        return read_time(value, what)
+    return read_time(datetime(day.year, day.month, day.day, tzinfo=UTC), what)
 
 
 def read_seconds(value: Duration | None, what: str) -> Seconds | None:

@@ -9,12 +9,14 @@ the edge, here.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from daybell.errors import UsageError
+from daybell.errors import UsageError, shown
 
 Instant: TypeAlias = float
 Seconds: TypeAlias = float
+
+_WRITTEN: Final = "write ISO 8601 with an offset, such as 2026-12-24T18:00:00+01:00"
 
 
 def to_iso(instant: Instant) -> str:
@@ -29,10 +31,9 @@ def from_iso(text: str) -> Instant:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            f"{text!r} is not a time; write ISO 8601 with an offset,"
-            " such as 2026-12-24T18:00:00+01:00"
-        ) from None
+        raise UsageError(f"{shown(text)} is not a time; {_WRITTEN}") from None
+    if moment.tzinfo is None:
+        raise UsageError(f"{shown(text)} has no offset; {_WRITTEN}, or with Z for UTC")
     return from_datetime(moment)
 
 

@@ -82,6 +82,9 @@ class SyncTask(Generic[P, R]):
     def __init__(self, task: Task[P, R, Any]) -> None:
         self._task = task
 
+    def __repr__(self) -> str:
+        return f"<SyncTask {self._task.name}>"
+
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         if self._task.connection is not None:
             (handle,) = self._enqueue_through([self._task.bound(args, kwargs)])
@@ -109,6 +112,9 @@ class SyncHandle(Generic[R]):
 
     def __init__(self, handle: Handle[R]) -> None:
         self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<SyncHandle {self.id}>"
 
     @property
     def id(self) -> UUID:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast
 from uuid import UUID
 
-from daybell.client.requests import EnqueueOptions
+from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import arguments, payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import JobDefinition
-from daybell.errors import InvalidArguments, UsageError, shown
+from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.context import context_names
 from daybell.sdk.handle import Handle
 
@@ -170,12 +169,3 @@ class Task(Generic[P, R, F]):
             created=created,
             convert=functools.partial(arguments.convert_result, self.function),
         )
-
-
-def check_options(given: Iterable[str], known: frozenset[str], what: str) -> None:
-    """Refuse an option that does not exist, before it is ignored or fails far from here."""
-    for name in given:
-        if name not in known:
-            closest = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {closest[0]!r}?" if closest else f"it takes {sorted(known)}"
-            raise UsageError(f"{what} has no {shown(name)}; {hint}", field=name)
