@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import socket
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ import sys
 import asyncpg
 import pytest
 
+from daybell import Client, SchemaError
 from daybell.cli.doctor import CONNECT_SECONDS, check_store
 from daybell.settings import Settings
 from daybell.store.postgres import connection
@@ -113,6 +115,35 @@ def test_doctor_says_what_to_do_about_a_missing_database(tmp_path):
     assert line.startswith("problem  store")
     assert f"there is no database at {tmp_path}/daybell.db yet; run `daybell migrate`" in line
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_program_is_told_how_to_make_its_database(tmp_path):
+    url = f"sqlite:///{tmp_path}/new folder/nope.db".replace(" ", "%20")
+    (tmp_path / "new folder").mkdir()
+
+    with pytest.raises(SchemaError) as no:
+        async with Client(url):
+            pass
+
+    assert type(no.value) is SchemaError  # one that a program can name
+    (command,) = re.findall("`(.*)`", str(no.value))
+    assert str(no.value).endswith(", or open it with migrate=True")
+    assert daybell(*command.split()[1:], folder=tmp_path).code == 0
+    async with Client(url):
+        pass
+
+
+def test_the_setting_that_names_no_store_is_named(tmp_path):
+    (tmp_path / "daybell.toml").write_text('database_url = "nofile"')
+
+    file = daybell("jobs", "list", folder=tmp_path)
+    variable = daybell("jobs", "list", folder=tmp_path, DAYBELL_DATABASE_URL="novariable")
+    flag = daybell("jobs", "list", "--database-url", "noflag", folder=tmp_path)
+
+    for said, where in [(file, "daybell.toml"), (variable, "DAYBELL_DATABASE_URL"),
+                        (flag, "--database-url")]:  # fmt: skip
+        assert said.code == 2
+        assert re.match(rf"error: {where}: 'no\w+' is not a database URL; use sqlite://", said.err)
 
 
 def test_doctor_measures_the_lease(tmp_path):

@@ -17,7 +17,6 @@ from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.settings import Settings, masked_url
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
-from daybell.store.sqlite.files import NoFile
 
 CONNECT_SECONDS: Final = 10.0  # as long as a store waits for its server
 ROUND_TRIPS: Final = 5
@@ -56,9 +55,9 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
     try:
         await store.open()
         return [*await _measure(store, place), *(await store.health()).checks]
-    except NoFile as error:
-        return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
     except SchemaError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
         reached = Check(name="store", is_ok=True, found=place)
         return [reached, _failed("schema", with_flag(str(error), flag))]
     except DaybellError as error:

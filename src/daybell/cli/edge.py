@@ -32,6 +32,10 @@ def run_command(command: Command, flags: Mapping[str, object]) -> int:
     _mask, _store = settings.mask, settings.database_url
     try:
         return run_async(command(settings))
+    except UsageError as error:
+        if error.field == "database_url" and _store == settings.database_url:
+            raise UsageError(f"{_source(flags)}: {error}", field=error.field) from error
+        raise
     except Unavailable as error:
         raise Unavailable(f"{masked_url(_store)}: {told(error)}") from error
     except SchemaError as error:
@@ -40,6 +44,13 @@ def run_command(command: Command, flags: Mapping[str, object]) -> int:
         else:
             advice = with_flag(str(error), _store if flags.get("database_url") else None)
         raise SchemaError(advice) from error
+
+
+def _source(flags: Mapping[str, object]) -> str:
+    """Where the store's URL comes from, as `Settings.load` looks for it."""
+    if flags.get("database_url") is not None:
+        return "--database-url"
+    return "DAYBELL_DATABASE_URL" if os.environ.get("DAYBELL_DATABASE_URL") else "daybell.toml"
 
 
 def use_store(url: str) -> None:
@@ -67,8 +78,9 @@ def with_flag(
     """Advice to run a command, for the store that a --database-url named.
 
     Without the flag, the command would be for another store. One with a password is not repeated;
-    `otherwise` is said instead.
+    `otherwise` is said instead. What is advised to programs is left out.
     """
+    advice = re.sub(r"(`daybell migrate) --database-url [^`]+`, or .*", r"\1`", advice)
     if flag is None:
         return advice
     import shlex
