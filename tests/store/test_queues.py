@@ -59,7 +59,20 @@ async def test_a_queue_counts_what_it_has(store, clock):
     seen = await queue(store, "default")
 
     assert (seen.queued, seen.scheduled, seen.running, seen.waiting) == (3, 3, 2, 1)
+    assert seen.retrying == 1
     assert seen.is_paused is False
+
+
+async def test_a_retry_that_is_due_or_runs_is_not_retrying_any_more(store, clock):
+    hands = await claimed(store, 2)
+    await apply(store, hands, *(retry(one, delay=60.0) for one in hands.executions))
+    assert (await queue(store, "default")).retrying == 2
+
+    await clock.advance(60)
+    await claim(store, 1)
+
+    seen = await queue(store, "default")
+    assert (seen.retrying, seen.scheduled, seen.queued, seen.running) == (0, 0, 1, 1)
 
 
 async def test_an_empty_queue_counts_nothing(store):

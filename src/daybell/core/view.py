@@ -45,9 +45,19 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool
     queued: int  # due, not claimed
     scheduled: int  # in the future: delayed or retrying
+    retrying: int = 0  # those of them that have failed before
     running: int
     waiting: int
     oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened since an earlier look. For people: nothing is decided by it."""
+
+    now: Instant
+    enqueued: int = 0
+    failed: int = 0  # attempts that failed, timed out or were lost, also those that end it all
+    recent: int = 0  # how many ids were young at this look; the next one is compared with it
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):

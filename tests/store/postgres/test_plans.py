@@ -6,6 +6,7 @@ pages are counted, never time.
 
 import json
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ class ExplainedDatabase(SteppedDatabase):
     def __init__(self, url):
         super().__init__(url)
         self.prepared = {}
-        self.plans = None  # a list, once plans are wanted
+        self.plans: list[tuple[str, Any]] | None = None  # once plans are wanted
 
     @asynccontextmanager
     async def _borrowed(self):
@@ -195,3 +196,48 @@ async def test_statements_prepared_on_empty_tables_are_as_good_on_full_ones(fill
     wrong += taken(filled, BATCH)
 
     assert wrong == [], "\n".join(wrong)
+
+
+OLD = """
+    INSERT INTO daybell.{table} (created_at, run_at, tenant, job, version, lane, state, priority,
+                                 attempt, failures, crashes, id, args{more})
+    SELECT 0, 0, 1, v.job, v.version, v.lane, {state}, 1, 1, 0, 0,
+           ('018b0000' || lpad(to_hex(n), 24, '0'))::uuid, '{{}}'{values}
+      FROM generate_series(1, $1::int) n, (SELECT job, version, lane FROM daybell.live LIMIT 1) v
+"""
+
+
+@pytest.mark.slow
+async def test_a_look_at_the_last_seconds_reads_nothing_old(place, sql):
+    store = PostgresStore(place.url)
+    store.db = database = ExplainedDatabase(place.url)
+    await store.open()
+    look = await store.activity(TENANT)
+    hands = await claimed(store, 6)
+    await live(store, hands)
+    await enqueued(store)
+    for table, state, more, values in (
+        ("live", 1, "", ""),
+        ("history", 6, ", finished_at", ", daybell.now()"),
+        ("dead", 7, ", finished_at", ", daybell.now() - 3600"),
+    ):
+        await sql.execute(
+            OLD.format(table=table, state=state, more=more, values=values), ROWS // 10
+        )
+    await sql.execute(
+        "INSERT INTO daybell.attempt (ended_at, tenant, attempt, outcome, id)"
+        " SELECT daybell.now() - 3600, 1, 1, 2, gen_random_uuid() FROM generate_series(1, $1::int)",
+        ROWS // 10,
+    )
+    plans: list[tuple[str, Any]] = []
+    database.plans = plans
+
+    await store.activity(TENANT, since=look)
+
+    (plan,) = [plan for query, plan in plans if "first_before" in query]
+    scanned = [node for node in nodes(plan) if "Relation Name" in node]
+    assert {node["Relation Name"].partition("_")[0] for node in scanned} >= {"live", "dead"}
+    for node in scanned:
+        rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+        assert rows * node["Actual Loops"] <= 20, node
+    await store.close()

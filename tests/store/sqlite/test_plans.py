@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.store.sqlite import apply, claim, enqueue, gates, views, workers
+from daybell.store.sqlite import activity, apply, claim, enqueue, gates, views, workers
 from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
 
 BY_ID = "SEARCH execution USING INDEX execution_id (tenant=? AND id=?)"
@@ -23,6 +23,14 @@ PLANS = {
     "key": (
         enqueue._HOLDER,
         "SEARCH execution USING INDEX execution_key (job=? AND unique_key=?)",
+    ),
+    "lately enqueued": (
+        activity._ENQUEUED,
+        "SEARCH execution USING COVERING INDEX execution_id (tenant=? AND id>?)",
+    ),
+    "lately dead": (
+        activity._DIED,
+        "SEARCH execution USING INDEX execution_died (tenant=? AND finished_at>?)",
     ),
     "admit": (
         gates._DUE,
