@@ -184,3 +184,52 @@ async def test_a_unique_key_is_held_until_its_execution_has_ended(app: App, benc
     await bench.run_due()
 
     assert (await one.enqueue(1)).created
+
+
+async def test_the_clock_is_never_put_back(app: App, bench: Bench):
+    seen = []
+
+    @app.task
+    async def early():
+        seen.append(bench.now)
+
+    @app.task
+    async def other():
+        pass
+
+    await early.enqueue()
+    await bench.advance("1h", other)
+    await bench.run_due()
+
+    assert seen == [START + timedelta(hours=1)]
+
+
+async def test_what_has_expired_frees_its_key_while_time_passes(app: App, bench: Bench):
+    created = []
+
+    @app.task
+    async def held():
+        pass
+
+    @app.task
+    async def asks():
+        created.append((await held.options(unique_key="k").enqueue()).created)
+
+    await held.options(unique_key="k", expires="1m", queue="stopped").enqueue()
+    await (await app.client_for()).pause_queue("stopped")
+    await asks.options(delay="30s").enqueue()
+    await asks.options(delay="90s").enqueue()
+    await bench.advance("90s")
+
+    assert created == [False, True]
+
+
+async def test_a_run_has_the_result_by_annotation(app: App, bench: Bench):
+    @app.task
+    async def moment() -> datetime:
+        return START
+
+    await moment.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.result == START

@@ -84,6 +84,8 @@ async def test_other_tenants_are_there_if_they_are_named():
 
     with Bench(app, tenants=["globex"]) as bench:
         handle = await work.options(tenant="globex").enqueue()
+        await asyncio.wait_for(handle.result(), 10)
+        handle = await work.options(tenant="globex").enqueue()
         await work.enqueue()
         assert {run.execution.tenant for run in await bench.run_due()} == {"acme", "globex"}
         await handle.result()
@@ -100,9 +102,24 @@ async def test_nothing_of_one_bench_is_left_for_the_next(app: App):
         await work.enqueue()
     assert current.get() is None
     assert not app.is_open and app.stand_in is None
-    with Bench(app) as bench:
-        assert bench.executions() == []
-        assert bench.now == START
+    for again in (Bench(app), bench):
+        with again:
+            assert again.executions() == []
+            assert again.now == START
+
+
+async def test_the_workers_of_a_bench_are_gone_when_it_has_run(app: App, bench: Bench, caplog):
+    @app.task
+    async def work():
+        pass
+
+    await bench.run(work)
+    await (await work.enqueue()).cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert await (await app.client_for()).workers() == []
+    assert caplog.text == ""
 
 
 async def test_connections_of_the_app_s_own_are_untouched(tmp_path):

@@ -20,6 +20,7 @@ async def test_run_gives_the_result_by_annotation_and_the_context(app: App, benc
         return day + timedelta(days=1)
 
     assert await bench.run(next_day, START) == START + timedelta(days=1)
+    assert await bench.run(next_day.options(delay="1h"), START) == START + timedelta(days=1)
 
 
 async def test_run_runs_nothing_else(app: App, bench: Bench):
@@ -52,6 +53,7 @@ async def test_run_raises_what_the_task_raised_with_its_traceback(app: App, benc
 
     assert caught.value is error
     assert "deep_inside" in "".join(traceback.format_tb(error.__traceback__))
+    assert [one.state for one in bench.executions(fails)] == [State.DEAD]
     assert await bench.advance("1d") == []
 
 
@@ -225,6 +227,25 @@ async def test_a_running_task_hears_of_its_cancellation(app: App, bench: Bench):
     (run,) = await asyncio.wait_for(running, DEADLINE)
 
     assert run.state is State.CANCELLED
+
+
+async def test_a_result_can_be_waited_for_while_it_is_made(app: App, bench: Bench):
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def works() -> int:
+        began.set()
+        await may_end.wait()
+        return 3
+
+    handle = await works.enqueue()
+    running = asyncio.create_task(bench.run_due())
+    await asyncio.wait_for(began.wait(), DEADLINE)
+    result = asyncio.create_task(handle.result())
+    asyncio.get_running_loop().call_soon(may_end.set)
+
+    assert await asyncio.wait_for(result, DEADLINE) == 3
+    await running
 
 
 async def test_a_run_that_is_given_up_stops_its_task(app: App, bench: Bench):

@@ -92,9 +92,13 @@ def test_threads_are_not_gathered_by_many_benches(app: App):
     def plain():
         pass
 
+    @app.task
+    def waits():
+        plain.sync.enqueue().result()
+
     def use():
         with Bench(app) as bench:
-            bench.sync.run(plain)
+            bench.sync.run(waits)
             plain.sync.enqueue().result()
 
     use()

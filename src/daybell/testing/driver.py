@@ -81,17 +81,14 @@ class Driver:
     async def _drive(self, crew: Crew, until: Instant | None, limit: int) -> list[Run]:
         store, clock = self._store, self._clock
         end = clock.now() if until is None else until
-        while True:
+        while (at := store.upcoming(crew.wanted)) is not None and at <= end:
+            clock.move_to(max(at, clock.now()))
             await store.expire()
             await store.admit(limit=RUNS_MAX)
-            at = store.upcoming(crew.wanted)
-            if at is None or at > end:
-                break
-            clock.move_to(max(at, clock.now()))
             if len(crew.runs) >= limit:
                 raise _endless(crew.runs, limit)
-            if not await self._run_one(crew):
-                break  # another drive was faster
+            if not await self._run_one(crew) and store.upcoming(crew.wanted) == at:
+                break  # whatever keeps it from running, time does not help
         clock.move_to(end)
         await store.expire()
         return crew.runs
