@@ -31,7 +31,7 @@ def load_app(spec: str) -> App:
 
 def load_module(name: str, file: str | None) -> ModuleType:
     """Import by name if that leads to the file, and else from the file."""
-    if name in sys.modules or file is None or _origin(name) == str(Path(file).resolve()):
+    if file is None or _origin(name) == str(Path(file).resolve()):
         return _load_module(name)
     return _load_module(name, Path(file).resolve())
 

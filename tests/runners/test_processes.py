@@ -1,0 +1,374 @@
+"""Child processes: reuse, limits, deaths, signals, what they print. All of them are real."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from daybell.core import payload
+from daybell.core.failure import Described
+from daybell.errors import RetryLater
+from daybell.runners.processes import PoolOptions, Processes
+from daybell.runners.wire import Order, Place
+from daybell.sdk.isolation import COMMAND, place_of, setup
+from tests.cli.terminal import is_alive
+from tests.engine.tasks import a_claimed
+from tests.engine.virtual import until
+from tests.runners import isolated
+
+SOON = 0.2
+
+
+class Running:
+    """What the task says, as it comes in."""
+
+    is_cancelled = False
+
+    def __init__(self, args: dict[str, Any]):
+        self.claimed = a_claimed(args=payload.encode(args))
+        self.is_hopeless = False
+        self.said: list[tuple[str, str, str]] = []
+        self.notes: list[str] = []
+        self.checkpoint: str | None = None
+
+    def report(self, *, progress=None, note=None, checkpoint=None):
+        self.notes += [note] if note is not None else []
+        self.checkpoint = checkpoint or self.checkpoint
+
+    def say(self, level: str, source: str, message: str):
+        self.said.append((level, source, message))
+
+    def print(self, stream: str, text: str): ...
+
+    async def told(self) -> list[int]:
+        """The process ids of its first note."""
+        await until(lambda: self.notes, within=30)
+        return [int(word) for word in self.notes[0].split()]
+
+
+class Started:
+    """A task on its way."""
+
+    def __init__(self, pool: Processes, function: Any, memory_limit: int | None = None, **args):
+        place = function if isinstance(function, Place) else place_of(function)
+        self.running = Running(args)
+        order = Order(place, self.running.claimed, memory_limit=memory_limit)
+        self.task = asyncio.ensure_future(pool.run(order, self.running))
+
+    async def result(self) -> Any:
+        text = await asyncio.wait_for(self.task, 30)
+        return None if text is None else payload.decode(text)
+
+    async def failure(self):
+        with pytest.raises(Described) as raised:
+            await asyncio.wait_for(self.task, 30)
+        return raised.value.failure
+
+
+async def ran(pool: Processes, function: Any, **args: Any) -> Any:
+    return await Started(pool, function, **args).result()
+
+
+async def failed(pool: Processes, function: Any, **args: Any):
+    return await Started(pool, function, **args).failure()
+
+
+@asynccontextmanager
+async def a_pool(**options: Any):
+    pool = Processes(COMMAND, setup=setup, options=PoolOptions(**({"children": 1} | options)))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def test_a_child_is_another_process_and_is_used_again():
+    async with a_pool() as pool:
+        first = await ran(pool, isolated.whoami)
+
+        assert first != os.getpid()
+        assert pool.pids == [first]
+        assert await ran(pool, isolated.whoami_async) == first
+    assert not is_alive(first)
+
+
+async def test_there_are_as_many_children_as_are_busy_up_to_the_limit(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with a_pool(children=2) as pool:
+        one = Started(pool, isolated.meet, fifo=str(fifo), mode="r")
+        other = Started(pool, isolated.meet, fifo=str(fifo), mode="w")
+
+        assert {await one.result(), await other.result()} == set(pool.pids)
+        more = await asyncio.gather(*(ran(pool, isolated.whoami) for _ in range(10)))
+        assert set(more) <= set(pool.pids)
+        assert len(pool.pids) == 2
+
+
+async def test_a_plain_function_runs_as_in_a_script():
+    async with a_pool() as pool:
+        assert await ran(pool, isolated.where) == [True, False]
+        assert await ran(pool, isolated.heed_alarm) == "rang"
+        assert await ran(pool, isolated.environment) == setup().path
+
+
+async def test_a_child_is_replaced_after_so_many_tasks():
+    async with a_pool(runs_max=2) as pool:
+        pids = [await ran(pool, isolated.whoami) for _ in range(5)]
+
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+
+
+async def test_an_idle_child_ends_after_a_while():
+    async with a_pool(idle=SOON) as pool:
+        pid = await ran(pool, isolated.whoami)
+
+        await until(lambda: not is_alive(pid), within=30)
+        assert pool.pids == []
+        assert await ran(pool, isolated.whoami) != pid
+
+
+async def test_arguments_and_results_of_any_permitted_size_pass():
+    text = "ä\x00 " * 100_000
+    async with a_pool() as pool:
+        assert await ran(pool, isolated.echo, text=text) == text
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (isolated.wait, "interrupted, cancelled: True, finally"),
+        (isolated.wait_async, "cancelled: True"),
+    ],
+)
+async def test_what_is_stopped_may_tidy_up(function, told, tmp_path):
+    async with a_pool() as pool:
+        await ran(pool, isolated.take_term_over)  # which is taken back
+        started = Started(pool, function, log=str(tmp_path / "log"))
+        (pid,) = await started.running.told()
+
+        started.task.cancel()
+
+        failure = await started.failure()
+        assert "isolated.py" in failure.traceback  # where it was
+        assert (tmp_path / "log").read_text() == told
+        assert await ran(pool, isolated.whoami) != pid
+
+
+async def test_what_does_not_hear_is_killed_with_all_that_it_started():
+    async with a_pool(grace=SOON) as pool:
+        started = Started(pool, isolated.hang)
+        (pid,) = await started.running.told()
+
+        started.task.cancel()
+
+        failure = await started.failure()
+        assert failure.type == "ProcessDied"
+        assert "did not end within 0.2 s of being told to, and was killed" in failure.message
+        assert not is_alive(pid)
+
+
+async def test_a_program_that_a_task_started_is_stopped_with_it():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.hang_with_program)
+        pids = await started.running.told()
+
+        started.task.cancel()
+
+        await started.failure()
+        await until(lambda: not any(map(is_alive, pids)), within=30)
+
+
+async def test_what_is_stopped_before_it_has_a_child_goes_back_uncharged():
+    async with a_pool(grace=SOON) as pool:
+        busy = Started(pool, isolated.hang)
+        await busy.running.told()
+        waiting = [Started(pool, isolated.whoami) for _ in range(2)]
+        await asyncio.sleep(0)
+
+        waiting[0].task.cancel()
+
+        with pytest.raises(RetryLater):
+            await waiting[0].task
+        busy.task.cancel()
+        await busy.failure()
+        assert await waiting[1].result() in pool.pids
+
+
+async def test_a_child_that_comes_when_nobody_waits_any_more_is_kept():
+    async with a_pool() as pool:
+        unwanted = Started(pool, isolated.whoami)
+        await asyncio.sleep(0)
+        unwanted.task.cancel()
+        with pytest.raises(RetryLater):
+            await unwanted.task
+
+        assert await ran(pool, isolated.whoami) in pool.pids
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "was killed by SIGKILL (by somebody, or by the system because memory was"),
+        (signal.SIGSEGV, "was killed by SIGSEGV (a crash in code that is not Python"),
+        (signal.SIGUSR1, "was killed by SIGUSR1"),
+        (signal.SIGRTMIN + 3, "was killed by signal 37"),
+    ],
+)
+async def test_a_signal_that_ends_a_child_is_named(number, reason):
+    async with a_pool() as pool:
+        failure = await failed(pool, isolated.kill, number=number)
+
+        assert failure.type == "ProcessDied"
+        assert reason in failure.message
+        assert await ran(pool, isolated.whoami)
+
+
+async def test_an_exit_code_is_told():
+    async with a_pool() as pool:
+        failure = await failed(pool, isolated.leave, code=7)
+
+    assert failure.message == (
+        "the task's process ended with exit code 7, in the middle of the task"
+    )
+    assert failure.names == ("ProcessDied",)
+
+
+async def test_a_child_that_dies_while_idle_is_not_used():
+    async with a_pool() as pool:
+        pid = await ran(pool, isolated.whoami)
+
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: pool.pids == [], within=30)
+
+        assert await ran(pool, isolated.whoami) != pid
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "reason"),
+    [
+        (isolated.close_everything, {}, "closed its line to the worker"),
+        (isolated.babble, {"first": 0}, "wrote something of its own on its line"),
+        (isolated.babble, {"first": 255}, "wrote something of its own on its line"),
+    ],
+)
+async def test_a_task_that_meddles_with_the_line_fails(function, args, reason):
+    async with a_pool() as pool:
+        failure = await failed(pool, function, **args)
+
+        assert reason in failure.message
+        assert await ran(pool, isolated.whoami)
+
+
+async def test_output_is_heard_however_it_was_made(capsys):
+    async with a_pool() as pool:
+        started = Started(pool, isolated.print_all_ways)
+        await started.result()
+        await ran(pool, isolated.whoami)
+
+    said = started.running.said
+    assert {line for level, _, line in said if level == "stdout"} == {
+        "from Python", "from a descriptor", "from C", "from a program", "without an end"
+    }  # fmt: skip
+    assert ("stderr", "", "to stderr") in said
+    printed = capsys.readouterr()
+    assert "from a program\n" in printed.out
+    assert printed.err == "to stderr\n"
+
+
+async def test_output_is_heard_while_the_task_runs(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with a_pool() as pool:
+        started = Started(pool, isolated.print_twice, fifo=str(fifo))
+        await until(lambda: started.running.said, within=30)
+
+        await asyncio.to_thread(fifo.write_text, "go on")
+
+        await started.result()
+        assert [line for *_, line in started.running.said] == ["first", "second"]
+
+
+async def test_records_of_logging_are_heard_and_logged_here_as_well(caplog):
+    async with a_pool() as pool:
+        started = Started(pool, isolated.log_from_everywhere)
+        await started.result()
+
+    said = started.running.said
+    assert said[:2] == [
+        ("warning", "daybell.task.resize", "from the context"),
+        ("error", "mine", "from a thread"),
+    ]
+    assert said[2][:2] == ("error", "mine")
+    assert said[2][2].startswith("half ?\nTraceback")
+    assert ("mine", logging.ERROR, "from a thread") in caplog.record_tuples
+
+
+async def test_of_a_task_that_forks_one_is_heard():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.fork_and_return)
+
+        assert await started.result() == "parent"
+        assert len(started.running.notes) == 1
+        assert await ran(pool, isolated.whoami) in pool.pids
+
+
+async def test_what_a_task_forked_ends_with_its_child():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.fork_and_leave)
+        await started.result()
+        (pid,) = await started.running.told()
+        assert is_alive(pid)
+
+    await until(lambda: not is_alive(pid), within=30)
+
+
+async def test_a_memory_limit_is_for_one_task_and_starts_from_what_is_there():
+    async with a_pool() as pool:
+        pid = await ran(pool, isolated.grow, megabytes=150)
+        assert await ran(pool, isolated.grow, memory_limit=100_000_000, megabytes=50) == pid
+
+        failure = await failed(pool, isolated.grow, memory_limit=100_000_000, megabytes=150)
+
+        assert failure.type == "MemoryLimit"
+        assert failure.message == "the task needed more memory than its memory_limit of 100MB"
+        assert "builtins.MemoryError" in failure.names
+        assert await ran(pool, isolated.grow, megabytes=150) != pid
+
+
+async def test_an_alarm_of_one_task_does_not_hit_the_next():
+    async with a_pool() as pool:
+        await ran(pool, isolated.set_alarm)
+        assert await ran(pool, isolated.heed_alarm) == "rang"
+        assert len(pool.pids) == 1
+
+
+async def test_a_function_that_is_not_there_is_named():
+    place = Place(isolated.__name__, isolated.__file__, "gone")
+    async with a_pool() as pool:
+        failure = await failed(pool, place)
+
+    assert failure.message.startswith("there is no gone in tests.runners.isolated when")
+
+
+async def test_a_process_that_cannot_be_started_is_that_tasks_failure():
+    pool = Processes(["/no/such/python"], setup=setup)
+
+    with pytest.raises(FileNotFoundError):
+        await ran(pool, isolated.whoami)
+    await pool.close()
+
+
+async def test_a_program_that_ends_at_once_is_that_tasks_failure():
+    pool = Processes([sys.executable, "-c", "print('no'); exit(3)"], setup=setup)
+
+    started = Started(pool, isolated.whoami)
+
+    assert "ended with exit code 3" in (await started.failure()).message
+    assert ("stdout", "", "no") in started.running.said
+    await pool.close()
