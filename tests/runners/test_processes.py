@@ -45,6 +45,10 @@ class Running:
 
     def print(self, stream: str, text: str): ...
 
+    async def begin(self): ...
+
+    async def undo(self): ...
+
     async def told(self) -> list[int]:
         """The process ids of its first note."""
         await until(lambda: self.notes, within=30)

@@ -65,6 +65,16 @@ class ChildRunning:
     def print(self, stream: str, text: str) -> None:
         """Heard through the pipe that the stream is."""
 
+    async def begin(self) -> Any:
+        """The worker ends an execution on a connection of its own, which is not in this process."""
+        raise UsageError(
+            "ctx.transaction() cannot be used by a task in a process of its own; leave out"
+            ' isolation="process"'
+        )
+
+    async def undo(self) -> None:
+        """There is nothing to undo."""
+
 
 class Interruption:
     """SIGTERM: what runs is to stop. Told once, by an exception where the function is."""
