@@ -30,6 +30,26 @@ Queues = Annotated[
 ]
 Concurrency = Annotated[int, typer.Option(min=1, max=100_000, help="How many run at a time.")]
 
+Children = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1000,
+        help='How many child processes each has for tasks with isolation="process".'
+        " Default: one per processor.",
+        show_default=False,
+    ),
+]
+MaxJobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Start a process afresh when it has run so many tasks, against leaks.",
+        show_default=False,
+    ),
+]
+
 
 def dev(
     context: typer.Context,
@@ -57,6 +77,8 @@ def worker(
     processes: Annotated[
         int, typer.Option(min=1, max=1000, help="How many processes, each with that concurrency.")
     ] = 1,
+    children: Children = None,
+    max_jobs_per_process: MaxJobs = None,
     tenant: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Default: the app's.", show_default=False),
@@ -82,6 +104,8 @@ def worker(
         queues=queues,
         concurrency=concurrency,
         processes=processes,
+        children=children,
+        max_jobs_per_process=max_jobs_per_process,
         tenant=tenant,
         labels=labels,
         drain_timeout=drain_timeout,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
 import socket
 import sys
-from contextlib import AsyncExitStack
-from typing import Final
+from contextlib import AsyncExitStack, suppress
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -29,6 +30,7 @@ from daybell.engine.queues import Queues
 from daybell.engine.supervisor import Supervisor
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, shown
+from daybell.runners.processes import PoolOptions
 from daybell.sdk.app import App
 from daybell.settings import Settings, masked_url
 from daybell.store.ids import mint
@@ -38,6 +40,7 @@ logger = logging.getLogger("daybell.cli")
 
 # Beyond its drain timeout, a process may take so long to say goodbye.
 GOODBYE_SECONDS: Final = 10.0
+_STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may move
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     queues: str = ""
     concurrency: int = 100
     processes: int = 1
+    children: int | None = None
+    max_jobs_per_process: int | None = None
     tenant: str | None = None
     labels: str = ""
     drain_timeout: str = "30s"
@@ -65,16 +70,25 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         async with connected(app):
             pass  # what is wrong with the store is said once, not by each process
         return await _supervise(request, settings, options)
+    _limit_runs(app, request)
     with Stop() as stop:
         if request.parent is not None:
             stop.hear_parent(request.parent)
         try:
-            await _work(app, settings, options, stop)
+            is_worn_out = await _work(app, settings, options, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
             return stop.code
+    if is_worn_out:
+        start_afresh()
     logger.info("stopped")
     return DONE
+
+
+def _limit_runs(app: App, request: WorkerRequest) -> None:
+    runs_max = request.max_jobs_per_process
+    app.handlers.runs_max = runs_max
+    app.handlers.pool_options = PoolOptions(children=request.children, runs_max=runs_max)
 
 
 def worker_options(app: App, settings: Settings, request: WorkerRequest) -> WorkerOptions:
@@ -110,7 +124,8 @@ def read_labels(text: str) -> dict[str, str]:
     return check_labels(labels)
 
 
-async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop) -> None:
+async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop) -> bool:
+    """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
     app.events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
     async with AsyncExitStack() as stack:
@@ -132,9 +147,36 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
             masked_url(app.url),
             options.concurrency,
         )
-        await first_of(stop.wait(), worker.is_draining.wait())
+        worn_out = wear_out(worker, app.handlers.is_worn)
+        await first_of(stop.wait(), worker.is_draining.wait(), worn_out)
+        if not stop.is_requested and not worker.is_draining.is_set():
+            return True
         why = "asked to stop" if stop.is_requested else "asked to drain"
         logger.info("%s; %d executions still run", why, len(worker.executor))
+        return False
+
+
+async def wear_out(worker: Worker, worn: asyncio.Event) -> None:
+    """Until the process has run as many tasks as it may, and the last of them has ended.
+
+    That is not hurried, unlike a stop: a task that takes longer than a process lives would be
+    given back over and over again.
+    """
+    await worn.wait()
+    logger.info("has run its number of tasks; claims no more and starts afresh")
+    for claimed in worker.dispatcher.close():
+        assert worker.dispatcher.give_back is not None
+        worker.dispatcher.give_back(claimed)
+    await worker.executor.wait()
+
+
+def start_afresh() -> NoReturn:
+    """Become a new process with the same id, which nobody has to be told of."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os.chdir(_STARTED_IN)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def settle() -> None:
@@ -157,6 +199,10 @@ async def _supervise(request: WorkerRequest, settings: Settings, options: Worker
         words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
         words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
         words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
+        if request.children is not None:
+            words += ["--children", str(request.children)]
+        if request.max_jobs_per_process is not None:
+            words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
         return words
 
     grace = options.drain_timeout + GOODBYE_SECONDS
