@@ -35,6 +35,7 @@ CASES: Final[dict[Kind, tuple[Case, ...]]] = {
     "postgres": (
         Case("no-op async jobs", "nothing", 200_000, (1, 2), 0.50),
         Case("no-op sync jobs in threads", "nothing_sync", 20_000, (1,), 0.12),
+        Case("no-op jobs in two child processes", "nothing_apart", 20_000, (1,), 0.02),
         Case("async jobs with arguments and result", "mail", 50_000, args=None, result=RESULT),
     ),
     "sqlite": (Case("no-op async jobs", "nothing", 50_000, (1,), 0.30),),

@@ -9,11 +9,14 @@ from array import array
 from typing import Final, Literal
 
 from benchmarks.executions import JOB
+from daybell.engine.events import Ended
 from daybell.sdk.app import App
 
 logger = logging.getLogger("shop")
 
-Work = Literal["nothing", "nothing_sync", "mail", "record", "sleep", "talk", "talk_unkept"]
+Work = Literal[
+    "nothing", "nothing_sync", "nothing_apart", "mail", "record", "sleep", "talk", "talk_unkept"
+]
 STARTS_MAX: Final = 50_000  # that a process of work `record` can tell apart
 
 
@@ -32,6 +35,10 @@ class Effects:
     def clear(self) -> None:
         self._marks.clear()
         self.starts = array("d", bytes(8 * STARTS_MAX))
+
+
+def nothing_apart() -> None:
+    """In a child process, which finds it here by its name."""
 
 
 def make_app(url: str | None, work: Work, effects: Effects) -> App:
@@ -64,6 +71,14 @@ def make_app(url: str | None, work: Work, effects: Effects) -> App:
     async def talk_unkept() -> None:
         await talk()
 
+    def count(event: object) -> None:
+        if isinstance(event, Ended):
+            mark(None)
+
+    if work == "nothing_apart":
+        app.task(name=JOB, isolation="process")(nothing_apart)
+        app.observe(count)  # what it does is not seen in this process
+        return app
     functions = (nothing, nothing_sync, mail, record, sleep, talk, talk_unkept)
     app.task(name=JOB)({function.__name__: function for function in functions}[work])
     return app
