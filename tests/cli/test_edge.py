@@ -77,13 +77,50 @@ def test_both_help_options_work(tmp_path):
     assert long.out.startswith("Usage: daybell [OPTIONS] COMMAND")
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["migrate", "--nope"], []])
-def test_what_is_not_understood_exits_with_2(words, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("nonsense", "no such command 'nonsense'; see daybell --help"),
+        ("jobs lst", "no such command 'lst'. Did you mean 'list'? See daybell jobs --help"),
+        ("migrate --nope", "no such option: --nope; see daybell migrate --help"),
+        ("jobs trigger", "missing argument 'NAME'; see daybell jobs trigger --help"),
+        ("--database-url", "option '--database-url' requires an argument; see daybell --help"),
+        ("dead-letters retry", "say what to retry: ids, or --job NAME and --queue NAME, or --all;"
+         " see daybell dead-letters retry --help"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_one_line_and_exit_2(words, said, tmp_path):
+    assert daybell(*words.split(), folder=tmp_path) == (2, "", f"error: {said}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["jobs"]])
+def test_a_group_without_a_command_shows_its_help(words, tmp_path):
     ended = daybell(*words, folder=tmp_path)
 
     assert ended.code == 2
-    assert "Usage: daybell" in ended.err + ended.out
-    assert "Traceback" not in ended.err
+    assert ended.err.startswith("Usage: daybell")
+    assert "Commands:" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("executions list --status s", ["scheduled", "succeeded", "skipped"]),
+        ("executions cancel --status pe", ["pending"]),
+        ("jobs trigger greet --priority ", ["critical", "high", "normal", "low"]),
+    ],
+)
+def test_words_that_an_option_takes_are_completed(words, completed, tmp_path):
+    typed = f"daybell {words}"
+    ended = daybell(folder=tmp_path, _DAYBELL_COMPLETE="complete_bash", COMP_WORDS=typed,
+                    COMP_CWORD=str(len(typed.split(" ")) - 1))  # fmt: skip
+
+    assert (ended.code, ended.out.split()) == (0, completed)
+
+
+def test_the_list_of_commands_is_not_cut_off(tmp_path):
+    for words in ([], ["jobs"], ["executions"], ["dead-letters"], ["workers"], ["queues"]):
+        assert "..." not in daybell(*words, "--help", folder=tmp_path).out.replace("ARGS]...", "")
 
 
 def test_completion_is_there(tmp_path):

@@ -8,12 +8,12 @@ of commands: what can be typed, and, further down or in a module of its own, wha
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final, cast
 
 import typer
 
-from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
-from daybell.cli.edge import guard, open_streams
+from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, top, workers
+from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
 
@@ -97,9 +97,34 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
 
 
 app.command()(bench.bench)
+app.command()(top.top)
+
+
+# Typer keeps Click under a name of its own, so its error is found by way of another.
+MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
 def main() -> None:
     """Run the command that was typed, and end the process with its exit code."""
     open_streams()
-    guard(lambda: app(prog_name="daybell"))
+    guard(_run)
+
+
+def _run() -> None:
+    try:
+        code = app(prog_name="daybell", standalone_mode=False)
+    except MISUSE as error:
+        if error.ctx is not None and error.message == error.ctx.get_help():
+            error.show()  # a group without a command
+        else:
+            _complain_of(error)
+        raise SystemExit(MISUSED) from None
+    raise SystemExit(code or DONE)
+
+
+def _complain_of(misuse: typer.BadParameter) -> None:
+    """Say in a line what was not understood, and where to read on."""
+    said = misuse.format_message().removeprefix("Invalid value: ").rstrip(".")
+    then = " See" if said.endswith("?") else "; see"
+    where = "daybell" if misuse.ctx is None else misuse.ctx.command_path
+    complain(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
 from daybell.client import Client
-from daybell.client.requests import Filters
+from daybell.client.requests import Filters, read_bound
 from daybell.core.duration import parse_duration
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import ExecutionNotFound, InvalidDuration, UsageError, shown
@@ -57,12 +58,18 @@ async def moments(client: Client, filters: Filters) -> Filters:
     return read
 
 
-async def _moment(client: Client, text: str, what: str) -> float | str:
-    try:
+async def _moment(client: Client, text: str, what: str) -> float:
+    with suppress(InvalidDuration):
         ago = parse_duration(text, what=what)
-    except InvalidDuration:
-        return text
-    return max(0.0, (await client.health()).now - ago)
+        return max(0.0, (await client.health()).now - ago)
+    try:
+        return read_bound(text, what)
+    except UsageError:
+        raise UsageError(
+            f"--{what} {shown(text)} is not a time; write 1h for an hour ago, a date such as"
+            " 2026-11-15, or ISO 8601 with an offset such as 2026-11-15T18:00:00+01:00",
+            field=what,
+        ) from None
 
 
 def described(filters: Filters) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daybell.client import Client
     from daybell.settings import Settings
 
-app = group("Dead letters: executions out of tries, for a person to decide on.")
+app = group("Dead letters: executions out of tries.")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The executions' ids.")]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="All of this job.")]
@@ -77,8 +77,10 @@ def discard_dead_letters(
 
 
 def _check_choice(verb: str, ids: list[str] | None, *filters: str | None, everything: bool) -> None:
-    is_filtered = any(one is not None for one in filters)
-    if bool(ids) + is_filtered + everything != 1:
+    ways = bool(ids) + any(one is not None for one in filters) + everything
+    if ways > 1:
+        raise typer.BadParameter("ids, --job and --queue, and --all exclude each other; give one")
+    if ways == 0:
         raise typer.BadParameter(
             f"say what to {verb}: ids, or --job NAME and --queue NAME, or --all"
         )
@@ -118,6 +120,8 @@ async def _decide(
     act = _retry if verb == "retry" else _discard
     wanted = None if ids is None else [read_id(id) for id in ids]
     async with Client(settings.database_url, tenant=tenant) as client:
+        if wanted is not None and verb == "discard":
+            return await _discard_each(client, wanted)
         if wanted is not None:
             return _tell(verb, await act(client, wanted))
         total = await client.count_dead_letters(job=job, queue=queue)
@@ -139,10 +143,26 @@ async def _retry(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Co
         Revival.REVIVED: "done",
         Revival.NOT_DEAD: "not dead",
         Revival.KEY_HELD: "kept back: another execution has its unique key",
-        Revival.UNKNOWN: "unknown",
+        Revival.UNKNOWN: "no such execution",
     }
     answers = await client.retry_dead_letters(ids, **which)
     return Counter({words[answer]: number for answer, number in answers.items()})
+
+
+async def _discard_each(client: Client, ids: Sequence[UUID]) -> int:
+    """One by one, because each that cannot be has a reason of its own."""
+    from daybell.cli.edge import complain
+    from daybell.errors import Conflict, NotFound
+
+    done = 0
+    for id in dict.fromkeys(ids):
+        try:
+            await client.discard(id)
+            done += 1
+        except (Conflict, NotFound) as error:
+            complain(f"error: {error}")
+    typer.echo(f"{done:,} discarded")
+    return DONE if done == len(set(ids)) else FAILED
 
 
 async def _discard(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:

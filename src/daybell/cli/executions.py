@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Timeout, Yes, group, run
+from daybell.cli.options import (
+    Cursor,
+    DatabaseUrl,
+    Json,
+    Limit,
+    Tenant,
+    Timeout,
+    Yes,
+    group,
+    run,
+    statuses,
+)
 
 if TYPE_CHECKING:
     from daybell.client.requests import Filters
@@ -24,12 +35,19 @@ Id = Annotated[str, typer.Argument(metavar="ID", help=f"The execution's id, {_PA
 Text = str | None
 Status = Annotated[
     list[str] | None,
-    typer.Option(metavar="STATE", help="Such as running, dead or pending; may be repeated."),
+    typer.Option(
+        metavar="STATE",
+        help="Such as running, dead or pending; may be repeated.",
+        autocompletion=statuses,
+    ),
 ]
 OfJob = Annotated[Text, typer.Option("--job", metavar="NAME", help="Of this job.")]
 OfQueue = Annotated[Text, typer.Option("--queue", metavar="NAME", help="In this queue.")]
 Since = Annotated[
-    Text, typer.Option(metavar="TIME", help="Created then or later: ISO 8601, or 1h for ago.")
+    Text,
+    typer.Option(
+        metavar="TIME", help="Created then or later: 1h for ago, 2026-11-15, or ISO 8601."
+    ),
 ]
 Until = Annotated[Text, typer.Option(metavar="TIME", help="Created before then.")]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]

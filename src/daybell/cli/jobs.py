@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Timeout, group, run
+from daybell.cli.options import (
+    Cursor,
+    DatabaseUrl,
+    Json,
+    Limit,
+    Tenant,
+    Timeout,
+    group,
+    priorities,
+    run,
+)
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
@@ -64,7 +74,10 @@ def trigger_job(
         typer.Option(metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."),
     ] = None,
     priority: Annotated[
-        str | None, typer.Option(metavar="WORD", help="critical, high, normal or low.")
+        str | None,
+        typer.Option(
+            metavar="WORD", help="critical, high, normal or low.", autocompletion=priorities
+        ),
     ] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="Another queue.")] = None,
     unique_key: Annotated[
@@ -130,7 +143,9 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
         Column("retries", rank=4),
         Column("description", least=16),
     )
-    show.echo_table(columns, rows, empty="no jobs; a worker defines those of its app")
+    prefix = asked["prefix"]
+    none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
+    show.echo_table(columns, rows, empty=f"{none}; a worker defines those of its app")
     show.echo_more(page.next_cursor)
     return DONE
 

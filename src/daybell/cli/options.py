@@ -37,6 +37,20 @@ Timeout = Annotated[
 ]
 
 
+def statuses(incomplete: str) -> list[str]:
+    """What `--status` may be, for completion."""
+    from daybell.core.execution import State
+
+    return [word for word in ("pending", *State) if word.startswith(incomplete)]
+
+
+def priorities(incomplete: str) -> list[str]:
+    """What `--priority` may be, for completion."""
+    from daybell.core.priority import Priority
+
+    return [one.label for one in Priority if one.label.startswith(incomplete)]
+
+
 def group(help: str) -> typer.Typer:
     """A group of commands."""
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)

@@ -11,6 +11,7 @@ from daybell.cli.edge import DONE
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
 
 if TYPE_CHECKING:
+    from daybell.client import Client
     from daybell.settings import Settings
 
 app = group("Queues: lanes that workers subscribe to.")
@@ -91,8 +92,27 @@ async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str) ->
 
     async with Client(settings.database_url, tenant=tenant) as client:
         await (client.pause_queue(name) if paused else client.resume_queue(name))
-    typer.echo(f"queue {name} is {'paused' if paused else 'open'}")
+        is_used = await _is_used(client, name)
+    note = "" if is_used else "; no job uses that queue yet"
+    typer.echo(f"queue {name} is {'paused' if paused else 'open'}{note}")
     return DONE
+
+
+async def _is_used(client: Client, name: str) -> bool:
+    """Whether there is a job for a queue, or something in it: a name may be mistyped."""
+    from daybell.core.limits import PAGE_ITEMS_MAX
+
+    for queue in await client.queues():
+        if queue.name == name and queue.queued + queue.running + queue.scheduled + queue.waiting:
+            return True
+    cursor = None
+    while True:
+        page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
+        if any(job.definition.queue == name for job in page.items):
+            return True
+        cursor = page.next_cursor
+        if cursor is None:
+            return False
 
 
 async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str) -> int:
