@@ -233,6 +233,14 @@ async def test_a_signal_that_ends_a_child_is_named(number, reason):
         assert await ran(pool, isolated.whoami)
 
 
+async def test_only_the_worker_stops_a_task():
+    async with a_pool() as pool:
+        # As systemd does to all processes of a service: the worker drains meanwhile.
+        await ran(pool, isolated.kill, number=signal.SIGTERM)
+
+        assert len(pool.pids) == 1
+
+
 async def test_an_exit_code_is_told():
     async with a_pool() as pool:
         failure = await failed(pool, isolated.leave, code=7)

@@ -19,6 +19,7 @@ from daybell.runners.python import Running
 from daybell.runners.wire import (
     Done,
     Frames,
+    Halt,
     News,
     Order,
     Said,
@@ -124,10 +125,11 @@ class Child(asyncio.Protocol):
 
     def kill(self) -> None:
         """End it now, with all that it has started, unless that has a session of its own."""
-        if self._code is None:
-            self._signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
+        if self._code is not None:
+            return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -138,7 +140,8 @@ class Child(asyncio.Protocol):
         return self._done
 
     async def _stopped(self) -> Done:
-        self._signal(signal.SIGTERM)
+        self._transport.write(framed(Halt()))
+        self._loop.call_soon(self._signal, signal.SIGTERM)  # when that is written
         try:
             return await asyncio.wait_for(self._answer(), self._grace)
         except (TimeoutError, asyncio.CancelledError):

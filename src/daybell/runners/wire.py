@@ -43,6 +43,10 @@ class Order(msgspec.Struct, tag="run", array_like=True, frozen=True):
     memory_limit: int | None = None
 
 
+class Halt(msgspec.Struct, tag="halt", array_like=True, frozen=True):
+    """To a child, just before SIGTERM: that it comes from the worker."""
+
+
 class News(msgspec.Struct, tag="news", array_like=True, frozen=True):
     """From a child: how far the task is."""
 
@@ -82,17 +86,17 @@ class WireError(Exception):
 
 
 _encoder: Final = msgspec.json.Encoder()
-_from_worker: Final = msgspec.json.Decoder(Setup | Order)
+_from_worker: Final = msgspec.json.Decoder(Setup | Order | Halt)
 _from_child: Final = msgspec.json.Decoder(News | Said | Done)
 
 
-def framed(message: Setup | Order | News | Said | Done) -> bytes:
+def framed(message: Setup | Order | Halt | News | Said | Done) -> bytes:
     """A message as it is sent."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def read_order(body: bytes) -> Setup | Order:
+def read_order(body: bytes) -> Setup | Order | Halt:
     """What a child is told."""
     return _from_worker.decode(body)
 

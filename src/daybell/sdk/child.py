@@ -77,16 +77,21 @@ class ChildRunning:
 
 
 class Interruption:
-    """SIGTERM: what runs is to stop. Told once, by an exception where the function is."""
+    """SIGTERM: what runs is to stop. Told once, by an exception where the function is.
+
+    Only the worker's: systemd, for one, sends it to all processes of a service, while the worker
+    still lets what runs come to its end.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line
+        signal.signal(signal.SIGTERM, self._hear)
         self._running: ChildRunning | None = None
         self._task: asyncio.Task[Any] | None = None
 
     @contextmanager
     def around(self, running: ChildRunning) -> Generator[None]:
-        if signal.getsignal(signal.SIGTERM) is not self._hear:  # also if the last task set another
+        if signal.getsignal(signal.SIGTERM) != self._hear:  # the last task has set another
             signal.signal(signal.SIGTERM, self._hear)
         self._running = running
         try:
@@ -100,7 +105,7 @@ class Interruption:
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
         running = self._running
-        if running is None or running.is_cancelled:
+        if running is None or running.is_cancelled or not self._line.is_ringing:
             return
         running.is_cancelled = True
         if self._task is not None:
@@ -131,7 +136,7 @@ class Program:
         while (order := self._line.receive()) is not None:
             if isinstance(order, Setup):
                 self._set_up(order)
-            else:
+            elif isinstance(order, Order):
                 self._line.send(self._perform(order))
         if self._loop is not None:
             for app in self._apps:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from daybell.core.limits import LOG_LINE_CHARS_MAX
-from daybell.runners.wire import Done, Frames, News, Order, Said, Setup, framed, read_order
+from daybell.runners.wire import Done, Frames, Halt, News, Order, Said, Setup, framed, read_order
 
 
 class Line:
@@ -23,13 +23,13 @@ class Line:
         self._socket: socket.socket | None = socket.socket(fileno=number)
         self._socket.set_inheritable(False)
         self._frames = Frames()
-        self._orders: deque[Setup | Order] = deque()
+        self._orders: deque[Setup | Order | Halt] = deque()
         self._lock = threading.RLock()
         self._is_sending = False
         self._afterwards: Callable[[], None] | None = None
         os.register_at_fork(after_in_child=self._cut)
 
-    def receive(self) -> Setup | Order | None:
+    def receive(self) -> Setup | Order | Halt | None:
         """The next order; None when the worker has hung up."""
         assert self._socket is not None
         while not self._orders:
@@ -41,6 +41,19 @@ class Line:
                 return None
             self._orders.extend(map(read_order, self._frames.feed(data)))
         return self._orders.popleft()
+
+    @property
+    def is_ringing(self) -> bool:
+        """Whether the worker has said something that was not heard yet, or has hung up."""
+        if self._socket is None:
+            return True  # after a fork: whatever comes is for this process
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
 
     def send(self, message: News | Said | Done) -> None:
         """Send it, from any thread. If the worker is gone, this process ends."""
