@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import daybell as package
 from daybell.core import limits
 from daybell.core.duration import parse_duration
-from daybell.core.failure import Failure, dotted_name
+from daybell.core.failure import Described, Failure, dotted_name
 from daybell.errors import PayloadError, shown
 
 
@@ -195,3 +195,17 @@ def test_no_more_of_a_long_ancestry_is_kept_than_the_limit():
 
     assert len(failure.names) == limits.ERROR_NAMES_MAX
     assert failure.names[0].endswith(".E99")
+
+
+def test_what_was_described_elsewhere_stays_as_it_was():
+    failure = Failure(type="ProcessDied", message="gone", names=("ProcessDied", "builtins.OSError"))
+
+    assert Failure.from_exception(Described(failure)) is failure
+
+
+def test_what_was_described_elsewhere_shows_as_a_cause():
+    told = Failure(type="ValueError", message="no", traceback="Traceback: where it was")
+    late = TimeoutError("too late")
+    late.__cause__ = Described(told)
+
+    assert "Traceback: where it was" in Failure.from_exception(late).traceback

@@ -1,6 +1,7 @@
 """An app whose tasks run in child processes, which import this file to find it."""
 
 import os
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,3 +81,12 @@ def forgotten() -> str:
 @app.task(isolation="process", memory_limit="1GiB")
 def whoami() -> int:
     return os.getpid()
+
+
+@app.task(isolation="process", retries=0)
+def wait_for(ctx: Context, file: str) -> str:
+    """Until there is such a file."""
+    ctx.progress(1)
+    while not os.path.exists(file):
+        signal.sigtimedwait([], 0.01)
+    return "it came"

@@ -12,7 +12,7 @@ import pytest
 from daybell import App, ExecutionFailed, UsageError
 from daybell.runners.processes import PoolOptions
 from tests.sdk import isolated_app
-from tests.sdk.waiting import WAIT
+from tests.sdk.waiting import WAIT, eventually
 
 
 def plain() -> None: ...
@@ -165,6 +165,50 @@ async def test_a_task_may_put_itself_off(way, failures, app: App):
 
 async def test_a_result_that_is_not_kept_may_be_anything(app: App):
     assert await (await isolated_app.forgotten.enqueue()).result(WAIT) is None
+
+
+async def is_busy(handle: Any) -> None:
+    await eventually(handle.execution, lambda execution: execution.progress == 1)
+
+
+async def test_a_running_task_and_one_that_waits_for_a_child_can_be_cancelled(
+    short_lease, app: App, tmp_path
+):
+    first = await isolated_app.wait_for.enqueue(str(tmp_path / "never"))
+    await is_busy(first)
+    second = await isolated_app.wait_for.enqueue(str(tmp_path / "never"))
+    await eventually(second.status, lambda state: state == "running")
+
+    for handle in (second, first):
+        await handle.cancel()
+        assert await eventually(handle.status, lambda state: state != "running") == "cancelled"
+
+
+async def test_what_waits_for_a_child_longer_than_its_timeout_is_not_charged(app: App, tmp_path):
+    came = tmp_path / "came"
+    first = await isolated_app.wait_for.enqueue(str(came))
+    await is_busy(first)
+    second = await isolated_app.double.options(timeout=0.1).enqueue(4)
+    await eventually(second.execution, lambda execution: execution.attempt > 1)
+
+    came.touch()
+
+    assert await first.result(WAIT) == "it came"
+    assert await second.result(WAIT) == 8
+    assert (await second.execution()).failures == 0
+
+
+async def test_a_worker_that_stops_gives_back_what_runs_in_a_child(file_url, monkeypatch, tmp_path):
+    monkeypatch.setenv("DAYBELL_DATABASE_URL", file_url)
+    app = isolated_app.app
+    app.handlers.pool_options = PoolOptions(children=1)
+    async with app:
+        async with app.worker(drain_timeout=0):
+            handle = await isolated_app.wait_for.enqueue(str(tmp_path / "never"))
+            await is_busy(handle)
+
+        execution = await handle.execution()
+        assert (execution.state, execution.failures) == ("queued", 0)
 
 
 async def test_a_memory_store_cannot_be_reached_from_a_process(monkeypatch):
