@@ -51,6 +51,9 @@ def test_a_worker_drains_when_it_is_asked_to_stop(number, folder):
         running.signal(number)
 
         assert running.end() == 0
+        running.wait_for(
+            "asked to stop; 1 execution still runs: waiting up to 30 s; once more ends it at once"
+        )
     assert daybell("executions", "wait", id, "--timeout", "1s", folder=folder).code == 0
     assert workers(folder) == []
 
@@ -78,7 +81,7 @@ def test_a_worker_that_is_asked_to_drain_ends(folder):
 
         assert ended.code == 0
         assert running.end() == 0
-        assert "asked to drain" in running.said
+        assert "asked to drain; nothing runs" in running.said
     assert daybell("workers", "drain", one["worker_id"], folder=folder).code == 1
 
 
@@ -112,6 +115,35 @@ def test_several_processes_drain_together(number, folder):
         assert running.end() == 0
         assert len(running.wait_for("stopped")) == 2
     assert daybell("executions", "wait", id, "--timeout", "1s", folder=folder).code == 0
+
+
+def test_each_line_of_several_processes_says_whose_it_is(folder):
+    with worker(folder, "--processes", "2", "--name", "ada") as running:
+        running.wait_for(READY, times=2)
+        trigger(folder, "fail")
+
+        running.wait_for(r"^[\d:.]+ ada-[12] dead +\S+ fail after")
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0
+        for name in ("ada-1", "ada-2"):
+            running.wait_for(rf"^[\d:]+ {name} INFO +daybell.cli: asked to stop; nothing runs")
+
+
+def test_a_queue_that_no_task_uses_is_warned_of_once(folder):
+    words = ["--queues", "slow,nosuch", "--processes", "2"]
+    with worker(folder, *words) as running:
+        running.wait_for(READY, times=2)
+
+        said = "warning: no task of the app uses queue 'nosuch'; its tasks use default, slow"
+        assert running.wait_for("warning: ") == [said]
+
+
+@pytest.mark.parametrize("role", ["worker", "dev"])
+def test_a_store_that_nobody_else_sees_is_warned_of(role, folder):
+    words = ["--port", "0"] if role == "dev" else []
+    with Running(role, "app:app", *words, folder=folder, DAYBELL_DATABASE_URL="memory://") as up:
+        up.wait_for("warning: memory:// is seen by this process alone")
+        up.wait_for("is up after|runs greet")
 
 
 def test_the_second_signal_kills_all_processes(folder):

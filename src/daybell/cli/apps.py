@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from daybell.cli.edge import use_store
+from daybell.cli.edge import complain, use_store
 from daybell.cli.show import printable
 from daybell.cli.stopping import interruptible
 from daybell.client import Client
 from daybell.core.job import DEFAULT_QUEUE
+from daybell.engine.queues import Queues
 from daybell.errors import DaybellError, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError, load_app
@@ -118,6 +119,22 @@ def queues_of(app: App, wanted: str) -> str:
     """The queues to work on: those that were asked for, or all that the app's tasks use."""
     names = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
     return wanted or ",".join(sorted(names))
+
+
+def warn(app: App, queues: str) -> None:
+    """Say what was perhaps not meant, although it can be done."""
+    used = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
+    unused = [name for name in Queues.parse(queues).names if name not in used]
+    if unused:
+        complain(
+            f"warning: no task of the app uses {'queue' if len(unused) == 1 else 'queues'}"
+            f" {sample(map(repr, unused))}; its tasks use {sample(sorted(used))}"
+        )
+    if app.url.startswith("memory:"):
+        complain(
+            "warning: memory:// is seen by this process alone, so nobody else can enqueue into it;"
+            " use sqlite:///file.db"
+        )
 
 
 def sample(names: Iterable[str], *, most: int = 12) -> str:

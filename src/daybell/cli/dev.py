@@ -18,7 +18,7 @@ import typer
 
 from daybell import __version__
 from daybell.cli import logs, show
-from daybell.cli.apps import alive, connected, find_app, queues_of, sample
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample, warn
 from daybell.cli.edge import DONE, run_command, with_flag
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
@@ -88,6 +88,7 @@ async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
 async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) -> None:
     clock = SystemClock()
     began = clock.monotonic()
+    warn(app, queues_of(app, options.queues))
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))

@@ -15,8 +15,10 @@ class Lines(logging.Formatter):
         return printable(super().format(record), keep="\n")
 
 
-def configure(*, level: int = logging.WARNING) -> None:
+def configure(*, level: int = logging.WARNING, who: str = "") -> None:
     """Send logs to stderr: Daybell's from INFO on, others' from `level` on.
+
+    `who` is said in each line where several processes share a stream.
 
     Everything from INFO on can be kept with the execution that says it. A program that has set up
     its own logging keeps it.
@@ -26,7 +28,9 @@ def configure(*, level: int = logging.WARNING) -> None:
     if root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S"))
+    said = f"{who} ".replace("%", "%%").lstrip()
+    form = f"%(asctime)s {said}%(levelname)-7s %(name)s: %(message)s"
+    handler.setFormatter(Lines(form, "%H:%M:%S"))
     handler.addFilter(lambda record: record.levelno >= level or record.name.startswith("daybell"))
     root.addHandler(handler)
     root.setLevel(min(level, logging.INFO))

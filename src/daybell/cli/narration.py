@@ -11,7 +11,7 @@ from typing import Final, TextIO
 from daybell.cli import show
 from daybell.cli.waiting import error_line
 from daybell.core.execution import Claimed, State
-from daybell.core.lifecycle import Ruling
+from daybell.core.lifecycle import Ruling, Transition
 from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Started, WorkerLost
 
@@ -23,7 +23,8 @@ ERROR_CHARS_MAX: Final = 200
 class Narrator:
     """An observer of the engine's events.
 
-    `quiet` leaves out what goes as it should. `on_gone` is called when nobody reads any more.
+    `quiet` leaves out what goes as it should. `on_gone` is called when nobody reads any more. `who`
+    is said in each line where several processes share a stream.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class Narrator:
         quiet: bool = False,
         out: TextIO | None = None,
         on_gone: Callable[[], None] = lambda: None,
+        who: str = "",
     ) -> None:
         self._clock = clock
         self._quiet = quiet
         self._out = out or sys.stdout
         self._on_gone = on_gone
+        self._who = f" {show.printable(who)}" if who else ""
         self._is_colourful = self._out.isatty()
         self._window = clock.monotonic()
         self._printed = 0
@@ -68,7 +71,11 @@ class Narrator:
             self._say(word, claimed, f"in {show.length(move.delay)}: {error}")
         elif word == State.DEAD:
             self._say(word, claimed, f"{took}: {error}" if error else took)
-        elif not self._quiet:
+        elif self._quiet:
+            pass
+        elif word == State.SCHEDULED:
+            self._say(word, claimed, _again(move))
+        else:
             self._say("given back" if word == State.QUEUED else word, claimed, took)
 
     def _say(self, word: str, claimed: Claimed, rest: str) -> None:
@@ -80,11 +87,11 @@ class Narrator:
         if self._is_colourful:
             colour = _COLOURS.get(word, "")
             self._write(
-                f"\x1b[2m{time[:-3]}\x1b[0m {colour}{word:<10}\x1b[0m"
+                f"\x1b[2m{time[:-3]}{self._who}\x1b[0m {colour}{word:<10}\x1b[0m"
                 f" \x1b[2m{claimed.id}\x1b[0m {said}"
             )
         else:
-            self._write(f"{time[:-3]} {word:<10} {claimed.id} {said}")
+            self._write(f"{time[:-3]}{self._who} {word:<10} {claimed.id} {said}")
 
     def _may_print(self) -> bool:
         now = self._clock.monotonic()
@@ -108,6 +115,13 @@ class Narrator:
             self._out.flush()
         except OSError:
             self._on_gone()
+
+
+def _again(move: Transition) -> str:
+    """When a task that raised RetryLater is run again, and why."""
+    at = None if move.at is None else datetime.fromtimestamp(move.at, UTC).astimezone()
+    when = f"in {show.length(move.delay)}" if at is None else f"at {at:%Y-%m-%d %H:%M:%S}"
+    return f"{when}: {move.reason}" if move.reason else when
 
 
 _COLOURS: Final = {

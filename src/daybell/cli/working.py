@@ -14,14 +14,15 @@ from typing import Final, NoReturn
 import msgspec
 
 from daybell import __version__
-from daybell.cli import logs
-from daybell.cli.apps import alive, connected, find_app, queues_of, sample
+from daybell.cli import logs, show
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample, warn
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
+from daybell.core.instant import Seconds
 from daybell.core.limits import check_labels, check_name
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
@@ -62,10 +63,12 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def work(settings: Settings, *, request: WorkerRequest) -> int:
     """Run the executions of an app, in this process or in several."""
-    logs.configure()
+    logs.configure(who=who(request))
     # All that may be wrong with the words typed is found here, before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
     options = worker_options(app, settings, request)
+    if request.parent is None:
+        warn(app, options.queues)
     if request.processes > 1:
         async with connected(app):
             pass  # what is wrong with the store is said once, not by each process
@@ -75,6 +78,8 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         if request.parent is not None:
             stop.hear_parent(request.parent)
         try:
+            narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
+            app.events.observe(narrator, only_trouble=True)
             is_worn_out = await _work(app, settings, options, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
@@ -83,6 +88,11 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         start_afresh()
     logger.info("stopped")
     return DONE
+
+
+def who(request: WorkerRequest) -> str:
+    """What a process among several is called in its lines; one that is alone needs no name."""
+    return request.name or "" if request.parent is not None else ""
 
 
 def _limit_runs(app: App, request: WorkerRequest) -> None:
@@ -127,7 +137,6 @@ def read_labels(text: str) -> dict[str, str]:
 async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop) -> bool:
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
-    app.events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app))
@@ -151,9 +160,21 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
         await first_of(stop.wait(), worker.is_draining.wait(), worn_out)
         if not stop.is_requested and not worker.is_draining.is_set():
             return True
-        why = "asked to stop" if stop.is_requested else "asked to drain"
-        logger.info("%s; %d executions still run", why, len(worker.executor))
+        _say_stopping(len(worker.executor), options.drain_timeout, stop)
         return False
+
+
+def _say_stopping(running: int, seconds: Seconds, stop: Stop) -> None:
+    why = "asked to stop" if stop.is_requested else "asked to drain"
+    if not running:
+        logger.info("%s; nothing runs", why)
+        return
+    verb = "runs" if running == 1 else "run"
+    more = "; once more ends it at once" if stop.is_requested else ""
+    logger.info(
+        "%s; %s still %s: waiting up to %g s%s",
+        why, show.count(running, "execution"), verb, seconds, more,
+    )  # fmt: skip
 
 
 async def wear_out(worker: Worker, worn: asyncio.Event) -> None:

@@ -1,0 +1,53 @@
+"""What a person is told of each start and end."""
+
+import io
+import re
+
+from msgspec.structs import replace
+
+from daybell.cli.narration import Narrator
+from daybell.core.execution import Claimed
+from daybell.core.lifecycle import Transition, after_retry_later
+from daybell.engine.clock import SystemClock
+from daybell.engine.events import Ended
+from daybell.store.open import store_for
+from tests.builders import claimed
+from tests.cli.terminal import Running, daybell
+
+LATER = """\
+from daybell import App, RetryLater
+
+app = App()
+
+@app.task
+async def poll() -> None:
+    raise RetryLater("busy", delay="90m")
+"""
+
+
+def test_what_put_itself_off_says_until_when(tmp_path):
+    (tmp_path / "app.py").write_text(LATER)
+
+    with Running("dev", "app:app", "--port", "0", folder=tmp_path) as running:
+        running.wait_for("is up after")
+        daybell("jobs", "trigger", "poll", folder=tmp_path)
+
+        running.wait_for(r"scheduled +\S+ poll in 1 h 30 min")
+
+
+async def test_the_reason_and_the_moment_are_told():
+    store = store_for("memory://")
+    await store.open()
+    (one,) = (await claimed(store)).executions
+    later = after_retry_later(one, delay=60.0, ran=0.1)
+    at = after_retry_later(one, at=4_000_000_000.0, ran=0.1)
+
+    assert told(replace(later, reason="busy"), one).endswith("resize in 1 min 0 s: busy\n")
+    assert re.search(r"resize at 2096-10-0\d \d\d:\d\d:\d\d\n$", told(at, one))
+
+
+def told(move: Transition, one: Claimed) -> str:
+    """The line for an attempt that ended so."""
+    out = io.StringIO()
+    Narrator(SystemClock(), out=out)(Ended(one, move))
+    return out.getvalue()
