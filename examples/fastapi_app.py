@@ -1,4 +1,7 @@
-"""A web application that answers at once and leaves the work to a worker."""
+"""A web application that answers at once and leaves the work to a worker.
+
+Needs FastAPI and httpx, which `make install` brings; `make run` alone does not.
+"""
 
 import asyncio
 
