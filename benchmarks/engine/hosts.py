@@ -27,6 +27,7 @@ from daybell.cli.narration import Narrator
 from daybell.cli.working import settle
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
+from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.sdk.app import App
 from daybell.store.ids import mint
@@ -180,7 +181,15 @@ def assemble(app: App, store: Store, concurrency: int) -> Node:
     options = WorkerOptions(
         name="bench", queues=queues_of(app, ""), concurrency=concurrency, pid=os.getpid()
     )
-    worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+    worker = Worker(
+        store,
+        app.handlers,
+        options,
+        clock=clock,
+        mint=mint,
+        events=app.events,
+        pacemaker=pacemaker_of(app.url, clock),
+    )
     upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events)
     return Node(workers=[worker], upkeep=upkeep)
 

@@ -17,6 +17,7 @@ from daybell.engine.events import Events
 from daybell.engine.executor import Executor
 from daybell.engine.handlers import Running
 from daybell.engine.leases import Leases
+from daybell.engine.pacemaker import Pacemaker
 from daybell.engine.queues import Queues
 from daybell.engine.run import Host
 from daybell.engine.worker import Worker, WorkerOptions
@@ -159,7 +160,14 @@ async def a_bench(
 
 
 def a_worker(
-    store: Any, tasks: Tasks, *, clock: Any = None, events: Events | None = None, **options: Any
+    store: Any,
+    tasks: Tasks,
+    *,
+    clock: Any = None,
+    events: Events | None = None,
+    pacemaker: Pacemaker | None = None,
+    on_stuck: Callable[[], None] | None = None,
+    **options: Any,
 ) -> Worker:
     return Worker(
         store,
@@ -168,4 +176,6 @@ def a_worker(
         clock=clock or VirtualClock(),
         mint=mint,
         events=events or Events(),
+        pacemaker=pacemaker,
+        on_stuck=on_stuck,
     )

@@ -230,10 +230,16 @@ async def test_no_new_lease_is_asked_for_while_a_renewal_names_the_others():
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=quick))
 
-    async with bench.leases.naming:
-        ticking = asyncio.ensure_future(bench.dispatcher.tick())
-        await asyncio.sleep(1)
-        assert store.count("claim") == 0 and bench.leases.known() == []
-    await ticking
+    woken = []
+    bench.leases.named = lambda: woken.append(True)
+    with bench.leases.naming() as named:
+        await bench.dispatcher.tick()
+        assert (named, bench.leases.known(), woken) == ([], [], [])
+    assert store.count("claim") == 0
 
+    assert woken == [True]
+    await bench.dispatcher.tick()
     assert store.count("claim") == 1
+    with bench.leases.naming():
+        pass
+    assert woken == [True], "nobody waited this time"

@@ -25,6 +25,7 @@ from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
+from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError
@@ -76,6 +77,8 @@ def run_app(app: App) -> None:
 async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
     """Worker, upkeep and health endpoints for one app, until somebody wants an end."""
     code = DONE
+    # Who leads is no news where everything is in one process.
+    logging.getLogger("daybell.leader").setLevel(logging.WARNING)
     with Stop() as stop:
         try:
             await _run(settings, app, options, stop)
@@ -97,7 +100,15 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             stack.push_async_callback(health.stop)
             app.observe(Narrator(clock, on_gone=stop.request))
             how = _worker_options(settings, app, options)
-            worker = Worker(store, app.handlers, how, clock=clock, mint=mint, events=app.events)
+            worker = Worker(
+                store,
+                app.handlers,
+                how,
+                clock=clock,
+                mint=mint,
+                events=app.events,
+                pacemaker=pacemaker_of(app.url, clock),
+            )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(alive(app, settings))

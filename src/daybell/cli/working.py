@@ -27,6 +27,7 @@ from daybell.core.limits import check_labels, check_name
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.node import Node, Upkeep
+from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.supervisor import Supervisor
 from daybell.engine.worker import Worker, WorkerOptions
@@ -140,7 +141,16 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app))
-            worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=app.events)
+            worker = Worker(
+                store,
+                app.handlers,
+                options,
+                clock=clock,
+                mint=mint,
+                events=app.events,
+                pacemaker=pacemaker_of(app.url, clock),
+                on_stuck=start_afresh,
+            )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(alive(app, settings))

@@ -76,7 +76,7 @@ class Dispatcher:
     async def tick(self) -> Seconds | None:
         self._return_stranded()
         is_repeated = self._asked is not None
-        asking = await self._ask()
+        asking = self._ask()
         if asking is None:
             return None
         lease, limit = asking
@@ -103,7 +103,7 @@ class Dispatcher:
             return POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))
 
-    async def _ask(self) -> tuple[UUID, int] | None:
+    def _ask(self) -> tuple[UUID, int] | None:
         """The claim to make: again the one without an answer, or a new one if there is room.
 
         What the one without an answer took is invisible to everybody else, so it does not wait for
@@ -111,12 +111,10 @@ class Dispatcher:
         """
         if not self.is_open:
             return None
-        if self._asked is None:
-            async with self._leases.naming:
-                limit = self._wanted()
-                if limit > 0 and self.is_open:
-                    self._asked = self._mint(), limit
-                    self._leases.ask(self._asked[0])
+        if self._asked is None and (limit := self._wanted()) > 0:
+            lease = self._mint()
+            if self._leases.ask(lease):
+                self._asked = lease, limit
         return self._asked
 
     def fill(self) -> None:

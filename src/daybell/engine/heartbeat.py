@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
@@ -23,7 +23,11 @@ MARGIN: Final = 0.2
 
 
 class Heartbeat:
-    """Prolongs the lease, and hears what the store has to say to this worker."""
+    """Prolongs the lease, and hears what the store has to say to this worker.
+
+    Its ticks may be made in another thread, on a store opened there (`engine.pacemaker`); then
+    `call` has the worker's event loop do what concerns it.
+    """
 
     def __init__(
         self,
@@ -37,48 +41,57 @@ class Heartbeat:
         clock: Clock,
         on_drain: Callable[[], None],
         on_lost: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
-        self._store = store
+        self.store = store
+        self.call: Callable[..., Any] = _directly
+        self.lease = lease
         self._executor = executor
         self._tenant = tenant
         self._worker = worker
-        self._lease = lease
         self._leases = leases
         self._clock = clock
         self._on_drain = on_drain
         self._on_lost = on_lost
+        self._on_end = on_end
+        self._is_given_up = False
         self.renewed_at = clock.monotonic()  # before the last good renewal was sent
 
     async def tick(self) -> Seconds | None:
         try:
-            async with self._leases.naming:
+            with self._leases.naming() as leases:
                 sent = self._clock.monotonic()
-                renewal = await self._store.renew(
-                    self._tenant,
-                    worker=self._worker,
-                    lease=self._lease,
-                    leases=self._leases.known(),
+                renewal = await self.store.renew(
+                    self._tenant, worker=self._worker, lease=self.lease, leases=leases
                 )
         except LeaseLost:
-            self._on_lost()
+            self.call(self._on_lost)
             return None
         self.renewed_at = sent
-        self._hear(renewal)
+        self._clock.correct(renewal.now)
+        self.call(self._hear, renewal)
         return None
 
     async def watch(self) -> Seconds | None:
         """Give the lease up in time before it can end, also while a renewal has no answer yet."""
         silent = self._clock.monotonic() - self.renewed_at
-        left = self._lease * (1 - MARGIN) - silent
+        left = self.lease * (1 - MARGIN) - silent
         if left > 0:
             return left
-        logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
-        self._on_lost()
+        if not self._is_given_up:
+            self._is_given_up = True
+            logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
+            self.call(self._on_lost)
+            return max(0.0, self.lease - silent)
+        self._on_end()
         return None
 
     def _hear(self, renewal: Renewal) -> None:
-        self._clock.correct(renewal.now)
         if renewal.cancel:
             self._executor.stop(set(renewal.cancel), Stop.CANCEL)
         if renewal.state is WorkerState.DRAINING:
             self._on_drain()
+
+
+def _directly(function: Callable[..., Any], *args: Any) -> None:
+    function(*args)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
@@ -15,17 +16,40 @@ class Leases:
     """A lease is known from before its claim is sent until the last of its executions has left.
 
     The store takes back what it finds under a lease that a renewal does not name. So no new lease
-    is asked for while a renewal is under way, which could not know of it: whoever does either of
-    the two holds `naming`.
+    is asked for while a renewal is under way, which could not know of it. Renewals may be made in
+    another thread.
     """
 
     def __init__(self) -> None:
-        self.naming = asyncio.Lock()
+        self._lock = threading.Lock()
+        self._is_naming = False
+        self._is_awaited = False  # somebody wanted to claim meanwhile
         self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
+        self.named: Callable[[], None] = _nothing  # told when claims can be asked for again
 
-    def ask(self, lease: UUID) -> None:
-        """A claim under this lease is about to be sent; under `naming`."""
-        self._open[lease] = -1
+    @contextmanager
+    def naming(self) -> Generator[list[UUID]]:
+        """All leases that are known, for a renewal to name; until it is answered, none is added."""
+        with self._lock:
+            self._is_naming = True
+            known = list(self._open)
+        try:
+            yield known
+        finally:
+            with self._lock:
+                self._is_naming = False
+                is_awaited, self._is_awaited = self._is_awaited, False
+            if is_awaited:
+                self.named()
+
+    def ask(self, lease: UUID) -> bool:
+        """A claim under this lease is about to be sent. False: not before `named` is told."""
+        with self._lock:
+            if self._is_naming:
+                self._is_awaited = True
+                return False
+            self._open[lease] = -1
+            return True
 
     def answer(self, lease: UUID, count: int) -> None:
         """The claim was answered with so many executions."""
@@ -45,3 +69,7 @@ class Leases:
 
     def known(self) -> list[UUID]:
         return list(self._open)
+
+
+def _nothing() -> None:
+    pass

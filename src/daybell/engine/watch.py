@@ -22,14 +22,22 @@ logger = logging.getLogger("daybell.worker")
 
 BLOCKED_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.1
+STUCK_SECONDS: Final = 60.0  # after which nobody hopes for the loop any more
 
 
 class LoopWatch:
-    """Watches the running event loop. `name_of` tells which job a task belongs to."""
+    """Watches the running event loop. `name_of` tells which job a task belongs to; `on_stuck` ends
+    the process, where it may.
+    """
 
     def __init__(
-        self, *, clock: Clock, name_of: Callable[[asyncio.Task[object]], str | None]
+        self,
+        *,
+        clock: Clock,
+        name_of: Callable[[asyncio.Task[object]], str | None],
+        on_stuck: Callable[[], None] | None = None,
     ) -> None:
+        self._on_stuck = on_stuck
         self._clock = clock
         self._name_of = name_of
         self._turned_at = clock.monotonic()
@@ -56,6 +64,9 @@ class LoopWatch:
             self._is_warned = True
             self.blocked += 1
             self._warn(loop, ident, stood)
+        if stood >= STUCK_SECONDS and self._is_asked and self._on_stuck is not None:
+            logger.error("the event loop has stood still for %.0f s; the process ends", stood)
+            self._on_stuck()
         if not self._is_asked:
             self._is_asked = True
             self._turned_at = self._clock.monotonic()

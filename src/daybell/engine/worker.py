@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.leases import LEASE_SECONDS, Leases
 from daybell.engine.loop import Loop
+from daybell.engine.pacemaker import Pacemaker
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
 from daybell.engine.run import Host, Stop
@@ -57,7 +59,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Claims and runs executions until it is told to stop."""
+    """Claims and runs executions until it is told to stop.
+
+    Without a pacemaker the lease is renewed by the event loop itself. `on_stuck` ends the process,
+    where it may, if work goes on that is not this worker's any more.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,11 @@ class Worker:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
+        pacemaker: Pacemaker | None = None,
+        on_stuck: Callable[[], None] | None = None,
     ) -> None:
+        self._pacemaker = pacemaker
+        self._on_stuck = on_stuck
         self._store = store
         self._options = options
         self._clock = clock
@@ -123,18 +133,27 @@ class Worker:
             clock=clock,
             on_drain=self.is_draining.set,
             on_lost=self._lost,
+            on_end=self._at_the_end,
             tenant=tenant,
             worker=worker,
         )
         self.reporter = Reporter(store, self.executor, clock=clock, tenant=tenant, worker=worker)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Put a loop around each part, and have them wake each other."""
+        options, clock = self._options, self._clock
         self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
         self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
         self._reports = Loop(
             "report", self.reporter.tick, interval=SHOWN_AFTER_SECONDS, clock=clock
         )
-        self._watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
-        self._loops = (self._renewals, self._watch, self._finishes, self._reports, self._claims)
+        self._loops = [self._renewals, self._finishes, self._reports, self._claims]
+        if self._pacemaker is None:
+            watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
+            self._loops.append(watch)
+        self._leases.named = self._claims.wake
         self.dispatcher.wake = self._claims.wake
         self.dispatcher.give_back = self._give_back
         self.completer.wake = self._finishes.wake
@@ -165,8 +184,14 @@ class Worker:
         self.heartbeat.renewed_at = sent
         for loop in self._loops:
             loop.start()
+        if self._pacemaker is not None:
+            loop = asyncio.get_running_loop()
+            self._leases.named = partial(loop.call_soon_threadsafe, self._claims.wake)
+            self._pacemaker.start(self.heartbeat)
         if self._loop_watch is None:
-            self._loop_watch = LoopWatch(clock=self._clock, name_of=self._job_of)
+            self._loop_watch = LoopWatch(
+                clock=self._clock, name_of=self._job_of, on_stuck=self._on_stuck
+            )
             self._loop_watch.start()
         await self._listen()
 
@@ -200,8 +225,7 @@ class Worker:
             self.executor.stop_all(Stop.RELEASE)
             await self._end_of_stopped()
         await self._flush()
-        for loop in self._loops:
-            await loop.stop()
+        await self._stop_loops()
         if self._stop_listening is not None:
             await self._stop_listening()
             self._stop_listening = None
@@ -209,6 +233,11 @@ class Worker:
             self._loop_watch.stop()
             self._loop_watch = None
         await self._leave()
+
+    async def _stop_loops(self) -> None:
+        await asyncio.gather(*(loop.stop() for loop in self._loops))
+        if self._pacemaker is not None:
+            await self._pacemaker.stop()
 
     async def _leave(self) -> None:
         """Say goodbye, so that nobody has to wait for the lease to end."""
@@ -261,7 +290,7 @@ class Worker:
 
     async def _beat(self) -> Seconds | None:
         if self._is_registered:
-            return await self.heartbeat.tick()
+            return None if self._pacemaker is not None else await self.heartbeat.tick()
         try:
             await self.start()
         except LeaseLost:  # registered before, but the answer was lost, and much time with it
@@ -279,9 +308,17 @@ class Worker:
         if not self._is_stopping:
             self._restart = asyncio.get_running_loop().create_task(self._begin_anew())
 
+    def _at_the_end(self) -> None:
+        """The lease can end any moment; in the thread of the pacemaker, if there is one."""
+        if len(self.executor) and self._on_stuck is not None:
+            logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
+            self._on_stuck()
+
     async def _begin_anew(self) -> None:
-        await asyncio.gather(*(loop.stop() for loop in self._loops))
-        await self._end_of_stopped()
+        if not await self._ended(within=GRACE_SECONDS):
+            self._at_the_end()
+            self.executor.forsake()
+        await self._stop_loops()
         self._restart = None
         if not self._is_stopping:
             self._assemble()

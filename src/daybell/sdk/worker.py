@@ -16,6 +16,7 @@ from daybell.core.duration import Duration, parse_duration
 from daybell.core.job import DEFAULT_QUEUE
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
+from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.settings import Settings
 
@@ -49,7 +50,15 @@ async def running(
             await stack.enter_async_context(app)
         store = (await app.open()).store
         clock, events = SystemClock(), app.events
-        worker = Worker(store, app.handlers, options, clock=clock, mint=mint, events=events)
+        worker = Worker(
+            store,
+            app.handlers,
+            options,
+            clock=clock,
+            mint=mint,
+            events=events,
+            pacemaker=pacemaker_of(app.url, clock),
+        )
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
         node = Node(workers=[worker], upkeep=upkeep)
         await stack.enter_async_context(app.lifespan())
