@@ -41,6 +41,10 @@ def test_it_says_what_runs_where(folder):
         assert "store   sqlite:///daybell.db" in running.said
         assert "queues  default, slow; 100 at a time" in running.said
         assert "tasks   greet, fail, nap, block, whoami" in running.said
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0
+        assert re.search(UP, running.lines[0])  # nothing that a newcomer cannot make sense of
+        assert "leading" not in running.said
 
 
 def test_it_is_up_quickly(folder):
