@@ -195,9 +195,7 @@ async def wear_out(worker: Worker, worn: asyncio.Event) -> None:
     """
     await worn.wait()
     logger.info("has run its number of tasks; claims no more and starts afresh")
-    for claimed in worker.dispatcher.close():
-        assert worker.dispatcher.give_back is not None
-        worker.dispatcher.give_back(claimed)
+    worker.claim_no_more()
     await worker.executor.wait()
 
 

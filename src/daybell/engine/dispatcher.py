@@ -27,6 +27,10 @@ POLL_SECONDS: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
 STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
+# What has lost so many workers runs without others of its kind: one of them may be what kills, and
+# the next time only that one is counted as lost.
+SUSPECT_CRASHES: Final = 2
+SUSPECT_SECONDS: Final = 5.0  # until one that had to go back is looked at again
 RATE_SMOOTHING: Final = 0.3
 CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
 
@@ -71,7 +75,7 @@ class Dispatcher:
         self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
-        self.give_back: Callable[[Claimed], None] | None = None  # likewise
+        self.give_back: Callable[[Claimed, Seconds], None] = _keep  # likewise
 
     async def tick(self) -> Seconds | None:
         self._return_stranded()
@@ -144,8 +148,14 @@ class Dispatcher:
         emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
         for _ in range(count):
             claimed = take()
+            if claimed.crashes >= SUSPECT_CRASHES and self._has_suspect():
+                self.give_back(claimed, SUSPECT_SECONDS)
+                continue
             emit(Started, claimed, is_plain=True)
             start(claimed)
+
+    def _has_suspect(self) -> bool:
+        return any(run.claimed.crashes >= SUSPECT_CRASHES for run in self._executor)
 
     def close(self) -> list[Claimed]:
         """Claim nothing more, and hand over what was claimed and not started."""
@@ -159,10 +169,10 @@ class Dispatcher:
         other workers may be idle.
         """
         now = self._clock.monotonic()
-        if not self._buffer or self.give_back is None or now - self._moved_at < STRANDED_SECONDS:
+        if not self._buffer or now - self._moved_at < STRANDED_SECONDS:
             return
         for claimed in self._buffer:
-            self.give_back(claimed)
+            self.give_back(claimed, 0.0)
         self._buffer.clear()
         self._rate, self._started, self._rated_at = 0.0, 0, now
 
@@ -190,3 +200,7 @@ class Dispatcher:
 
 def _nothing() -> None:
     pass
+
+
+def _keep(claimed: Claimed, delay: Seconds) -> None:
+    raise AssertionError("nobody takes back what was claimed")

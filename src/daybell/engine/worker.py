@@ -217,9 +217,9 @@ class Worker:
         self._is_stopping = True
         if self._restart is not None:
             await asyncio.gather(self._restart, return_exceptions=True)
-        self._close()
+        self.claim_no_more()
         await self._claims.stop()
-        self._close()  # and what the last claim brought
+        self.claim_no_more()  # and what the last claim brought
         if not await self._ended(within=self._options.drain_timeout):
             logger.warning("%d executions did not end in time and go back", len(self.executor))
             self.executor.stop_all(Stop.RELEASE)
@@ -257,13 +257,13 @@ class Worker:
         while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
             await self._finishes.pass_once()
 
-    def _close(self) -> None:
-        """Claim no more, and give back what has not started."""
+    def claim_no_more(self) -> None:
+        """Let what runs go on, and give back what has not started."""
         for claimed in self.dispatcher.close():
             self._give_back(claimed)
 
-    def _give_back(self, claimed: Claimed) -> None:
-        self.completer.add(claimed, after_release(claimed))
+    def _give_back(self, claimed: Claimed, delay: Seconds = 0.0) -> None:
+        self.completer.add(claimed, after_release(claimed, delay=delay))
 
     async def _ended(self, *, within: Seconds) -> bool:
         """Wait for what runs; False if it takes longer than that."""
