@@ -293,3 +293,16 @@ async def test_a_registration_that_was_buried_before_it_was_heard_of_is_made_ane
     [alive] = await store.list_workers(TENANT)
     assert alive.id == worker.id
     await worker.stop()
+
+
+@in_virtual_time
+async def test_a_request_to_cancel_is_heard_at_once_where_the_store_tells():
+    store, worker, ids = await a_busy_worker()
+    await asyncio.sleep(0.5)  # between two renewals
+    before = asyncio.get_running_loop().time()
+
+    await store.cancel(TENANT, ids[:1])
+    await until(lambda: len(worker.executor) == 2)
+
+    assert asyncio.get_running_loop().time() - before < 0.2
+    await worker.stop()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.builders import TENANT, defined, enqueued
+from tests.builders import TENANT, claimed, defined, enqueued
 
 DEADLINE = 10.0
 
@@ -51,3 +51,25 @@ async def test_who_has_stopped_listening_hears_nothing(store):
     await enqueued(store)
 
     assert calls == []
+
+
+async def test_who_runs_something_hears_that_it_is_to_be_cancelled(store):
+    hands = await claimed(store, 2)
+    asked, woken = asyncio.Event(), asyncio.Event()
+    stop = await store.listen(TENANT, ["default"], woken.set, ask=asked.set)
+    asked.clear()
+
+    await store.cancel(TENANT, [hands.executions[0].id])
+    await heard(asked)
+    await stop()
+
+
+async def test_a_worker_hears_that_it_is_to_drain(store):
+    hands = await claimed(store)
+    asked = asyncio.Event()
+    stop = await store.listen(TENANT, ["default"], lambda: None, ask=asked.set)
+    asked.clear()
+
+    await store.drain(TENANT, hands.worker)
+    await heard(asked)
+    await stop()

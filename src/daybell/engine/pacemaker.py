@@ -32,6 +32,7 @@ class Pacemaker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self._renewals: Loop | None = None
         self._store: Store | None = None
 
     def start(self, heartbeat: Heartbeat) -> None:
@@ -45,6 +46,11 @@ class Pacemaker:
         )
         self._thread.start()
         is_up.wait()
+
+    def wake(self) -> None:
+        """Beat now rather than later."""
+        if self._loop is not None and self._renewals is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._renewals.wake)
 
     async def stop(self) -> None:
         """Let a beat that is under way end, and make no other."""
@@ -65,10 +71,9 @@ class Pacemaker:
                 heartbeat.store = self._store = store
             return await heartbeat.tick()
 
-        loops = (
-            Loop("renew", beat, interval=heartbeat.lease / 3, clock=self._clock),
-            Loop("watch", heartbeat.watch, interval=heartbeat.lease, clock=self._clock),
-        )
+        self._renewals = Loop("renew", beat, interval=heartbeat.lease / 3, clock=self._clock)
+        watch = Loop("watch", heartbeat.watch, interval=heartbeat.lease, clock=self._clock)
+        loops = self._renewals, watch
         for loop in loops:
             loop.start()
         await self._stopping.wait()

@@ -199,6 +199,13 @@ class Worker:
         """Something may be there to claim."""
         self._claims.wake()
 
+    def _ask(self) -> None:
+        """A renewal may have news."""
+        if self._pacemaker is None:
+            self._renewals.wake()
+        else:
+            self._pacemaker.wake()
+
     def _job_of(self, task: asyncio.Task[object]) -> str | None:
         return next((run.claimed.job for run in self.executor if run.task is task), None)
 
@@ -207,7 +214,7 @@ class Worker:
         if self._stop_listening is None:
             try:
                 self._stop_listening = await self._store.listen(
-                    self._options.tenant, self._queues.names, self.wake
+                    self._options.tenant, self._queues.names, self.wake, ask=self._ask
                 )
             except Unavailable as error:
                 logger.warning("cannot hear of new executions, asking every second: %s", error)

@@ -13,23 +13,31 @@ class Listeners:
 
     def __init__(self) -> None:
         self._wakes: dict[object, Wake] = {}
+        self._asks: dict[object, Wake] = {}
 
     def __len__(self) -> int:
         return len(self._wakes)
 
-    def add(self, wake: Wake) -> Callable[[], Awaitable[None]]:
-        """Have it called from now on; returns what ends that."""
+    def add(self, wake: Wake, ask: Wake | None = None) -> Callable[[], Awaitable[None]]:
+        """Have them called from now on; returns what ends that."""
         key = object()
         self._wakes[key] = wake
+        if ask is not None:
+            self._asks[key] = ask
 
         async def stop() -> None:
             self._wakes.pop(key, None)
+            self._asks.pop(key, None)
 
         return stop
 
     def wake(self) -> None:
         for wake in list(self._wakes.values()):
             wake()
+
+    def ask(self) -> None:
+        for ask in list(self._asks.values()):
+            ask()
 
 
 async def pause(seconds: float) -> None:

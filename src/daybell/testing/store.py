@@ -127,7 +127,7 @@ class BenchStore(MemoryStore):
         return await super().renew(tenant, worker=worker, lease=LEASE_SECONDS, leases=leases)
 
     async def listen(
-        self, tenant: str, queues: Collection[str], wake: Wake
+        self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
     ) -> Callable[[], Awaitable[None]]:
         """Nobody is woken: it would be from another thread, and to get nothing."""
         return _stop

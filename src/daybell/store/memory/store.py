@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NoReturn
+from uuid import UUID
 
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
@@ -18,6 +19,7 @@ from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
 from daybell.store.memory.views import MemoryViews
 from daybell.store.memory.workers import MemoryWorkers
+from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Listeners, Wake
 
 StopListening = Callable[[], Awaitable[None]]
@@ -39,9 +41,11 @@ class MemoryStore(
         super().__init__(clock)
         self._listeners = Listeners()
 
-    async def listen(self, tenant: str, queues: Collection[str], wake: Wake) -> StopListening:
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
+    ) -> StopListening:
         with self._begin(tenant):
-            return self._listeners.add(wake)
+            return self._listeners.add(wake, ask)
 
     async def enqueue(
         self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
@@ -59,6 +63,17 @@ class MemoryStore(
         answers = await super().fire(firings)
         self._listeners.wake()
         return answers
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        answers = await super().cancel(tenant, ids)
+        if Cancellation.REQUESTED in answers:
+            self._listeners.ask()
+        return answers
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        is_drained = await super().drain(tenant, worker)
+        self._listeners.ask()
+        return is_drained
 
     async def begin(self) -> NoReturn:
         raise checks.no_transactions("in memory")

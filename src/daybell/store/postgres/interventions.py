@@ -17,6 +17,7 @@ from daybell.store.codes import STATE_CODES
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.enqueue import IN_HISTORY
+from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.moves import ENDED, KEPT
 from daybell.store.postgres.workers import Leasing
 
@@ -82,6 +83,8 @@ class Intervening(Leasing):
             live, pending = await self._end_pending(link, key, wanted, State.CANCELLED)
             await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
             ended = await _ids(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+        if live - pending:
+            self.notifier.touch(key, [WORKERS])
 
         def answer(id: UUID) -> Cancellation:
             if id in pending:

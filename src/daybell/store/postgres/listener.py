@@ -8,7 +8,7 @@ lost, and then the next poll finds what it was about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from daybell.store.postgres.connection import CONNECT_SECONDS, SETTINGS, Databas
 from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
+WORKERS: Final = "!"  # in the place of a queue, which cannot be called so
 # A link that only waits must find out by itself that the other side is gone.
 ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
 GAP_SECONDS: Final = 0.003
@@ -62,12 +63,11 @@ class Notifier:
 
 
 class Listener:
-    """A connection that waits for notifications and calls `wake`; it comes back when it breaks."""
+    """A connection that waits for notifications; it comes back when it breaks."""
 
-    def __init__(self, url: str, wanted: Collection[str], wake: Callable[[], None]) -> None:
+    def __init__(self, url: str, wanted: Mapping[str, Callable[[], None]]) -> None:
         self._url = url
-        self._wanted = frozenset(wanted)
-        self._wake = wake
+        self._wanted = dict(wanted)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -96,7 +96,8 @@ class Listener:
                         link.add_termination_listener(partial(_set, ended))
                         await link.add_listener(CHANNEL, self._hear)
                         is_tried.set()
-                        self._wake()  # what was said before we listened
+                        for wake in set(self._wanted.values()):
+                            wake()  # what was said before we listened
                         await ended.wait()
                     finally:
                         link.terminate()
@@ -107,7 +108,7 @@ class Listener:
 
     def _hear(self, _link: object, _pid: int, _channel: str, said: str) -> None:
         if said in self._wanted:
-            self._wake()
+            self._wanted[said]()
 
 
 def _set(ended: asyncio.Event, _link: object) -> None:

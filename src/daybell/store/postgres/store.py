@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
-from daybell.store.postgres.listener import Listener
+from daybell.store.postgres.listener import WORKERS, Listener
 from daybell.store.postgres.logs import Logging
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.transactions import Transacting
@@ -37,14 +37,21 @@ class PostgresStore(Defining, Intervening, Transacting, Scheduling, Logging, Vie
         await self.db.close()
 
     async def listen(
-        self, tenant: str, queues: Collection[str], wake: Callable[[], None]
+        self,
+        tenant: str,
+        queues: Collection[str],
+        wake: Callable[[], None],
+        *,
+        ask: Callable[[], None] | None = None,
     ) -> Callable[[], Awaitable[None]]:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
         if self.db.is_pooled and self.listen_url is None:
             return _nothing  # a pooler passes no notifications on
-        wanted = {f"{key}:{queue}" for queue in queues}
-        listener = Listener(self.listen_url or self.db.url, wanted, wake)
+        wanted = {f"{key}:{queue}": wake for queue in queues}
+        if ask is not None:
+            wanted[f"{key}:{WORKERS}"] = ask
+        listener = Listener(self.listen_url or self.db.url, wanted)
         self._listeners.add(listener)
 
         async def stop() -> None:

@@ -19,6 +19,7 @@ from daybell.store.outcomes import Lost
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.claim import CLAIMED_COLUMNS, IN_LEASE, dead_worker
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.listener import WORKERS
 
 LIVE: Final = WORKER_CODES[WorkerState.LIVE]
 DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]
@@ -110,7 +111,9 @@ class Leasing(Applying):
     async def drain(self, tenant: str, worker: UUID) -> bool:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            return await link.fetchval(self.DRAIN, key, worker) is not None
+            is_drained = await link.fetchval(self.DRAIN, key, worker) is not None
+        self.notifier.touch(key, [WORKERS])
+        return is_drained
 
     RETIRE = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
 

@@ -10,7 +10,15 @@ class Wakeups(Protocol):
     """News for who waits. Losing all of it costs latency, never an execution."""
 
     async def listen(
-        self, tenant: str, queues: Collection[str], wake: Callable[[], None]
+        self,
+        tenant: str,
+        queues: Collection[str],
+        wake: Callable[[], None],
+        *,
+        ask: Callable[[], None] | None = None,
     ) -> Callable[[], Awaitable[None]]:
-        """Call `wake` when something there may be claimable; returns what ends it. Best effort."""
+        """Call `wake` when something there may be claimable, and `ask` when a renewal may have news
+        for a worker: something it runs is to be cancelled, or it is to drain. Returns what ends it.
+        Best effort.
+        """
         ...

@@ -9,12 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Final, NoReturn
+from uuid import UUID
 
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.errors import Unavailable, UsageError
 from daybell.store import checks, migrate
 from daybell.store.migrate import Applied, Migration
+from daybell.store.outcomes import Cancellation
 from daybell.store.sqlite import files
 from daybell.store.sqlite.apply import SqliteApply
 from daybell.store.sqlite.claim import SqliteClaim
@@ -58,9 +60,11 @@ class SqliteStore(
         self._listeners = Listeners()
         self._watch: asyncio.Task[None] | None = None
 
-    async def listen(self, tenant: str, queues: Collection[str], wake: Wake) -> StopListening:
+    async def listen(
+        self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
+    ) -> StopListening:
         await self._read(lambda tx: tx.names.tenant(tx, tenant))
-        stop_hearing = self._listeners.add(wake)
+        stop_hearing = self._listeners.add(wake, ask)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watch_file())
 
@@ -106,6 +110,17 @@ class SqliteStore(
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        answers = await super().cancel(tenant, ids)
+        if Cancellation.REQUESTED in answers:
+            self._listeners.ask()
+        return answers
+
+    async def drain(self, tenant: str, worker: UUID) -> bool:
+        is_drained = await super().drain(tenant, worker)
+        self._listeners.ask()
+        return is_drained
 
     async def begin(self) -> NoReturn:
         raise checks.no_transactions("SQLite")
