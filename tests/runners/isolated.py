@@ -5,6 +5,7 @@
 import ctypes
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -116,7 +117,6 @@ def print_all_ways() -> None:
     ctypes.CDLL(None).puts(b"from C")
     subprocess.run(["echo", "from a program"], check=True)
     print("to stderr", file=sys.stderr)
-    print("without an end", end="")
 
 
 def print_twice(fifo: str) -> None:
@@ -160,7 +160,7 @@ def grow(megabytes: int) -> int:
 
 def set_alarm() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 60)
 
 
 def heed_alarm() -> str:
@@ -182,3 +182,12 @@ def take_term_over() -> None:
 
 def environment() -> list[str]:
     return sys.path
+
+
+def show_state() -> list[float]:
+    """What tasks may leave behind in a process: an alarm, and a limit of memory."""
+    return [signal.getitimer(signal.ITIMER_REAL)[0], resource.getrlimit(resource.RLIMIT_AS)[0]]
+
+
+def print_one(text: str) -> None:
+    print(text, end="")

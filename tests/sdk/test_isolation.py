@@ -135,6 +135,21 @@ async def test_what_is_enqueued_in_a_process_is_a_child_of_its_execution(app: Ap
             assert detail.execution.parent == handle.id
 
 
+async def test_what_is_enqueued_belongs_to_the_tenant_of_the_worker(file_url, monkeypatch):
+    monkeypatch.setenv("DAYBELL_DATABASE_URL", file_url)
+    app = isolated_app.app
+    async with app:
+        await (await app.open()).add_tenant("acme")
+    monkeypatch.setattr(app, "tenant", "acme")  # as `daybell worker --tenant acme` does
+    async with app, app.worker():
+        handle = await isolated_app.fan_out_sync.enqueue()
+
+        detail = await (await app.open()).execution(await handle.result(WAIT))
+
+        assert detail.execution.tenant == "acme"
+        assert detail.execution.parent == handle.id
+
+
 async def test_rules_of_the_retry_policy_know_the_classes_of_errors(app: App):
     handle = await isolated_app.never.enqueue()
 
