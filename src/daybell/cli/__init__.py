@@ -12,7 +12,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, workers
+from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, top, workers
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
@@ -97,6 +97,7 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
 
 
 app.command()(bench.bench)
+app.command()(top.top)
 
 
 # Typer keeps Click under a name of its own, so its error is found by way of another.

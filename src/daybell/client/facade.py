@@ -20,6 +20,7 @@ from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.logs import Logs
+from daybell.client.overview import Overviews
 from daybell.client.requests import (
     JOB_OPTIONS,
     MANY_OPTIONS,
@@ -62,7 +63,7 @@ from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 
-class Client(Bulk, DeadLetters, Logs):
+class Client(Bulk, DeadLetters, Logs, Overviews):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
