@@ -23,6 +23,7 @@ from daybell.cli.edge import DONE, run_command, with_flag
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
+from daybell.core.instant import Seconds
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
@@ -52,6 +53,8 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 100
     queues: str = ""
     is_demo: bool = False
+    drain_timeout: Seconds = DRAIN_SECONDS
+    parent: int | None = None  # the process to end with
 
 
 async def dev(
@@ -80,6 +83,8 @@ async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
     # Who leads is no news where everything is in one process.
     logging.getLogger("daybell.leader").setLevel(logging.WARNING)
     with Stop() as stop:
+        if options.parent is not None:
+            stop.hear_parent(options.parent)
         try:
             await _run(settings, app, options, stop)
         except BrokenOff:
@@ -116,7 +121,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             stack.push_async_callback(node.stop)
         _announce(app, options, health.url, clock.monotonic() - began)
         await first_of(stop.wait(), worker.is_draining.wait())
-        _say_stopping(worker)
+        _say_stopping(worker, options)
 
 
 def _worker_options(settings: Settings, app: App, options: DevOptions) -> WorkerOptions:
@@ -126,7 +131,7 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
         queues=queues_of(app, options.queues),
         concurrency=options.concurrency,
         lease=settings.lease,
-        drain_timeout=DRAIN_SECONDS,
+        drain_timeout=options.drain_timeout,
         host=socket.gethostname(),
         pid=os.getpid(),
         version=__version__,
@@ -159,9 +164,9 @@ def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
         _echo(f"  look    {show.printable(look)}")
 
 
-def _say_stopping(worker: Worker) -> None:
+def _say_stopping(worker: Worker, options: DevOptions) -> None:
     running = len(worker.executor)
-    wait = f"waiting up to {DRAIN_SECONDS:.0f} s for {show.count(running, 'execution')}"
+    wait = f"waiting up to {options.drain_timeout:.0f} s for {show.count(running, 'execution')}"
     _echo(f"stopping: {wait}; once more ends it at once" if running else "stopping")
 
 

@@ -59,14 +59,32 @@ def dev(
     port: Port = 8080,
     concurrency: Concurrency = 100,
     queues: Queues = "",
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again whenever the app's code changes.")
+    ] = False,
+    drain_timeout: Annotated[str, typer.Option(hidden=True)] = "10s",
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run everything on this machine, in one process."""
     from daybell.cli.dev import DevOptions, dev
+    from daybell.core.duration import parse_duration
 
+    options = DevOptions(
+        host=host,
+        port=port,
+        concurrency=concurrency,
+        queues=queues,
+        drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
+        parent=parent,
+    )
+    command = dev
+    if reload:
+        from daybell.cli.reload import reloading
+
+        command = reloading
     flag = chosen(context, database_url)
-    options = DevOptions(host=host, port=port, concurrency=concurrency, queues=queues)
-    run(context, partial(dev, spec=app, demo=demo, flag=flag, options=options), database_url)
+    run(context, partial(command, spec=app, demo=demo, flag=flag, options=options), database_url)
 
 
 def worker(
