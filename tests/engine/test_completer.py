@@ -185,6 +185,7 @@ async def test_a_report_that_comes_too_late_is_counted_and_logged(caplog):
 
     assert bench.completer.stale == 2
     assert f"attempt 1 of {late.id} (resize) came too late" in caplog.text
+    assert "it is at attempt 2 now" in caplog.text
     assert [event.verdict.ruling for event in bench.events] == [Ruling.STALE] * 2
     assert (await look(bench.store, again.one.id)).state is State.RUNNING
     assert bench.leases.known() == []

@@ -41,6 +41,7 @@ async def test_a_worker_that_lost_its_lease_cannot_complete_the_job(store, clock
     verdicts = await apply(store, late, success(late.one))
 
     assert rulings(verdicts) == [(late.one.id, 1, Ruling.STALE)]
+    assert verdicts[0].current == 2
     assert (await look(store, late.one.id)).state is State.QUEUED
 
 
@@ -106,6 +107,7 @@ async def test_an_unknown_execution_is_stale(store):
     verdicts = await apply(store, hands, replace(success(hands.one), id=unknown))
 
     assert rulings(verdicts) == [(unknown, 1, Ruling.STALE)]
+    assert verdicts[0].current is None
 
 
 async def test_an_execution_that_nobody_claimed_is_stale(store):

@@ -119,6 +119,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     ruling: Ruling
     detail: str = ""
+    current: int | None = None  # of a stale one: the attempt that the execution is at; None: gone
 
 
 def after_success(

@@ -208,7 +208,7 @@ class Completer:
                 move.attempt,
                 move.id,
                 claimed.job,
-                verdict.detail or "it has moved on",
+                f"it is at attempt {verdict.current} now" if verdict.current else "it is gone",
             )
         return False
 

@@ -209,7 +209,7 @@ def repeated(row: Row, worker: UUID, move: Transition) -> Verdict | None:
                 return None
             if attempt.outcome is Outcome.CANCELLED:
                 return Verdict(move.id, move.attempt, Ruling.CANCELLED)
-    return Verdict(move.id, move.attempt, Ruling.STALE)
+    return Verdict(move.id, move.attempt, Ruling.STALE, current=execution.attempt)
 
 
 def reported(row: Row, report: Report, now: Instant) -> Row:

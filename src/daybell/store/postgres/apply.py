@@ -176,10 +176,13 @@ class Applying(Moving):
             key = await self.names.tenant(link, batch.tenant)
             recorded = await self._recorded(link, key, doubtful)
             held = await self._still_held(link, key, batch.only(doubtful))
+            rows = await link.fetch(self.CURRENT, key, [move.id for move in doubtful])
+        current = {row["id"]: row["attempt"] for row in rows}
         again = {move: held[_fence(move)] for move in doubtful if _fence(move) in held}
         for move in doubtful:
             if move not in again:
-                verdicts += _ruling(move, recorded.get(_fence(move)), batch.worker)
+                record = recorded.get(_fence(move))
+                verdicts += _ruling(move, record, batch.worker, current.get(move.id))
         return verdicts, again
 
     RECORDED = f"""
@@ -190,6 +193,14 @@ class Applying(Moving):
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
     SELECT h.id, h.attempt, h.worker, h.outcome FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
+    """
+
+    CURRENT = f"""
+    SELECT id, attempt FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id, attempt FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT h.id, h.attempt FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
     async def _recorded(
@@ -253,15 +264,16 @@ def _by_way(
     yield from ways.items()
 
 
-def _ruling(move: Transition, recorded: Row | None, worker: UUID) -> list[Verdict]:
+def _ruling(
+    move: Transition, recorded: Row | None, worker: UUID, current: int | None
+) -> list[Verdict]:
     if recorded is not None and recorded["worker"] == worker:
         outcome = OUTCOMES.get(recorded["outcome"])
         if outcome is move.outcome:
             return []  # made before; its answer was lost
         if outcome is Outcome.CANCELLED:
             return [Verdict(move.id, move.attempt, Ruling.CANCELLED)]
-    detail = f"attempt {move.attempt} is over; the execution has moved on without it"
-    return [Verdict(move.id, move.attempt, Ruling.STALE, detail)]
+    return [Verdict(move.id, move.attempt, Ruling.STALE, current=current)]
 
 
 def _fence(move: Transition) -> Fence:

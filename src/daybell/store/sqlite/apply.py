@@ -265,7 +265,7 @@ def repeated(tx: Transaction, row: Row, worker: bytes, move: Transition) -> Verd
                 return None
             if outcome == CANCELLED_OUTCOME:
                 return Verdict(move.id, move.attempt, Ruling.CANCELLED)
-    return Verdict(move.id, move.attempt, Ruling.STALE)
+    return Verdict(move.id, move.attempt, Ruling.STALE, current=attempt)
 
 
 _REPORT: Final = f"""
