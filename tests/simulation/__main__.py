@@ -1,0 +1,113 @@
+"""Run seeds by hand: one, to look at it, or thousands.
+
+python -m tests.simulation --seed 123 --store sqlite --trace
+python -m tests.simulation --seeds 5000
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+
+from tests.simulation.cluster import Outcome, simulate
+from tests.simulation.paths import missing
+from tests.simulation.places import PLACES
+from tests.simulation.report import describe, summary
+
+CHUNK = 25
+Result = tuple[int, str, str | None, Counter[str], set[str], Counter[str]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument("--seeds", type=int, default=200, help="run so many, from --first on")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--store", choices=[*PLACES], help="only on this one")
+    parser.add_argument("--trace", action="store_true", help="show all that happens")
+    parser.add_argument("--workers", type=int, default=1, help="processes to run seeds in")
+    parser.add_argument("--until-broken", action="store_true", help="end at the first failure")
+    options = parser.parse_args()
+    stores = [options.store] if options.store else [*PLACES]
+    if options.seed is not None:
+        return run_one(options.seed, stores, with_trace=options.trace)
+    seeds = range(options.first, options.first + -(-options.seeds // len(stores)))
+    runs = list(itertools.product(seeds, stores))[: options.seeds]
+    return run_many(runs, workers=options.workers, until_broken=options.until_broken)
+
+
+def run_one(seed: int, stores: list[str], *, with_trace: bool) -> int:
+    """Run a seed and show it; 1 if it broke a promise."""
+    outcomes = [simulate(seed, store) for store in stores]
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            say(describe(outcome, last=None if with_trace else 40))
+        else:
+            if with_trace:
+                say("\n".join(outcome.trace()))
+            say(
+                f"seed {seed} on {outcome.store}: {outcome.executions} executions ended well,"
+                f" {outcome.steps} steps, {outcome.seconds:.0f} s"
+            )
+    return int(any(outcome.failure for outcome in outcomes))
+
+
+def run_many(runs: list[tuple[int, str]], *, workers: int, until_broken: bool) -> int:
+    """Run seeds and sum up; 1 if one broke a promise or all were too tame."""
+    totals: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    points: set[str] = set()
+    for seed, store, failure, paths, died_at, numbers in results(runs, workers):
+        totals += numbers
+        seen += paths
+        points |= died_at
+        if failure is not None:
+            totals["failures"] += 1
+            say(failure)
+            if until_broken:
+                say(f"broken by run {totals['runs']}: seed {seed} on {store}")
+                return 1
+        if totals["runs"] % 500 == 0:
+            say(f"{totals['runs']:,} of {len(runs):,} runs, {totals['failures']} failures")
+    say(summary(totals, seen, points))
+    return int(totals["failures"] > 0 or bool(missing(seen, store=None)))
+
+
+def results(runs: list[tuple[int, str]], workers: int) -> Iterator[Result]:
+    with ExitStack() as stack:
+        if workers == 1:
+            yield from itertools.starmap(run, runs)
+        else:
+            pool = stack.enter_context(ProcessPoolExecutor(workers))
+            yield from pool.map(run, *zip(*runs, strict=True), chunksize=CHUNK)
+
+
+def run(seed: int, store: str) -> Result:
+    """A seed, as what can be sent between processes."""
+    outcome = simulate(seed, store)
+    failure = None if outcome.failure is None else describe(outcome)
+    return seed, store, failure, outcome.seen, outcome.points, numbers(outcome)
+
+
+def numbers(outcome: Outcome) -> Counter[str]:
+    return Counter(
+        runs=1,
+        executions=outcome.executions,
+        steps=outcome.steps,
+        seconds=round(outcome.seconds),
+    )
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""Looks at the store after every operation, and holds it to what was promised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, Outcome, State
+from daybell.core.lifecycle import Ruling, Transition
+from daybell.core.worker import WorkerState
+from daybell.errors import LeaseLost
+from daybell.store.outcomes import Cancellation, Revival
+from tests.simulation.loop import Process
+from tests.simulation.places import Place, Seen, WorkerSeen
+from tests.simulation.rules import broken, holds
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Call
+
+GATE_CAPACITY = 1
+Workers = dict[UUID, WorkerSeen]
+
+
+class Checker:
+    """What was seen so far, and what follows from it for what may come."""
+
+    def __init__(self, place: Place, now: Callable[[], float], fail: Callable[[str], None]) -> None:
+        self._place = place
+        self._now = now
+        self.fail = fail
+        self.seen: Counter[str] = Counter()  # rare paths that were taken
+        self.rows: dict[UUID, Seen] = {}
+        self.given: dict[tuple[UUID, int], tuple[UUID, UUID]] = {}  # each start: worker and lease
+        self.started: set[tuple[UUID, int]] = set()
+        self.renewals: dict[UUID, float] = {}  # of workers: when the last good one was sent
+        self.draining: set[Process] = set()
+        self.acknowledged: set[UUID] = set()
+        self._owners: dict[UUID, Process] = {}  # of workers
+        self._led: set[Process] = set()
+        self._unheard: set[tuple[str, Any]] = set()  # committed, and who asked does not know
+        self._logs: set[tuple[UUID, int, int]] = set()
+
+    # What the world tells.
+
+    def before(self, call: Call) -> Workers:
+        return self._place.workers() if call.operation in ("lost", "renew", "apply") else {}
+
+    def judge(self, call: Call, workers: Workers, answer: Any, error: BaseException | None) -> None:
+        """An operation has been done."""
+        old, new = self.rows, self._place.executions()
+        self.rows = new
+        changes = [(old.get(id), row) for id, row in new.items() if row is not old.get(id)]
+        changes = [(before, after) for before, after in changes if before != after]
+        if len(new) < len(old) or not new.keys() >= old.keys():
+            self.fail(f"{call.operation} by {call.process}: executions are gone")
+        if error is not None:
+            if changes:
+                self.fail(f"{call.operation} raised {error!r}, and yet changed executions")
+            self._note_error(call, error)
+            return
+        for before, after in changes:
+            if problem := broken(call, before, after, self._now(), self._place):
+                self.fail(f"{call.operation} by {call.process}: {problem}: {before} -> {after}")
+            self._note_change(call, before, after)
+        if changes:
+            self._check_whole()
+        check = getattr(self, f"_check_{call.operation}", None)
+        if check is not None:
+            check(call, old, workers, answer)
+
+    def answered(self, call: Call, answer: Any) -> None:
+        """Somebody who lives hears of it: from now on it is a promise."""
+        if call.operation == "enqueue":
+            for one in answer:
+                self.acknowledged.add(one.id)
+                if one.id not in self.rows:
+                    self.fail(f"{call.process} was told of an execution that does not exist")
+
+    def answer_lost(self, call: Call, error: BaseException | None) -> None:
+        if error is not None:
+            return
+        if call.operation == "enqueue":
+            self._unheard |= {("enqueue", new.id) for new in call.args[1]}
+        elif call.operation == "claim":
+            self._unheard.add(("claim", call.kwargs["lease"]))
+
+    def renewed(self, process: Process, worker: UUID, sent: float) -> None:
+        """A worker knows since when its lease is good."""
+        if worker not in self._owners and process in self._owners.values():
+            self.seen["begun anew"] += 1
+        self._owners[worker] = process
+        self.renewals[worker] = sent
+
+    def died(self, process: Process) -> None:
+        for (id, attempt), (worker, lease) in self.given.items():
+            row = self.rows.get(id)
+            is_held = row is not None and row.state is State.RUNNING and row.lease == lease
+            is_its = self._owners.get(worker) is process
+            if is_its and is_held and (id, attempt) not in self.started:
+                self.seen["crash before start"] += 1
+                return
+
+    def is_dead(self, worker: UUID) -> bool:
+        """Whether the store has declared this worker dead."""
+        known = self._place.workers().get(worker)
+        return known is None or known.state is WorkerState.DEAD
+
+    def at_the_end(self) -> None:
+        """Everything is over, or should be."""
+        for id in self.acknowledged:
+            if id not in self.rows:
+                self.fail(f"execution {id} was acknowledged, and is gone")
+        for id, attempt, number in self._place.logs():
+            if (id, attempt) not in self.given:
+                self.fail(f"part {number} of the log of attempt {attempt} of {id} is nobody's")
+
+    # The whole.
+
+    def _check_whole(self) -> None:
+        keys: set[tuple[str, str]] = set()
+        slots: Counter[str] = Counter()
+        for row in self.rows.values():
+            if row.unique_key is not None and row.state not in TERMINAL:
+                if (row.job, row.unique_key) in keys:
+                    self.fail(f"two unfinished executions of {row.job} hold {row.unique_key}")
+                keys.add((row.job, row.unique_key))
+            if row.gate is not None and row.has_slot:
+                slots[row.gate] += 1
+            said = None if row.state is not State.RUNNING else row.note
+            if said not in (None, f"attempt {row.attempt}"):
+                self.fail(f"attempt {row.attempt} of {row.id} shows what {said} said")
+        if any(count > GATE_CAPACITY for count in slots.values()):
+            self.fail(f"more executions are inside a gate than fit: {slots}")
+
+    def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
+        if old is None or old.state is new.state:
+            return
+        if new.state is State.QUEUED and old.state is State.WAITING and call.operation == "apply":
+            self.seen["slot handed on"] += 1
+        if new.state is State.SKIPPED:
+            self.seen["expired"] += 1
+        if new.outcome is Outcome.TIMED_OUT:
+            self.seen["timed out"] += 1
+        if new.state is State.DEAD and new.reason == "worker_lost":
+            self.seen["at most once" if new.job == "fragile" else "poison"] += 1
+        if new.state is State.SUCCEEDED and new.result != str(new.attempt):
+            self.fail(f"attempt {new.attempt} of {new.id} succeeded with {new.result}")
+
+    def _note_error(self, call: Call, error: BaseException) -> None:
+        if isinstance(error, LeaseLost) and call.operation == "renew":
+            self.seen["reaper first"] += 1
+        if "disk I/O" in str(error):
+            self.seen["commit failed"] += 1
+
+    # What each operation answers.
+
+    def _check_enqueue(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        for new, one in zip(call.args[1], answer, strict=True):
+            if one.id not in self.rows:
+                self.fail(f"the answer names an execution that does not exist: {one}")
+            if not one.created:
+                self.seen["key held"] += 1
+            elif new.id in old and ("enqueue", new.id) in self._unheard:
+                self.seen["enqueue repeated"] += 1
+            if new.parent is not None:
+                self.seen["child"] += 1
+
+    def _check_claim(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        holder = call.kwargs["worker"], call.kwargs["lease"]
+        for one in answer.executions:
+            row = self.rows[one.id]
+            if not holds(row, holder[0], one):
+                self.fail(f"a claim was answered with what it does not hold: {row}")
+            if self.given.setdefault((one.id, one.attempt), holder) != holder:
+                self.fail(f"attempt {one.attempt} of {one.id} was given to two claims")
+        if answer.executions and ("claim", holder[1]) in self._unheard:
+            self.seen["claim repeated"] += 1
+
+    def _check_apply(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        verdicts = {(one.id, one.attempt): one.ruling for one in answer}
+        worker = call.kwargs["worker"]
+        is_reaper = self._owners.get(worker) is not call.process
+        for move in call.kwargs["transitions"]:
+            ruling = verdicts.get((move.id, move.attempt))
+            before = old.get(move.id)
+            if holds(before, worker, move):
+                self._check_made(call, before, move, ruling)
+            elif ruling is None:
+                self._check_on_record(worker, move)
+                self.seen["reapers collided" if is_reaper else "end repeated"] += 1
+            elif ruling is Ruling.STALE and not is_reaper:
+                self.seen["stale end"] += 1
+
+    def _check_made(
+        self, call: Call, before: Seen, move: Transition, ruling: Ruling | None
+    ) -> None:
+        after = self.rows[move.id]
+        wanted = Ruling.CANCELLED if before.is_to_be_cancelled else None
+        if ruling is not wanted or after == before:
+            self.fail(f"a move that holds was answered {ruling}: {move}: {after}")
+        if ruling is Ruling.CANCELLED:
+            won = move.target is State.SUCCEEDED
+            self.seen["cancel won" if won else "cancel heard"] += 1
+        if move.outcome is Outcome.RELEASED and call.process in self.draining:
+            self.seen["released in drain"] += 1
+
+    def _check_on_record(self, worker: UUID, move: Transition) -> None:
+        """A move that was answered as made, and was not made now, was made before."""
+        row = self.rows.get(move.id)
+        record = None
+        if row is not None and row.attempt == move.attempt and row.outcome is not None:
+            record = row.outcome, row.worker
+        elif row is not None:
+            record = self._place.attempt(move.id, move.attempt)
+        if record != (move.outcome, worker):
+            self.fail(f"a late report was answered as made: {move}; on record is {record}")
+
+    def _check_report(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        worker = call.kwargs["worker"]
+        stale = [
+            (one.id, one.attempt)
+            for one in call.kwargs["reports"]
+            if not holds(old.get(one.id), worker, one)
+        ]
+        if stale != answer:
+            self.fail(f"progress that is stale: {stale}; the store says {answer}")
+        self.seen["stale progress"] += bool(stale)
+
+    def _check_write_log(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        parts = self._place.logs()
+        for part in call.kwargs["parts"]:
+            key = part.id, part.attempt, part.number
+            is_new = key in parts and key not in self._logs
+            if is_new and not holds(old.get(part.id), call.kwargs["worker"], part):
+                self.fail(f"what attempt {part.attempt} of {part.id} said was written too late")
+        self._logs = set(parts)
+
+    def _check_lost(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        for id, after in self._place.workers().items():
+            before = workers[id]
+            if after.state is not before.state and before.lease_until >= self._now():
+                self.fail(f"worker {id} was declared dead {before.lease_until - self._now()} early")
+        for one in answer:
+            before = workers[one.worker]
+            if before.state is not WorkerState.DEAD and before.lease_until >= self._now():
+                self.fail(f"an execution of a live worker was listed as lost: {one}")
+
+    def _check_renew(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        before = workers[call.kwargs["worker"]]
+        if before.state is WorkerState.DEAD:
+            self.fail(f"a dead worker renewed its lease: {call.kwargs['worker']}")
+        if before.lease_until < self._now():
+            self.seen["renewal first"] += 1
+        if answer.state is WorkerState.DRAINING:
+            self.seen["drained from afar"] += 1
+
+    def _check_cancel(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        for id, said in zip(call.args[1], answer, strict=True):
+            row = self.rows.get(id)
+            is_true = {
+                Cancellation.UNKNOWN: row is None,
+                Cancellation.CANCELLED: row is not None and row.state is State.CANCELLED,
+                Cancellation.REQUESTED: row is not None and row.is_to_be_cancelled,
+                Cancellation.FINISHED: row is not None and row.state in TERMINAL,
+            }[said]
+            if not is_true:
+                self.fail(f"a cancel was answered {said}: {row}")
+
+    def _check_revive(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        for id, said in zip(call.args[1], answer, strict=True):
+            if said is Revival.REVIVED:
+                self.seen["revived"] += 1
+                if self.rows[id].state in TERMINAL:
+                    self.fail(f"a revival was answered as made: {self.rows[id]}")
+
+    def _check_lead(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        if answer is not None:
+            self._led.add(call.process)
+        elif call.process in self._led:
+            self._led.discard(call.process)
+            self.seen["leaders collided"] += 1

@@ -1,0 +1,119 @@
+"""Those who enqueue, cancel, pause, drain and retry, and do not give up easily."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from daybell.client import Client
+from daybell.core.execution import NewExecution
+from daybell.errors import DaybellError, Unavailable
+from daybell.store.ids import mint
+from tests.simulation.places import TENANT
+from tests.simulation.tasks import JOBS
+
+GATES: Final = ("narrow", "low")
+QUEUES: Final = ("default", "side")
+RARE: Final = ("poison", "stuck", "deaf", "slow")
+MIX: Final = [name for name in JOBS for _ in range(1 if name in RARE else 2)]
+
+
+class Customer:
+    """One client's doings."""
+
+    def __init__(self, port: Any, chance: Random, known: list[UUID]) -> None:
+        self._port = port
+        self._client = Client(port)
+        self._chance = chance
+        self._known = known  # what any of them was told of
+        self._verbs = (
+            (self._enqueue, 40),
+            (self._enqueue_stubbornly, 15),
+            (self._enqueue_many, 5),
+            (self._cancel, 15),
+            (self._retry, 10),
+            (self._drain, 3),
+            (self._pause, 3),
+        )
+
+    async def act(self) -> None:
+        """Do something, and take it as it comes."""
+        verbs, weights = zip(*self._verbs, strict=True)
+        (verb,) = self._chance.choices(verbs, weights)
+        with suppress(DaybellError):
+            await verb()
+
+    async def tidy(self) -> None:
+        """Leave nothing paused, and nothing that waits to be cancelled."""
+        for queue in QUEUES:
+            await self._insist(self._client.resume_queue, queue)
+
+    async def cancel_all(self, ids: list[UUID]) -> None:
+        await self._insist(self._port.cancel, TENANT, ids)
+
+    async def _insist(self, verb: Any, *args: Any) -> None:
+        while True:
+            try:
+                return await verb(*args)
+            except Unavailable:
+                await asyncio.sleep(0.5)
+
+    def _a_job(self) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        chance = self._chance
+        options: dict[str, Any] = {}
+        if chance.random() < 0.2:
+            options["delay"] = chance.uniform(0, 8)
+        job = chance.choice(MIX)
+        return job, {"seconds": round(chance.uniform(0.5, 8), 2)}, options
+
+    async def _enqueue(self) -> None:
+        job, args, options = self._a_job()
+        key = f"key-{self._chance.randint(1, 3)}" if self._chance.random() < 0.3 else None
+        answer = await self._client.enqueue(job, args, unique_key=key, **options)
+        self._known.append(answer.id)
+
+    async def _enqueue_many(self) -> None:
+        job, args, options = self._a_job()
+        answer = await self._client.enqueue_many(job, [args] * 3, **options)
+        self._known += [one.id for one in answer.executions]
+
+    async def _enqueue_stubbornly(self) -> None:
+        """Ask again and again until it is known; through a gate, as no client offers yet."""
+        job, args, options = self._a_job()
+        new = NewExecution(id=mint(), job=job, args=f'{{"seconds":{args["seconds"]}}}', **options)
+        if self._chance.random() < 0.6:
+            new = NewExecution(
+                id=new.id, job="quick", args=new.args, gate=self._chance.choice(GATES), **options
+            )
+        repeat = False
+        while True:
+            try:
+                (answer,) = await self._port.enqueue(TENANT, [new], repeat=repeat)
+                self._known.append(answer.id)
+                return
+            except Unavailable:
+                repeat = True
+                await asyncio.sleep(self._chance.uniform(0.1, 3))
+
+    async def _cancel(self) -> None:
+        if self._known:
+            recent = self._known[-6:]
+            await self._client.cancel(self._chance.choice(recent))
+
+    async def _retry(self) -> None:
+        if self._known:
+            await self._client.retry(self._chance.choice(self._known))
+
+    async def _drain(self) -> None:
+        workers = await self._client.workers()
+        if workers:
+            await self._client.drain_worker(self._chance.choice(workers).id)
+
+    async def _pause(self) -> None:
+        queue = self._chance.choice(QUEUES)
+        await self._client.pause_queue(queue)
+        await asyncio.sleep(self._chance.uniform(0.5, 4))
+        await self._client.resume_queue(queue)

@@ -1,0 +1,342 @@
+"""A whole cluster: schedulers, workers and clients on one store, through one seed's weather."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest import mock
+from uuid import UUID
+
+from daybell.client import Client
+from daybell.core.execution import TERMINAL
+from daybell.core.job import NewJob
+from daybell.engine import worker as worker_module
+from daybell.engine.events import Events
+from daybell.engine.node import Upkeep
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.errors import DaybellError
+from daybell.store.ids import mint
+from tests.simulation.chance import seeded_ids, stream
+from tests.simulation.checker import GATE_CAPACITY
+from tests.simulation.clients import GATES, QUEUES, Customer
+from tests.simulation.clocks import HostClock, StoreClock
+from tests.simulation.effects import Effects
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.places import PLACES, TENANT
+from tests.simulation.tasks import JOBS, SimulatedTasks
+from tests.simulation.weather import LEASE, draw
+from tests.simulation.world import Port, World, run
+
+SCHEDULERS: Final = 3
+WORKERS: Final = 5
+CLIENTS: Final = 3
+WORK_SECONDS: Final = 25.0  # in which clients ask for things, and the weather is bad
+CLOCK_STEP: Final = 20.0  # seconds, forwards or back
+# From then on, everything ends within this time: an execution may be lost max_crashes times, each
+# for a lease, the reaper's patience of a lease and a sweep, and the store's clock may have been
+# set back; the rest is the work itself.
+ENDS_SECONDS: Final = 3 * (2 * LEASE + 3) + 2 * CLOCK_STEP + 40
+ACTIONS: Final = 14
+
+
+@dataclass
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    store: str
+    failure: str | None
+    seen: Counter[str]
+    points: set[str]
+    executions: int
+    steps: int
+    seconds: float  # simulated
+    trace: Callable[..., list[str]]
+
+
+@dataclass
+class Slot:
+    """A place in the cluster that is filled by one process after another."""
+
+    name: str
+    life: Callable[[Slot], Awaitable[None]]
+    lives: int = 0
+    process: Process | None = None
+    clock: HostClock | None = None
+    worker: Worker | None = None
+    term: asyncio.Event | None = None
+    broken: str | None = None  # for good
+    is_well: bool = field(default=False)  # for good
+
+
+class Cluster:
+    """Starts processes, starts them again, and has storms come over them."""
+
+    def __init__(self, seed: int, store: str) -> None:
+        self.seed = seed
+        self.store = store
+        self._chance = stream(seed, "cluster")
+        self.loop = SimulatedLoop(stream(seed, "loop"))
+        clock = StoreClock(self.loop)
+        place = PLACES[store](clock.now)
+        weather = draw(stream(seed, "weather"), seconds=WORK_SECONDS)
+        self.world = World(self.loop, place, clock, stream(seed, "world"), weather)
+        self.world.on_death = self._restart
+        self.effects = Effects(self.world)
+        self.is_liveness = seed % 3 == 0
+        self.known: list[UUID] = []
+        self.slots = [Slot(f"scheduler-{n + 1}", self._schedule) for n in range(SCHEDULERS)]
+        self.slots += [Slot(f"worker-{n + 1}", self._work) for n in range(WORKERS)]
+        self._clients_left = CLIENTS
+        self._is_calm = False
+
+    def run(self) -> Outcome:
+        """Live through the seed."""
+        world, loop = self.world, self.loop
+        with seeded_ids(self.seed, loop.time):
+            self._prepare()
+            world.begin()
+            for slot in self.slots:
+                self._start(slot)
+            for number in range(CLIENTS):
+                process = Process(f"client-{number + 1}")
+                loop.start(process, lambda process=process: self._ask(process))
+            for at, storm in world.weather.storms:
+                self._at(at, self._storm, storm)
+            self._at(WORK_SECONDS, self._calm)
+            loop.run(until=WORK_SECONDS + ENDS_SECONDS, done=self._is_over)
+            if world.failure is None:
+                self._check_end()
+            outcome = self._outcome()
+            loop.bury()
+            world.place.close()
+        return outcome
+
+    def _prepare(self) -> None:
+        store = self.world.place.store
+        asyncio._set_running_loop(self.loop)
+        run(store.open())
+        jobs = [NewJob(id=mint(), definition=definition) for definition in JOBS.values()]
+        run(store.define_jobs(TENANT, jobs))
+        run(store.set_gates(TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
+        asyncio._set_running_loop(None)
+
+    def _is_over(self) -> bool:
+        rows = self.world.checker.rows
+        is_over = self._is_calm and all(row.state in TERMINAL for row in rows.values())
+        return is_over and not self._clients_left
+
+    def _check_end(self) -> None:
+        world = self.world
+        world.checker.at_the_end()
+        left = [row for row in world.checker.rows.values() if row.state not in TERMINAL]
+        if left or self._clients_left:
+            world.fail(f"{len(left)} executions do not end, such as {left[:1]}")
+
+    def _outcome(self) -> Outcome:
+        world = self.world
+        return Outcome(
+            self.seed,
+            self.store,
+            world.failure,
+            world.checker.seen,
+            world.points,
+            len(world.checker.rows),
+            self.loop.steps,
+            self.loop.time(),
+            world.trace.lines,
+        )
+
+    def _at(self, when: float, callback: Callable[..., None], *args: Any) -> None:
+        self.loop.call_at(when, callback, *args, context=self.loop.world.context)
+
+    def _after(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        self._at(self.loop.time() + seconds, callback, *args)
+
+    # Processes.
+
+    def _start(self, slot: Slot) -> None:
+        if slot.process is not None and not slot.process.is_dead:
+            return
+        slot.lives += 1
+        slot.process = process = Process(slot.name)
+        slot.clock = HostClock(self.loop, stream(self.seed, f"{slot.name}.{slot.lives}"))
+        slot.worker, slot.term = None, process.context.run(asyncio.Event)
+        self.world.note(process, "begins", slot.lives)
+        self.loop.start(process, lambda: self._live(slot, process))
+
+    async def _live(self, slot: Slot, process: Process) -> None:
+        try:
+            await slot.life(slot)
+        except DaybellError as error:
+            self.world.note(process, "exits:", type(error).__name__)
+        except Exception as error:
+            self.world.fail(f"{slot.name} dies of {error!r}")
+        if not process.is_dead:
+            self.world.note(process, "exits")
+            self.loop.kill(process)
+            self._restart(process)
+
+    def _restart(self, process: Process) -> None:
+        """A supervisor starts what has died."""
+        for slot in self.slots:
+            if slot.process is process and slot.broken != "dead":
+                self._after(self._chance.uniform(0.1, 3), self._start, slot)
+
+    async def _work(self, slot: Slot) -> None:
+        assert slot.process and slot.clock
+        port: Any = Port(self.world, slot.process)
+        options = WorkerOptions(
+            name=slot.name, queues=",".join(QUEUES), concurrency=4, lease=LEASE, drain_timeout=2.0
+        )
+        tasks = SimulatedTasks(self.world, self.effects, Client(port))
+        worker = slot.worker = Worker(
+            port, tasks, options, clock=slot.clock, mint=mint, events=Events()
+        )
+        slot.term = worker.is_draining  # SIGTERM, and what the store asks for
+        await worker.start()
+        await slot.term.wait()
+        self.world.checker.draining.add(slot.process)
+        await worker.stop()
+
+    async def _schedule(self, slot: Slot) -> None:
+        assert slot.process and slot.clock and slot.term
+        port: Any = Port(self.world, slot.process)
+        upkeep = Upkeep(port, clock=slot.clock, mint=mint, events=Events(), lease=LEASE)
+        upkeep.start()
+        await slot.term.wait()
+        await upkeep.stop()
+
+    async def _ask(self, process: Process) -> None:
+        chance = stream(self.seed, process.name)
+        customer = Customer(Port(self.world, process), chance, self.known)
+        for _ in range(ACTIONS):
+            await asyncio.sleep(chance.expovariate(ACTIONS / (WORK_SECONDS - 5)))
+            await customer.act()
+        await asyncio.sleep(max(0.0, WORK_SECONDS - self.loop.time()))
+        await customer.tidy()
+        # Some tasks wait for nothing but this.
+        stuck = [row.id for row in self.world.checker.rows.values() if row.job == "stuck"]
+        await customer.cancel_all(stuck)
+        self._clients_left -= 1
+
+    # Weather.
+
+    def _storm(self, kind: str) -> None:
+        if self._is_calm:
+            return
+        chance, slots = self._chance, self.slots
+        if kind == "freeze at work":
+            slots = [one for one in slots if self.effects.is_at_work(one.process)] or slots
+        slot = chance.choice(slots)
+        process = slot.process
+        self.world.note(slot.name, "is struck by", kind)
+        match kind:
+            case "outage":
+                self._outage(chance.uniform(0.3, 2) * LEASE)
+            case "store clock":
+                self.world.clock.step(chance.uniform(-CLOCK_STEP, CLOCK_STEP))
+            case "host clock" if slot.clock is not None:
+                slot.clock.step(chance.uniform(-60, 60))
+            case "cut":
+                self._cut(slot, chance.uniform(0.2, 2) * LEASE)
+            case "crash" if process is not None:
+                self.world.crash(process, "in a storm")
+            case "freeze" | "freeze at work" if process is not None and not process.is_dead:
+                self._freeze(process, chance.uniform(0.5, 3) * LEASE)
+            case "term" if slot.term is not None:
+                slot.term.set()
+                if chance.random() < 0.3 and process is not None:  # and again: now
+                    self._after(chance.uniform(0, 3), self.world.crash, process, "while draining")
+            case _:
+                pass
+
+    def _outage(self, seconds: float) -> None:
+        self.world.is_away = True
+        self._after(seconds, self._end_outage, seconds)
+
+    def _end_outage(self, seconds: float) -> None:
+        self.world.is_away = False
+        if seconds > LEASE:
+            self.world.checker.seen["long outage"] += 1
+
+    def _cut(self, slot: Slot, seconds: float) -> None:
+        self.world.cut_off.add(slot.name)
+        self._after(seconds, self._mend, slot)
+
+    def _mend(self, slot: Slot) -> None:
+        if slot.broken is None:
+            self.world.cut_off.discard(slot.name)
+
+    def _freeze(self, process: Process, seconds: float) -> None:
+        self.loop.freeze(process)
+        self._after(seconds, self._thaw, process)
+
+    def _thaw(self, process: Process) -> None:
+        if not process.is_dead:
+            self.world.note(process, "thaws")
+            self.loop.thaw(process)
+
+    def _calm(self) -> None:
+        """The weather clears up. In liveness mode, only over one scheduler and one worker: the
+        others stay broken for good.
+        """
+        self.world.calm()
+        self._is_calm = True
+        healthy = {"scheduler-1", "worker-1"}
+        for slot in self.slots:
+            if self.is_liveness and slot.name not in healthy:
+                self._break(slot)
+            elif slot.process is not None and slot.process.is_frozen:
+                self._thaw(slot.process)
+
+    def _break(self, slot: Slot) -> None:
+        slot.broken = self._chance.choice(("dead", "frozen", "cut off", "dying"))
+        self.world.note(slot.name, "stays", slot.broken)
+        assert slot.process is not None
+        match slot.broken:
+            case "dead":
+                self.world.crash(slot.process, "for good")
+            case "frozen":
+                self.loop.freeze(slot.process)
+            case "cut off":
+                self.world.cut_off.add(slot.name)
+            case _:
+                self._die_again(slot)
+
+    def _die_again(self, slot: Slot) -> None:
+        if slot.process is not None:
+            self.world.crash(slot.process, "again and again")
+        self._after(self._chance.uniform(2, 10), self._die_again, slot)
+
+
+class NoWatch:
+    """In place of the thread that looks for a blocked loop: there is none to look at."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def simulate(seed: int, store: str) -> Outcome:
+    """Run one seed on one store."""
+    gc_was_on = gc.isenabled()
+    gc.disable()  # when it runs depends on what ran before
+    logging.disable(logging.CRITICAL)  # of errors there are many, and they are meant
+    try:
+        with mock.patch.object(worker_module, "LoopWatch", NoWatch):
+            return Cluster(seed, store).run()
+    finally:
+        logging.disable(logging.NOTSET)
+        if gc_was_on:
+            gc.enable()

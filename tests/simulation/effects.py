@@ -1,0 +1,81 @@
+"""What tasks do to the outside: the log of every start, step and end of a task's body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from daybell.core.execution import Claimed
+from tests.simulation.loop import PROCESS, Process
+from tests.simulation.weather import LEASE
+from tests.simulation.world import World
+
+
+@dataclass(eq=False)
+class Body:
+    """A task at work."""
+
+    claimed: Claimed
+    process: Process
+    worker: UUID
+    is_deaf: bool
+
+
+class Effects:
+    """Who is at work on what, and whether that may be."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._at_work: dict[UUID, list[Body]] = {}
+
+    def begin(self, claimed: Claimed, *, is_deaf: bool) -> Body:
+        world, checker, start = self._world, self._world.checker, (claimed.id, claimed.attempt)
+        process = PROCESS.get()
+        world.note(process, "starts", claimed.id, claimed.attempt, claimed.job)
+        if start not in checker.given:
+            world.fail(f"{start} is started, and no claim was ever answered with it")
+            world.loop.stop()
+        if start in checker.started:
+            world.fail(f"attempt {claimed.attempt} of {claimed.id} is started twice")
+        checker.started.add(start)
+        body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], is_deaf)
+        for other in self._at_work.setdefault(claimed.id, []):
+            self._check_pair(other, body)
+        self._at_work[claimed.id].append(body)
+        return body
+
+    def step(self, body: Body) -> None:
+        """A body does something: may it still?"""
+        world, time = self._world, self._world.loop.time()
+        age = time - world.checker.renewals[body.worker]
+        if age <= LEASE or body.is_deaf:
+            return
+        if body.process.thawed_at == time:
+            # It has been away and does not know yet; in this very moment it learns.
+            world.checker.seen["frozen at work"] += 1
+            return
+        world.fail(
+            f"{body.process} works on attempt {body.claimed.attempt} of {body.claimed.id},"
+            f" {age:.3f} s after its last good renewal"
+        )
+
+    def end(self, body: Body, how: str) -> None:
+        self._world.note(body.process, "ends", body.claimed.id, body.claimed.attempt, how)
+        self._at_work[body.claimed.id].remove(body)
+
+    def is_at_work(self, process: Process | None) -> bool:
+        return any(body.process is process for bodies in self._at_work.values() for body in bodies)
+
+    def _check_pair(self, one: Body, other: Body) -> None:
+        """Two at work on one execution: only if the store has taken it from the earlier attempt,
+        because its worker was not heard of.
+        """
+        late, current = sorted((one, other), key=lambda body: body.claimed.attempt)
+        if late.process.is_dead or late.is_deaf:
+            return
+        if not self._world.checker.is_dead(late.worker):
+            self._world.fail(
+                f"{current.process} is at work on attempt {current.claimed.attempt} of"
+                f" {current.claimed.id}, and {late.process} on attempt {late.claimed.attempt}"
+                " under a lease that holds"
+            )

@@ -1,0 +1,42 @@
+"""Rare paths that must have been taken: a simulation in which they never happen proves little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+PATHS: Final = {
+    "stale end": "a report of an end came too late and was refused",
+    "stale progress": "progress of an attempt that was over was refused",
+    "enqueue repeated": "an enqueue whose answer was lost was asked again, and made nothing",
+    "end repeated": "an end whose answer was lost was sent again, and answered as made",
+    "claim repeated": "a claim whose answer was lost was asked again, and had what it took",
+    "renewal first": "a renewal came after the lease had ended, but before the reaper",
+    "reaper first": "a renewal found its worker declared dead",
+    "released in drain": "a draining worker gave unfinished work back",
+    "drained from afar": "a worker learned from its lease that it shall drain",
+    "cancel won": "a success came after a cancel, and the execution ended as cancelled",
+    "cancel heard": "a running task was told that it is cancelled, and stopped",
+    "begun anew": "a worker lost its lease, and began anew under a new id",
+    "crash before start": "a worker died between a claim and the start",
+    "poison": "an execution that kills its workers died of it",
+    "at most once": "an execution that must not be started twice died with its worker",
+    "leaders collided": "a node that had led found another leading",
+    "reapers collided": "two nodes wanted to take the same execution from a dead worker",
+    "key held": "a unique key was held by another execution",
+    "slot handed on": "the end of one execution let another through its gate",
+    "revived": "a dead letter was put back, and run",
+    "expired": "an execution was not started in time, and skipped",
+    "timed out": "a task took longer than it may",
+    "frozen at work": "a worker was frozen at work for longer than its lease, and went on",
+    "long outage": "the store was away for longer than a lease",
+    "resumed": "an attempt went on from the checkpoint of an earlier one",
+    "child": "a task enqueued another",
+}
+SQLITE_ONLY: Final = {"commit failed": "the disk was full at a commit"}
+
+
+def missing(seen: Counter[str], *, store: str | None) -> list[str]:
+    """What has never happened and should have; on one store, or on all together."""
+    wanted = PATHS if store == "memory" else PATHS | SQLITE_ONLY
+    return [f"{name}: {meaning}" for name, meaning in wanted.items() if not seen[name]]

@@ -1,0 +1,287 @@
+"""The stores of the simulation, and what is in them, seen from outside.
+
+Both are the real ones. The memory store answers at once by itself. SQLite does its work in two
+threads; here the same operations, in the same transactions, are done on the spot, in a database in
+memory that only this seed has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from daybell.core.execution import Outcome, State
+from daybell.core.view import Health
+from daybell.core.worker import WorkerState
+from daybell.store.codes import OUTCOMES, STATES, WORKER_STATES
+from daybell.store.memory import MemoryStore
+from daybell.store.memory.tables import Row
+from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, settle
+from daybell.store.sqlite.store import SqliteStore, apply_migrations
+
+TENANT = "default"
+Clock = Callable[[], float]
+
+
+class Seen(NamedTuple):
+    """An execution as it is kept; times as the store has them."""
+
+    id: UUID
+    state: State
+    attempt: int
+    failures: int
+    crashes: int
+    run_at: float
+    worker: UUID | None
+    lease: UUID | None
+    outcome: Outcome | None
+    expires_at: float | None
+    job: str
+    unique_key: str | None
+    gate: str | None
+    has_slot: bool
+    is_to_be_cancelled: bool
+    is_discarded: bool
+    result: str | None
+    note: str | None
+    checkpoint: str | None
+    reason: str | None
+
+
+class WorkerSeen(NamedTuple):
+    """A worker as it is kept."""
+
+    state: WorkerState
+    lease_until: float
+
+
+class MemoryPlace:
+    """The memory store."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.store: Any = MemoryStore(clock=clock)
+        self._seen: dict[UUID, tuple[Row, Seen]] = {}
+        self.breaks_commit: Callable[[], bool] = lambda: False  # it has none
+
+    def executions(self) -> dict[UUID, Seen]:
+        found: dict[UUID, Seen] = {}
+        for (_, id), row in self.store._tables.rows.items():
+            known = self._seen.get(id)
+            if known is None or known[0] is not row:
+                known = self._seen[id] = row, _seen(row)
+            found[id] = known[1]
+        return found
+
+    def workers(self) -> dict[UUID, WorkerSeen]:
+        workers = self.store._tables.workers.items()
+        return {id: WorkerSeen(one.state, one.lease_until) for (_, id), one in workers}
+
+    def attempt(self, id: UUID, attempt: int) -> tuple[Outcome, UUID | None] | None:
+        """How an ended attempt that is not the final one ended, and whose it was."""
+        for one in self.store._tables.rows[TENANT, id].attempts:
+            if one.attempt == attempt:
+                return one.outcome, one.worker
+        return None
+
+    def logs(self) -> dict[tuple[UUID, int, int], str]:
+        return {key[1:]: text for key, (_, text) in self.store._tables.logs.items()}
+
+    def close(self) -> None:
+        pass
+
+
+def _seen(row: Row) -> Seen:
+    kept = row.execution
+    return Seen(
+        kept.id,
+        kept.state,
+        kept.attempt,
+        kept.failures,
+        kept.crashes,
+        kept.run_at,
+        kept.worker,
+        row.lease,
+        kept.outcome,
+        kept.expires_at,
+        kept.job,
+        kept.unique_key,
+        kept.gate,
+        row.has_slot,
+        kept.cancel_requested_at is not None,
+        kept.is_discarded,
+        kept.result,
+        kept.note,
+        kept.checkpoint,
+        kept.reason,
+    )
+
+
+class Connection(sqlite3.Connection):
+    """A connection whose commits fail when the disk is said to be full."""
+
+    breaks_commit: Callable[[], bool] = staticmethod(lambda: False)
+
+    def execute(self, statement: str, *args: Any) -> Any:
+        if statement == "COMMIT" and self.breaks_commit():
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(statement, *args)
+
+
+class SqlitePlace:
+    """The SQLite store, without its threads and its file."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, cached_statements=512, factory=Connection
+        )
+        self._connection.deserialize(template())
+        self.store: Any = SpotStore(self._connection, clock)
+        self._changes = -1
+        self._rows: dict[UUID, tuple[Any, ...]] = {}
+        self._executions: dict[UUID, Seen] = {}
+
+    @property
+    def breaks_commit(self) -> Callable[[], bool]:
+        return self._connection.breaks_commit
+
+    @breaks_commit.setter
+    def breaks_commit(self, breaks: Callable[[], bool]) -> None:
+        self._connection.breaks_commit = breaks
+
+    def executions(self) -> dict[UUID, Seen]:
+        if self._changes != self._connection.total_changes:
+            self._changes = self._connection.total_changes
+            self._executions = {}
+            known, self._rows = self._rows, {}
+            for n, id, *row in sqlite3.Connection.execute(self._connection, _EXECUTIONS):
+                before = known.get(n)
+                if before is None or before[0] != row:
+                    before = row, _read(UUID(bytes=id), *row)
+                self._rows[n] = before
+                self._executions[before[1].id] = before[1]
+        return self._executions
+
+    def workers(self) -> dict[UUID, WorkerSeen]:
+        rows = self._connection.execute("SELECT id, state, lease_until FROM worker")
+        return {UUID(bytes=id): WorkerSeen(WORKER_STATES[code], until) for id, code, until in rows}
+
+    def attempt(self, id: UUID, attempt: int) -> tuple[Outcome, UUID | None] | None:
+        """How an ended attempt that is not the final one ended, and whose it was."""
+        row = self._connection.execute(_ATTEMPT, (id.bytes, attempt)).fetchone()
+        return None if row is None else (OUTCOMES[row[0]], _id(row[1]))
+
+    def logs(self) -> dict[tuple[UUID, int, int], str]:
+        rows = self._connection.execute(_LOGS)
+        return {(UUID(bytes=id), attempt, number): text for id, attempt, number, text in rows}
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+_EXECUTIONS = """
+SELECT e.n, e.id, e.state, attempt, failures, crashes, run_at, worker, lease, outcome, expires_at,
+       job.name, unique_key, gate, slot, cancel_requested_at, is_discarded, result, note,
+       checkpoint, reason
+  FROM execution e JOIN job ON job.n = e.job ORDER BY e.n
+"""
+_ATTEMPT = """
+SELECT a.outcome, a.worker FROM attempt a JOIN execution e ON e.n = a.execution
+ WHERE e.id = ? AND a.attempt = ?
+"""
+_LOGS = """
+SELECT e.id, log.attempt, number, text FROM log JOIN execution e ON e.n = log.execution
+"""
+
+
+def _read(id: UUID, state: int, *row: Any) -> Seen:
+    attempt, failures, crashes, run_at, worker, lease, outcome, expires_at, job, key = row[:10]
+    gate, slot, asked_at, is_discarded, *rest = row[10:]
+    return Seen(
+        id,
+        STATES[state],
+        attempt,
+        failures,
+        crashes,
+        run_at,
+        _id(worker),
+        _id(lease),
+        OUTCOMES.get(outcome),
+        expires_at,
+        job,
+        key,
+        None if gate is None else str(gate),
+        slot == 1,
+        asked_at is not None,
+        bool(is_discarded),
+        *rest,
+    )
+
+
+def _id(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+class OnTheSpot:
+    """In place of a thread: what is asked for is done and answered before the asker waits."""
+
+    _serve: Callable[[list[Request]], list[Any]]
+
+    def take(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _send(
+        self, operation: Operation[Any] | None, is_alone: bool = False
+    ) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        settle(self._serve([Request(operation, future, is_alone)]))
+        return future
+
+
+class SpotWriter(OnTheSpot, Writer):
+    """The writer, at once."""
+
+
+class SpotReader(OnTheSpot, Reader):
+    """The reader, at once."""
+
+
+class SpotStore(SqliteStore):
+    """The SQLite store, on a connection that is given."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        super().__init__("simulated.db", clock=clock)
+        self._writer, self._reader = SpotWriter("", clock), SpotReader("", clock)
+        self._writer.take(connection)
+        self._reader.take(connection)
+
+    async def open(self) -> None:
+        pass
+
+    async def health(self) -> Health:
+        """What there is to say without a file."""
+        return await self._read(
+            lambda tx: Health(product="sqlite", now=tx.now, schema=0, checks=())
+        )
+
+
+@functools.cache
+def template() -> bytes:
+    """A migrated, empty database."""
+    with tempfile.TemporaryDirectory(prefix="daybell-simulation-") as folder:
+        path = str(Path(folder) / "template.db")
+        apply_migrations(path, lambda: 0.0)
+        with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(":memory:")) as copy:
+            file.execute("PRAGMA journal_mode = DELETE")  # in memory, nothing is written ahead
+            file.backup(copy)
+            return copy.serialize()
+
+
+Place = MemoryPlace | SqlitePlace
+PLACES: dict[str, Callable[[Clock], Place]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}

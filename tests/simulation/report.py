@@ -1,0 +1,51 @@
+"""What to tell people about seeds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from tests.simulation.cluster import Outcome
+from tests.simulation.paths import PATHS, SQLITE_ONLY, missing
+
+LAST_LINES = 40
+
+
+def describe(outcome: Outcome, *, last: int | None = LAST_LINES) -> str:
+    """A seed that broke a promise: which, how to see it again, and what happened before."""
+    replay = f"python -m tests.simulation --seed {outcome.seed} --store {outcome.store} --trace"
+    return "\n".join(
+        (
+            f"seed {outcome.seed} on {outcome.store}, commit {commit()}: {outcome.failure}",
+            f"to see it again: {replay}",
+            *outcome.trace(last),
+        )
+    )
+
+
+def commit() -> str:
+    """The commit that was simulated, if this is a checkout."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def summary(outcomes: Counter[str], seen: Counter[str], points: set[str]) -> str:
+    """Many seeds, in a page."""
+    lines = [
+        f"{outcomes['runs']:,} runs: {outcomes['executions']:,} executions,"
+        f" {outcomes['steps']:,} steps, {outcomes['seconds'] / 3600:,.1f} simulated hours;"
+        f" {outcomes['failures']:,} broke a promise",
+        f"processes died at {len(points)} different points",
+        "how often each rare path was taken:",
+    ]
+    meanings = PATHS | SQLITE_ONLY
+    lines += [f"{seen[name]:9,}  {name}: {meaning}" for name, meaning in meanings.items()]
+    if tame := missing(seen, store=None):
+        lines += ["too tame; what has never happened:", *(f"  {one}" for one in tame)]
+    return "\n".join(lines)

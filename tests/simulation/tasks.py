@@ -1,0 +1,189 @@
+"""The tasks of the simulation: good ones, bad ones, and those that kill their worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from daybell.client import Client
+from daybell.core.job import JobDefinition
+from daybell.core.retry import Retry
+from daybell.engine.handlers import Running
+from daybell.errors import DaybellError, RetryLater
+from tests.simulation.effects import Body, Effects
+from tests.simulation.loop import forever
+from tests.simulation.world import World
+
+PULSE: Final = 0.4  # seconds between two steps of a body
+
+
+@dataclass
+class Shift:
+    """What a body has at hand."""
+
+    running: Running
+    args: dict[str, Any]
+    body: Body
+    effects: Effects
+    world: World
+    client: Client
+
+    async def work(self, seconds: float) -> None:
+        """Do something for a while, in steps that are seen."""
+        while seconds > 0:
+            await asyncio.sleep(min(PULSE, seconds))
+            seconds -= PULSE
+            self.effects.step(self.body)
+
+
+async def quick(shift: Shift) -> None:
+    await shift.work(shift.args["seconds"] / 10)
+
+
+async def flaky(shift: Shift) -> None:
+    await shift.work(shift.args["seconds"] / 20)
+    if shift.running.claimed.failures < 2:
+        raise ValueError("not yet")
+
+
+async def failing(shift: Shift) -> None:
+    await shift.work(shift.args["seconds"] / 20)
+    raise ValueError("never")
+
+
+async def later(shift: Shift) -> None:
+    claimed = shift.running.claimed
+    if claimed.attempt < 3:
+        shift.running.report(checkpoint=f"attempt {claimed.attempt}")
+        raise RetryLater(delay=shift.args["seconds"] / 4)
+
+
+async def long(shift: Shift) -> None:
+    """Works for about two leases, and says how far it is."""
+    claimed, running = shift.running.claimed, shift.running
+    if claimed.checkpoint is not None:
+        shift.world.checker.seen["resumed"] += 1
+    for step in range(int(shift.args["seconds"] * 2)):
+        await shift.work(PULSE)
+        note = f"attempt {claimed.attempt}"
+        running.report(progress=float(step), note=note, checkpoint=f"{note}, step {step}")
+        if step % 5 == 0:
+            running.say("info", "simulation", note)
+
+
+async def parent(shift: Shift) -> None:
+    id = shift.running.claimed.id
+    args = {"seconds": shift.args["seconds"] / 2}
+    for number in range(2):
+        await shift.work(0.1)
+        await shift.client.enqueue("quick", args, unique_key=f"{id}-{number}", parent=id)
+
+
+async def stuck(shift: Shift) -> None:
+    """Goes on until somebody cancels it."""
+    while True:
+        await shift.work(1.0)
+
+
+async def slow(shift: Shift) -> None:
+    """Takes longer than its timeout."""
+    await shift.work(30)
+
+
+async def deaf(shift: Shift) -> None:
+    """Does not hear that it shall stop."""
+    for _ in range(20):
+        try:
+            await shift.work(PULSE)
+        except asyncio.CancelledError:
+            continue
+
+
+async def poison(shift: Shift) -> None:
+    await shift.work(0.1)
+    shift.world.crash(shift.body.process, "of poison")
+    await forever()
+
+
+SOON: Final = Retry.fixed(0.5, retries=2)
+BODIES: Final[dict[str, Callable[[Shift], Awaitable[None]]]] = {
+    "quick": quick,
+    "flaky": flaky,
+    "failing": failing,
+    "later": later,
+    "long": long,
+    "parent": parent,
+    "stuck": stuck,
+    "slow": slow,
+    "deaf": deaf,
+    "poison": poison,
+    "fragile": quick,
+    "brief": quick,
+}
+JOBS: Final = {
+    definition.name: definition
+    for definition in (
+        JobDefinition(name="quick"),
+        JobDefinition(name="flaky", retry=SOON),
+        JobDefinition(name="failing", retry=SOON),
+        JobDefinition(name="later"),
+        JobDefinition(name="long", retry=SOON),
+        JobDefinition(name="parent", retry=SOON),
+        JobDefinition(name="stuck"),
+        JobDefinition(name="slow", retry=Retry.fixed(0.5, retries=1), timeout=2.0),
+        JobDefinition(name="deaf", retry=Retry.fixed(0.5, retries=0), timeout=3.0),
+        JobDefinition(name="poison"),
+        JobDefinition(name="fragile", on_lost="dead", queue="side"),
+        JobDefinition(name="brief", expires=1.5, queue="side"),
+    )
+}
+
+
+@dataclass
+class Handler:
+    """Runs a body, and writes down that it did."""
+
+    name: str
+    tasks: SimulatedTasks
+    retry: Retry = field(init=False)
+    timeout: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.retry, self.timeout = JOBS[self.name].retry, JOBS[self.name].timeout
+
+    async def run(self, running: Running) -> str | None:
+        effects, claimed = self.tasks.effects, running.claimed
+        body = effects.begin(claimed, is_deaf=self.name == "deaf")
+        args = msgspec.json.decode(claimed.args)
+        world, client = self.tasks.world, self.tasks.client
+        try:
+            await BODIES[self.name](Shift(running, args, body, effects, world, client))
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, DaybellError):
+                error = RuntimeError("the store is away")
+            effects.end(body, type(error).__name__)
+            raise error from None
+        effects.end(body, "well")
+        return str(claimed.attempt)
+
+
+@dataclass
+class SimulatedTasks:
+    """All tasks, as a worker knows them."""
+
+    world: World
+    effects: Effects
+    client: Client
+
+    def __post_init__(self) -> None:
+        self._handlers = {name: Handler(name, self) for name in BODIES}
+
+    def find(self, job: str) -> Handler | None:
+        return self._handlers.get(job)
+
+    def mask(self, text: str) -> str:
+        return text

@@ -1,0 +1,40 @@
+"""A seed is worth something only if it gives the same run again, whatever ran before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.cluster import simulate
+
+ROOT = Path(__file__).parent.parent.parent
+SEEDS = (3, 7, 8, 40)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_gives_the_same_run_again(seed: int, store: str):
+    first, again = simulate(seed, store).trace(), simulate(seed, store).trace()
+
+    assert len(first) > 100
+    assert first == again
+
+
+def test_a_seed_gives_the_same_run_in_another_process_with_other_hashes():
+    here = "\n".join("\n".join(simulate(7, store).trace()) for store in ("memory", "sqlite"))
+
+    for hash_seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "--seed", "7", "--trace"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        lines = [line for line in there.splitlines() if not line.startswith("seed ")]
+        assert "\n".join(lines) == here

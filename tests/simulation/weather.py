@@ -1,0 +1,68 @@
+"""What goes wrong in one seed: a few kinds of faults, each more or less often.
+
+Not everything in every seed. Where everything fails all the time, nothing gets far enough for the
+rarer paths; where only one thing fails, its consequences are seen to their end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+LEASE = 6.0  # seconds of a worker's lease; short, so that a run sees many
+POINTS = ("before", "committed", "answered")
+STEPS = ("claim", "apply", "renew", "register", "report", "lost", "enqueue", "release", "retire")
+
+
+@dataclass
+class Weather:
+    """Chances of what can strike a call, and storms that come at a time."""
+
+    latency: float  # of a message, at most, as a rule
+    slow: float = 0.0  # chance of one that takes longer than anybody has patience for
+    error_before: float = 0.0
+    error_after: float = 0.0  # it was committed, but who asked hears of an error
+    full_disk: float = 0.0
+    lost_wakeup: float = 0.0
+    crash_points: dict[str, float] = field(default_factory=dict)  # "claim.committed" and the like
+    steps_to_crash: int = 0  # a process dies about every so many steps, between any two awaits
+    storms: list[tuple[float, str]] = field(default_factory=list)
+
+
+STORMS = (
+    "freeze",
+    "freeze at work",
+    "freeze at work",
+    "crash",
+    "outage",
+    "cut",
+    "term",
+    "term",
+    "store clock",
+    "host clock",
+)
+CALM = Weather(latency=0.01)
+
+
+def draw(chance: Random, *, seconds: float) -> Weather:
+    """The weather of a seed, for so long."""
+
+    def perhaps(*choices: float) -> float:
+        return chance.choice((0.0, *choices))
+
+    points = [f"{step}.{point}" for step in STEPS for point in POINTS]
+    hot = chance.sample(points, chance.randint(0, 3))
+    storms = [
+        (chance.uniform(2, seconds), chance.choice(STORMS)) for _ in range(chance.randint(2, 8))
+    ]
+    return Weather(
+        latency=chance.choice((0.002, 0.02, 0.2)),
+        slow=perhaps(0.01, 0.03),
+        error_before=perhaps(0.02, 0.1),
+        error_after=perhaps(0.02, 0.1, 0.2),
+        full_disk=perhaps(0.02),
+        lost_wakeup=perhaps(0.3, 1.0),
+        crash_points={point: chance.choice((0.01, 0.05, 0.2)) for point in hot},
+        steps_to_crash=chance.choice((0, 0, 500, 2000)),
+        storms=sorted(storms),
+    )

@@ -1,0 +1,270 @@
+"""The store and the ways to it, and all that can go wrong on them.
+
+A call is a message to the store and a message back. Who sent it may be dead or frozen by the time
+it arrives: it is served all the same. That is where most of the trouble of a distributed system
+comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from daybell.errors import DaybellError, Unavailable
+from tests.simulation.checker import Checker
+from tests.simulation.clocks import StoreClock
+from tests.simulation.loop import Process, SimulatedLoop, forever
+from tests.simulation.places import Place
+from tests.simulation.trace import Trace
+from tests.simulation.weather import CALM, LEASE, Weather
+
+ABOUT_WORK = ("enqueue", "claim", "apply", "renew", "register", "cancel", "lost", "revive")
+
+
+@dataclass
+class Call:
+    """An operation that a process asked for."""
+
+    process: Process
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    answer: asyncio.Future[Any]
+
+
+class World:
+    """What the processes have in common."""
+
+    def __init__(
+        self, loop: SimulatedLoop, place: Place, clock: StoreClock, chance: Random, weather: Weather
+    ) -> None:
+        self.loop = loop
+        self.place = place
+        self.clock = clock
+        self.weather = weather
+        self.trace = Trace()
+        self.failure: str | None = None
+        self.checker = Checker(place, clock.now, self.fail)
+        self.is_away = False
+        self.cut_off: set[str] = set()  # names of processes that do not reach the store
+        self.on_death: Callable[[Process], None] = lambda process: None
+        self.points: set[str] = set()  # where processes were killed
+        self._chance = chance
+        self._listeners: dict[int, tuple[Process, Callable[[], None]]] = {}
+        self._steps_left = self._until_crash()
+        loop.before_step = self._before_step
+        loop.on_error = self.fail
+
+    def begin(self) -> None:
+        """From now on commits can fail."""
+        self.place.breaks_commit = lambda: self._strikes(self.weather.full_disk)
+
+    def fail(self, what: str) -> None:
+        """A promise was broken. The first one counts; what follows is its consequence."""
+        if self.failure is None:
+            self.failure = what
+            self.note("world", "VIOLATION", what)
+            self.loop.stop()
+
+    def note(self, who: str | Process, what: str, *details: Any) -> None:
+        self.trace.add(self.loop.time(), str(who), what, *details)
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong by itself."""
+        self.weather = CALM
+        self.is_away = False
+        self.cut_off.clear()
+        self.note("world", "calm")
+
+    def crash(self, process: Process, where: str) -> None:
+        """Kill a process, as SIGKILL does."""
+        if not process.is_dead:
+            self.points.add(where)
+            self.note(process, "dies", where)
+            self.checker.died(process)
+            self.loop.kill(process)
+            self.on_death(process)
+
+    def _before_step(self, process: Process) -> None:
+        """Between any two awaits of a process it may be the end of it."""
+        if not self._steps_left or process is self.loop.world or not self._can_crash(process):
+            return
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            self._steps_left = self._until_crash()
+            self.crash(process, "at a step")
+
+    def _until_crash(self) -> int:
+        mean = self.weather.steps_to_crash
+        return self._chance.randint(1, 2 * mean) if mean else 0
+
+    def _can_crash(self, process: Process) -> bool:
+        return self.weather is not CALM and not process.name.startswith("client")
+
+    # The way of a call.
+
+    async def ask(self, process: Process, operation: str, *args: Any, **kwargs: Any) -> Any:
+        """Have the store do something, as a process."""
+        if self._dies(process, f"{operation}.before"):
+            await forever()
+        call = Call(process, operation, args, kwargs, self.loop.create_future())
+        sent = self.loop.time()
+        self._later(self._delay(), self._arrive, call)
+        answer = await call.answer
+        if self._dies(process, f"{operation}.answered"):
+            await forever()
+        if operation in ("register", "renew"):
+            self.checker.renewed(process, _worker_of(call), sent)
+        return answer
+
+    def _dies(self, process: Process, point: str) -> bool:
+        chance = self.weather.crash_points.get(point, 0.0)
+        if chance and self._can_crash(process) and self._strikes(chance):
+            self.crash(process, point)
+        return process.is_dead
+
+    def _arrive(self, call: Call) -> None:
+        """The message is at the store's door."""
+        if self.is_away or call.process.name in self.cut_off:
+            # Refused at once, or nobody answers at all until patience ends.
+            self._later(self._chance.choice((0.01, 1.0, 3.0)), self._refuse, call, "away")
+        elif self._strikes(self.weather.error_before):
+            self._later(self._delay(), self._refuse, call, "error before")
+        else:
+            self._serve(call)
+
+    def _serve(self, call: Call) -> None:
+        error: BaseException | None = None
+        answer = None
+        before = self.checker.before(call)
+        try:
+            answer = self._perform(call)
+        except DaybellError as raised:
+            error = raised
+        except Exception as raised:
+            self.fail(f"{call.operation} raised {raised!r}")
+            return
+        if call.operation in ABOUT_WORK or error is not None:
+            self.note(call.process, call.operation, _shown(call, answer, error))
+        self.checker.judge(call, before, answer, error)
+        if call.operation == "enqueue" and error is None:
+            self._wake()
+        self._reply(call, answer, error)
+
+    def _perform(self, call: Call) -> Any:
+        if call.operation == "listen":
+            return self._listen(call.process, *call.args)
+        return run(getattr(self.place.store, call.operation)(*call.args, **call.kwargs))
+
+    def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
+        chance = self.weather.crash_points.get(f"{call.operation}.committed", 0.0)
+        if chance and self._can_crash(call.process) and self._strikes(chance):
+            self.crash(call.process, f"{call.operation}.committed")
+        elif self._strikes(self.weather.error_after) or call.process.name in self.cut_off:
+            self.checker.answer_lost(call, error)
+            self._later(self._delay(), self._refuse, call, "error after")
+        elif error is not None:
+            self._later(self._delay(), self._raise, call, error)
+        else:
+            self._later(self._delay(), self._answer, call, answer)
+
+    def _answer(self, call: Call, answer: Any) -> None:
+        if not call.answer.done():
+            if not call.process.is_dead:
+                self.checker.answered(call, answer)
+            call.answer.set_result(answer)
+
+    def _refuse(self, call: Call, why: str) -> None:
+        self.note(call.process, call.operation, "has no answer:", why)
+        self._raise(call, Unavailable(f"simulated: {why}"))
+
+    def _raise(self, call: Call, error: BaseException) -> None:
+        if not call.answer.done() and not call.process.is_dead:
+            call.answer.set_exception(error)
+
+    def _later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        self.loop.call_later(seconds, callback, *args, context=self.loop.world.context)
+
+    def _delay(self) -> float:
+        if self._strikes(self.weather.slow):
+            return self._chance.uniform(1, 1.5 * LEASE)
+        return self._chance.random() * self.weather.latency
+
+    def _strikes(self, chance: float) -> bool:
+        return chance > 0 and self._chance.random() < chance
+
+    # News for who waits.
+
+    def _listen(
+        self, process: Process, tenant: str, queues: Any, wake: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        key = len(self._listeners)
+        self._listeners[key] = process, wake
+
+        async def stop() -> None:
+            self._listeners[key] = process, _nothing
+
+        return stop
+
+    def _wake(self) -> None:
+        for process, wake in self._listeners.values():
+            if not process.is_dead and not self._strikes(self.weather.lost_wakeup):
+                self.loop.call_later(self._delay(), wake, context=process.context)
+
+
+class Port:
+    """The store, as one process has it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def __getattr__(self, operation: str) -> Any:
+        ask = functools.partial(self._world.ask, self._process, operation)
+        setattr(self, operation, ask)
+        return ask
+
+
+def run(operation: Any) -> Any:
+    """Do an operation that waits for nothing."""
+    try:
+        operation.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("an operation of the store waits for something")
+
+
+def _worker_of(call: Call) -> UUID:
+    return call.kwargs["worker"] if call.operation == "renew" else call.args[1].id
+
+
+def _shown(call: Call, answer: Any, error: BaseException | None) -> tuple[Any, ...]:
+    """What of a call is worth a line."""
+    if error is not None:
+        return (type(error).__name__,)
+    match call.operation:
+        case "claim":
+            return tuple((one.id, one.attempt) for one in answer.executions)
+        case "apply":
+            moves = call.kwargs["transitions"]
+            made = tuple((move.id, move.attempt, str(move.target)) for move in moves)
+            return (*made, *(("but", v.id, v.attempt, str(v.ruling)) for v in answer))
+        case "enqueue":
+            return tuple((one.id, one.created) for one in answer)
+        case "cancel" | "revive":
+            return tuple(zip(call.args[1], map(str, answer), strict=True))
+        case "lost":
+            return tuple((one.claimed.id, one.claimed.attempt) for one in answer)
+        case "renew":
+            return (call.kwargs["worker"], answer.returned)
+        case _:
+            return ()
+
+
+def _nothing() -> None:
+    pass
