@@ -50,4 +50,4 @@ if __name__ == "__main__":  # the processes import this file, too
 # 1229 primes
 # count_for_ever: TimeoutError: it did not end within its timeout of 1 s
 # hoard: MemoryLimit: the task needed more memory than its memory_limit of 100MB
-# crash: ProcessDied: the task's process was killed by SIGABRT (code that is not Python has given up)
+# crash: ProcessDied: the task's process was killed by SIGABRT (…)
