@@ -6,6 +6,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 WORKERS ?= 2
 ARGS ?=
+MINUTES ?= 1
 
 # The Python that made .venv is the one that runs; uv must not fetch another.
 export UV_PYTHON_DOWNLOADS := never
@@ -23,7 +24,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all bench check format lock clean moved
+.PHONY: help install run test test-all chaos bench check format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +40,9 @@ test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
 
 test-all: .venv/.dev ## Run all tests, on both PostgreSQL versions
 	@DAYBELL_TEST_ALL=1 $(PYTEST) -m "" $(ARGS)
+
+chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on each store)
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
 
 bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)

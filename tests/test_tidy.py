@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "sdk": {"client", "engine", "runners", "core"},
     "api": {"client", "core"},
     "demo": {"sdk", "engine"},  # a user's app that comes with the package
+    # Its own load, processes and judge, for `daybell chaos` and the tests.
+    "chaos": {"sdk", "client", "engine", "store", "core"},
     # For users' tests: turns the engine by hand, on the memory store.
     "testing": {"sdk", "client", "engine", "runners", "store", "core"},
     "errors": set(),
@@ -59,6 +61,8 @@ BANNED = {
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "store/memory/store.py": ({"time.time"}, "the clock of a store that has no server to ask"),
     "store/sqlite/*": ({"time.time"}, "the store's clock; SQLite has no server to ask"),
+    "chaos/plan.py": ({"random", "random.Random"}, "faults drawn from a seed"),
+    "chaos/load.py": ({"random", "random.Random"}, "a load drawn from a seed"),
     "cli/doctor.py": ({"time.time"}, "it compares this machine's clock with the store's"),
     "engine/clock.py": (
         {"time.time", "time.monotonic", "random", "random.random", "asyncio.sleep"},

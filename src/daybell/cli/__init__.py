@@ -12,7 +12,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from daybell.cli import bench, dead_letters, executions, jobs, queues, roles, top, workers
+from daybell.cli import bench, chaos, dead_letters, executions, jobs, queues, roles, top, workers
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
@@ -97,6 +97,7 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
 
 
 app.command()(bench.bench)
+app.command()(chaos.chaos)
 app.command()(top.top)
 
 

@@ -1,0 +1,223 @@
+"""What must be true of every run, whatever has happened in it.
+
+Pure: from what was acknowledged, what tasks have written down, what the store says at the end, and
+what was done to the processes, to a list of violations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.chaos.effects import END, START, Effect
+from daybell.chaos.fleet import Happening
+from daybell.chaos.load import Call, Cancel
+from daybell.core import payload
+from daybell.core.execution import Execution, State
+from daybell.core.instant import Seconds
+from daybell.store.outcomes import Cancellation
+
+OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A promise that was not kept."""
+
+    rule: str
+    what: str
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """All that is known about a run."""
+
+    calls: Sequence[Call]
+    cancels: Sequence[Cancel]
+    effects: Sequence[Effect]  # in order of time
+    executions: Mapping[UUID, Execution]
+    happenings: Sequence[Happening] = ()
+
+    @cached_property
+    def starts(self) -> dict[UUID, list[Effect]]:
+        """The starts of each execution, in order."""
+        found: dict[UUID, list[Effect]] = defaultdict(list)
+        for effect in self.effects:
+            if effect.what == START:
+                found[effect.execution].append(effect)
+        return found
+
+    @cached_property
+    def ends(self) -> dict[tuple[UUID, int, int], Effect]:
+        """How each start ended, if it did: by execution, attempt and process."""
+        return {
+            (effect.execution, effect.attempt, effect.pid): effect
+            for effect in self.effects
+            if effect.what != START
+        }
+
+    def end_of(self, start: Effect) -> Effect | None:
+        return self.ends.get((start.execution, start.attempt, start.pid))
+
+    def was_frozen(self, pid: int, since: Seconds, until: Seconds) -> bool:
+        """Whether a process stood still at some time in between."""
+        frozen_at: Seconds | None = None
+        for one in self.happenings:
+            if one.pid != pid:
+                continue
+            if one.what == "frozen":
+                frozen_at = one.at
+            elif one.what in ("resumed", "killed") and frozen_at is not None:
+                if frozen_at <= until and one.at >= since:
+                    return True
+                frozen_at = None
+        return frozen_at is not None and frozen_at <= until
+
+
+def check(history: History) -> list[Violation]:
+    """Everything that should not be."""
+    return [
+        Violation(rule.__name__.removeprefix("_").replace("_", " "), what)
+        for rule in RULES
+        for what in rule(history)
+    ]
+
+
+def _lost(history: History) -> Iterator[str]:
+    """Nothing acknowledged is missing, and all of it has come to its end."""
+    for call in history.calls:
+        if call.id is None:
+            continue
+        execution = history.executions.get(call.id)
+        if execution is None:
+            yield f"{call.job} {call.id} was acknowledged and is nowhere"
+        elif execution.state not in OVER:
+            yield f"{call.job} {call.id} is {execution.state} at the end ({execution.reason})"
+
+
+def _started_twice(history: History) -> Iterator[str]:
+    """(execution, attempt) names one start."""
+    for id, starts in history.starts.items():
+        for attempt, count in Counter(start.attempt for start in starts).items():
+            if count > 1:
+                pids = [start.pid for start in starts if start.attempt == attempt]
+                yield f"attempt {attempt} of {id} started {count} times, by {pids}"
+
+
+def _never_asked_for(history: History) -> Iterator[str]:
+    """What runs was enqueued, and is known to the store."""
+    numbers = {call.number for call in history.calls}
+    for id, starts in history.starts.items():
+        if id not in history.executions:
+            yield f"{id} ran and is nowhere"
+        if starts[0].number not in numbers:
+            yield f"{id} ran for number {starts[0].number}, which nobody asked for"
+
+
+def _enqueued_twice(history: History) -> Iterator[str]:
+    """One enqueue makes one execution, however often it had to be sent."""
+    found: dict[int, list[UUID]] = defaultdict(list)
+    for execution in history.executions.values():
+        found[payload.decode(execution.args)["number"]].append(execution.id)
+    for number, ids in found.items():
+        if len(ids) > 1:
+            yield f"enqueue {number} made {len(ids)} executions: {', '.join(map(str, ids))}"
+
+
+def _succeeded_without_running(history: History) -> Iterator[str]:
+    """A success is that of the attempt that the store names, and that one ran to its end."""
+    ended = {(one.execution, one.attempt) for one in history.effects if one.what == END}
+    for execution in history.executions.values():
+        if execution.state is State.SUCCEEDED and (execution.id, execution.attempt) not in ended:
+            yield (
+                f"{execution.job} {execution.id} succeeded with attempt {execution.attempt}, which"
+                " did not run to its end"
+            )
+
+
+def _started_after_success(history: History) -> Iterator[str]:
+    """What has succeeded is not started again."""
+    for execution in history.executions.values():
+        if execution.state is State.SUCCEEDED:
+            for start in history.starts.get(execution.id, ()):
+                if start.attempt > execution.attempt:
+                    yield (
+                        f"{execution.id} succeeded with attempt {execution.attempt}, and attempt"
+                        f" {start.attempt} started"
+                    )
+
+
+def _ran_although_cancelled(history: History) -> Iterator[str]:
+    """What was answered as cancelled never starts after that; what was asked to stop ends so."""
+    for cancel in history.cancels:
+        execution = history.executions.get(cancel.id)
+        state = None if execution is None else execution.state
+        if cancel.answer == Cancellation.CANCELLED:
+            for start in history.starts.get(cancel.id, ()):
+                if start.at > cancel.answered_at:
+                    late = start.at - cancel.answered_at
+                    yield f"{cancel.id} started {late:.3f} s after it was cancelled"
+        if cancel.answer in (Cancellation.CANCELLED, Cancellation.REQUESTED):
+            if state is not State.CANCELLED:
+                yield f"{cancel.id} was answered {cancel.answer} and is {state}"
+        elif cancel.answer not in (None, Cancellation.FINISHED):
+            yield f"{cancel.id} could not be cancelled: {cancel.answer}"
+
+
+def _cancelled_unasked(history: History) -> Iterator[str]:
+    """Nothing is cancelled that nobody wanted cancelled."""
+    asked = {cancel.id for cancel in history.cancels}
+    for execution in history.executions.values():
+        if execution.state is State.CANCELLED and execution.id not in asked:
+            yield f"{execution.job} {execution.id} was cancelled, and nobody asked for it"
+
+
+def _two_of_a_key(history: History) -> Iterator[str]:
+    """The next holder of a unique key starts after the last one has ended."""
+    holders: dict[str, list[tuple[Seconds, Seconds, UUID]]] = defaultdict(list)
+    for execution in history.executions.values():
+        starts = history.starts.get(execution.id)
+        if execution.unique_key is None or execution.state is not State.SUCCEEDED or not starts:
+            continue
+        last = [start for start in starts if start.attempt == execution.attempt]
+        end = history.end_of(last[0]) if last else None
+        if end is not None:
+            holders[execution.unique_key].append((starts[0].at, end.at, execution.id))
+    for key, spans in holders.items():
+        spans.sort()
+        for (_, end, first), (start, _, second) in pairwise(spans):
+            if start < end:
+                yield f"{key}: {second} started while {first} held it"
+
+
+def _ran_side_by_side(history: History) -> Iterator[str]:
+    """A process that has lost an execution has stopped it before another starts it, unless it was
+    frozen and could not."""
+    for id, starts in history.starts.items():
+        for first, second in pairwise(starts):
+            end = history.end_of(first)
+            if end is None or end.at <= second.at or first.attempt == second.attempt:
+                continue
+            if not history.was_frozen(first.pid, first.at, end.at):
+                yield (
+                    f"attempt {second.attempt} of {id} started {end.at - second.at:.3f} s before"
+                    f" attempt {first.attempt} ended in process {first.pid}"
+                )
+
+
+RULES: Final = (
+    _lost,
+    _started_twice,
+    _never_asked_for,
+    _enqueued_twice,
+    _succeeded_without_running,
+    _started_after_success,
+    _ran_although_cancelled,
+    _cancelled_unasked,
+    _two_of_a_key,
+    _ran_side_by_side,
+)

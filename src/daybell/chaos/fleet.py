@@ -1,0 +1,219 @@
+"""The processes under fire: workers and schedulers, started, hit and replaced.
+
+Only processes that were started here are ever signalled, each by its own handle. They end with us,
+however we end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from daybell.chaos.app import FOLDER
+from daybell.core.instant import Seconds
+from daybell.engine.clock import Clock
+
+APP: Final = "daybell.chaos.app:app"
+WORKER: Final = "worker"
+SCHEDULER: Final = "scheduler"
+DRAIN_SECONDS: Final = 1.0
+ENDING_SECONDS: Final = 15.0  # that a process may take to end when it is asked to
+START_AGAIN_SECONDS: Final = 0.3
+POLL_SECONDS: Final = 0.1
+PR_SET_PDEATHSIG: Final = 1
+
+
+class Happening(msgspec.Struct, frozen=True, gc=False):
+    """What happened to a process, or to the way to the database (then it has no pid)."""
+
+    at: Seconds  # monotonic
+    what: str
+    pid: int = 0
+    role: str = ""
+
+
+class Member:
+    """One process."""
+
+    def __init__(self, role: str, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.role = role
+        self.name = name
+        self.process = process
+        self.is_frozen = False
+        self.is_leaving = False  # it was told to end, one way or another
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+
+class Fleet:
+    """All of them, and what happened to each."""
+
+    def __init__(
+        self, folder: Path, *, environment: Mapping[str, str], concurrency: int, clock: Clock
+    ) -> None:
+        self._folder = folder
+        self._environment = {**environment, FOLDER: str(folder)}
+        self._concurrency = concurrency
+        self._clock = clock
+        self._members: list[Member] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self.happenings: list[Happening] = []
+        self.faults: list[str] = []  # what processes did that they never should
+
+    def start(self, role: str) -> None:
+        self._count += 1
+        name = f"{role}-{self._count}"
+        words = [sys.executable, "-m", "daybell", role]
+        if role == WORKER:
+            words += [APP, "--name", name, "--concurrency", str(self._concurrency)]
+            words += ["--drain-timeout", f"{DRAIN_SECONDS}s"]
+        with (self._folder / f"{name}.log").open("wb") as output:
+            process = subprocess.Popen(
+                words,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a terminal's Ctrl-C reaches only us
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self._members.append(Member(role, name, process))
+        self._note("started", self._members[-1])
+
+    def kill(self, role: str, pick: float) -> bool:
+        """Kill one and put another in its place; False if there is none."""
+        member = self._pick(role, pick, least=1)
+        if member is not None:
+            self._end(member)
+            self.start(role)
+        return member is not None
+
+    def drain(self, role: str, pick: float) -> bool:
+        """Ask one to end, and put another in its place at once."""
+        member = self._pick(role, pick, least=1, frozen=False)
+        if member is None:
+            return False
+        member.is_leaving = True
+        self._note("drained", member)
+        member.signal(signal.SIGTERM)
+        self.start(role)
+        self._later(self._see_off(member))
+        return True
+
+    def freeze(self, role: str, pick: float, seconds: Seconds) -> bool:
+        """Stop one for a while, if another goes on meanwhile."""
+        member = self._pick(role, pick, least=2, frozen=False)
+        if member is None:
+            return False
+        member.is_frozen = True
+        self._note("frozen", member)
+        member.signal(signal.SIGSTOP)
+        self._later(self._thaw(member, seconds))
+        return True
+
+    async def watch(self) -> None:
+        """Replace what ends by itself, for ever."""
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            for member in list(self._members):
+                if member.process.poll() is not None and not member.is_leaving:
+                    self._members.remove(member)
+                    self._note(f"ended by itself ({member.process.returncode})", member)
+                    await self._clock.sleep(START_AGAIN_SECONDS)
+                    self.start(member.role)
+
+    async def calm(self) -> None:
+        """Let everybody go on, and wait for what is still under way."""
+        for member in self._members:
+            self._resume(member)
+        await asyncio.gather(*self._tasks)
+
+    async def stop(self) -> None:
+        """Ask all to end, and see to it that they do."""
+        leaving = list(self._members)
+        for member in leaving:
+            member.is_leaving = True
+            member.signal(signal.SIGTERM)
+        await asyncio.gather(*map(self._see_off, leaving))
+
+    def kill_all(self) -> None:
+        """Leave nothing behind."""
+        for task in self._tasks:
+            task.cancel()
+        for member in list(self._members):
+            self._end(member)
+
+    def _pick(self, role: str, pick: float, *, least: int, frozen: bool = True) -> Member | None:
+        """One of those that are not leaving, if so many are at work."""
+        there = [m for m in self._members if m.role == role and not m.is_leaving]
+        at_work = [member for member in there if not member.is_frozen]
+        if len(at_work) < least:
+            return None
+        could_be = there if frozen else at_work
+        return could_be[int(pick * len(could_be))]
+
+    def _end(self, member: Member) -> None:
+        member.is_leaving = True
+        self._note("killed", member)
+        member.signal(signal.SIGKILL)
+        member.process.wait()
+        self._members.remove(member)
+
+    async def _see_off(self, member: Member) -> None:
+        deadline = self._clock.monotonic() + ENDING_SECONDS
+        while member.process.poll() is None and self._clock.monotonic() < deadline:
+            await self._clock.sleep(POLL_SECONDS)
+        if member.process.poll() is None:
+            self.faults.append(f"{member.name} did not end within {ENDING_SECONDS:g} s of SIGTERM")
+            self._end(member)
+            return
+        self._note("ended", member)
+        if member in self._members:
+            self._members.remove(member)
+
+    async def _thaw(self, member: Member, seconds: Seconds) -> None:
+        await self._clock.sleep(seconds)
+        self._resume(member)
+
+    def _resume(self, member: Member) -> None:
+        if member.is_frozen:
+            member.is_frozen = False
+            self._note("resumed", member)
+            member.signal(signal.SIGCONT)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _note(self, what: str, member: Member) -> None:
+        self.happenings.append(Happening(self._clock.monotonic(), what, member.pid, member.role))
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes a program: even a frozen one ends when we are killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def environment(url: str, *, lease: Seconds) -> dict[str, str]:
+    """What the processes are told."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAYBELL_")}
+    told = {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}
+    # What a fault leads to is said in their logs, with where it happened.
+    return inherited | told | {"DAYBELL_DEBUG": "1"}

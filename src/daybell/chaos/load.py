@@ -1,0 +1,137 @@
+"""A load that does not wait for answers before it asks for more, and notes what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.chaos.app import flaky, keyed, long, quick, threaded
+from daybell.client import Client
+from daybell.core.instant import Seconds
+from daybell.engine.clock import Clock
+from daybell.errors import Conflict, NotFound, Unavailable
+
+TURN_SECONDS: Final = 0.02
+FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
+KEYS: Final = 6
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """One enqueue, and its answer."""
+
+    number: int
+    job: str
+    asked_at: Seconds
+    key: str | None = None
+    id: UUID | None = None  # None: not acknowledged
+    is_new: bool = False
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to cancel, and its answer."""
+
+    id: UUID
+    answer: str | None  # None: not answered
+    answered_at: Seconds
+
+
+class Load:
+    """So many enqueues a second, of all kinds."""
+
+    def __init__(self, client: Client, *, rate: float, seed: int, clock: Clock) -> None:
+        self._client = client
+        self._rate = rate
+        self._dice = Random(f"load {seed}")
+        self._clock = clock
+        self._flying: set[asyncio.Task[None]] = set()
+        self.calls: list[Call] = []
+        self.cancels: list[Cancel] = []
+        self.left_out = 0
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(call.id is not None for call in self.calls)
+
+    async def run(self, seconds: Seconds) -> None:
+        """Ask, whatever the answers are, and wait for the last ones."""
+        began = self._clock.monotonic()
+        asked = 0
+        while (now := self._clock.monotonic() - began) < seconds:
+            while asked < now * self._rate:
+                asked += 1
+                self._ask(asked)
+            await self._clock.sleep(TURN_SECONDS)
+        await self.finish()
+
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._flying)
+
+    def _ask(self, number: int) -> None:
+        dice = self._dice.random()  # drawn in any case: what follows is the same for a seed
+        length = self._dice.uniform(0.5, 2.0)
+        if len(self._flying) >= FLYING_MAX:
+            self.left_out += 1
+            return
+        args: dict[str, Any] = {"number": number}
+        if dice < 0.70:
+            self._fly(self._enqueue(quick.name, args))
+        elif dice < 0.80:
+            self._fly(self._enqueue(flaky.name, args | {"fails": 1 + number % 2}))
+        elif dice < 0.86:
+            self._fly(self._enqueue(keyed.name, args, unique_key=f"key-{number % KEYS}"))
+        elif dice < 0.93:
+            self._fly(self._enqueue(quick.name, args, delay=length))
+        elif dice < 0.96:
+            self._fly(self._enqueue(long.name, args | {"seconds": length}))
+        elif dice < 0.97:
+            self._fly(self._enqueue(threaded.name, args | {"seconds": length / 2}))
+        elif dice < 0.99:
+            self._fly(self._take_back(quick.name, args, after=length / 2, delay=length))
+        else:
+            args["seconds"] = length
+            self._fly(self._take_back(long.name, args, after=length / 2))
+
+    def _fly(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._flying.add(task)
+        task.add_done_callback(self._flying.discard)
+
+    async def _enqueue(self, job: str, args: dict[str, Any], **options: Any) -> None:
+        await self._call(job, args, **options)
+
+    async def _call(self, job: str, args: dict[str, Any], **options: Any) -> UUID | None:
+        call = Call(
+            number=args["number"],
+            job=job,
+            asked_at=self._clock.monotonic(),
+            key=options.get("unique_key"),
+        )
+        self.calls.append(call)
+        try:
+            answer = await self._client.enqueue(job, args, **options)
+        except Unavailable:
+            return None  # perhaps it is there and perhaps not: nothing was promised
+        call.id, call.is_new = answer.id, answer.created
+        return answer.id
+
+    async def _take_back(
+        self, job: str, args: dict[str, Any], *, after: Seconds, **options: Any
+    ) -> None:
+        id = await self._call(job, args, **options)
+        if id is None:
+            return
+        await self._clock.sleep(after)
+        answer: str | None = None
+        try:
+            answer = str(await self._client.cancel(id))
+        except Unavailable:
+            pass
+        except (Conflict, NotFound) as error:
+            answer = f"refused: {error}"
+        self.cancels.append(Cancel(id=id, answer=answer, answered_at=self._clock.monotonic()))

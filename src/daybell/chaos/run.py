@@ -1,0 +1,336 @@
+"""One run: a fleet, a load, faults, then peace, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.chaos import effects, recovery
+from daybell.chaos.app import QUEUE, TENANT, app
+from daybell.chaos.checker import History, Violation, check
+from daybell.chaos.effects import START
+from daybell.chaos.fleet import SCHEDULER, WORKER, Fleet, Happening, environment
+from daybell.chaos.load import Load
+from daybell.chaos.plan import Fault, Kind, plan
+from daybell.chaos.proxy import Proxy, can_stand_before
+from daybell.chaos.recovery import SLACK_SECONDS, Sample
+from daybell.chaos.report import Summary
+from daybell.client import Client
+from daybell.core.execution import PENDING, Execution, State
+from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.engine.clock import SystemClock
+from daybell.engine.node import SWEEP_SECONDS
+from daybell.errors import Conflict, Unavailable, UsageError
+
+UNFINISHED: Final = [*PENDING, State.RUNNING]
+UP_SECONDS: Final = 60.0  # that the fleet may take to come up
+PEACE_SECONDS: Final = 90.0  # that the last execution may take when all is well again
+SAMPLE_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.2
+ANSWERS: Final = 4  # that are lost at a time
+PREFIX: Final = "daybell-chaos-"
+
+Restart = Callable[[], Awaitable[None]]
+Tell = Callable[[str], None]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is like."""
+
+    seconds: Seconds = 60.0
+    seed: int = 1
+    workers: int = 3
+    schedulers: int = 2
+    rate: float = 300.0
+    lease: Seconds = 2.0
+    concurrency: int = 50
+
+
+async def chaos(
+    url: str, options: Options, *, restart: Restart | None = None, tell: Tell = lambda _: None
+) -> Summary:
+    """Make a run on a store, in a tenant of its own. `restart` crashes the database server and
+    brings it back. Cancelled, it ends its processes and takes back what it has enqueued.
+    """
+    if url.startswith("memory:"):
+        raise UsageError(
+            "memory:// is in one process, and chaos kills processes; name a file or a server",
+            field="database_url",
+        )
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    is_wanted = True
+    try:
+        async with AsyncExitStack() as stack:
+            owner = await stack.enter_async_context(Client(url))
+            await _prepare(owner)
+            stack.push_async_callback(_clear, owner.for_tenant(TENANT))
+            proxy = None
+            if url.startswith("postgres") and can_stand_before(url):
+                proxy = await stack.enter_async_context(Proxy(url, clock=SystemClock()))
+            run = Run(owner.for_tenant(TENANT), url, options, folder, proxy, restart, tell)
+            stack.callback(run.fleet.kill_all)
+            summary = await run.run()
+        is_wanted = not summary.is_ok
+    except asyncio.CancelledError:
+        is_wanted = False
+        raise
+    finally:
+        if is_wanted:
+            tell(f"logs and effects are kept in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return summary
+
+
+async def _prepare(owner: Client) -> None:
+    await owner.add_tenant(TENANT)
+    client = owner.for_tenant(TENANT)
+    if others := await _alive(client):
+        raise Conflict(
+            f"another chaos run is on this store, with {others} workers; wait until it is over"
+        )
+    await client.define_jobs(app.definitions(), author="code")
+    if sum((await client.count(status=UNFINISHED)).values()):
+        await _clear(client)  # what a run left that was killed
+        await client.define_jobs(app.definitions(), author="code")
+
+
+async def _alive(client: Client) -> int:
+    """How many workers there are, without those that nobody has buried yet."""
+    now = (await client.health()).now
+    return sum(worker.lease_until > now for worker in await client.workers())
+
+
+async def _clear(client: Client) -> None:
+    for task in app.tasks:
+        await client.delete_job(task)
+
+
+class Run:
+    """What a run consists of."""
+
+    def __init__(
+        self,
+        client: Client,
+        url: str,
+        options: Options,
+        folder: Path,
+        proxy: Proxy | None,
+        restart: Restart | None,
+        tell: Tell,
+    ) -> None:
+        self.clock = SystemClock()
+        self.fleet = Fleet(
+            folder,
+            environment=environment(proxy.url if proxy else url, lease=options.lease),
+            concurrency=options.concurrency,
+            clock=self.clock,
+        )
+        self._client = client
+        self._url = url
+        self._is_file = url.startswith("sqlite")
+        self._options = options
+        self._folder = folder
+        self._proxy = proxy
+        self._restart = restart
+        self._tell = tell
+        self._samples: list[Sample] = []
+        self._back_at: list[Seconds] = []
+        self._done: Counter[str] = Counter()
+        self._began = 0.0
+        self._load: Load | None = None
+        self._delays: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Summary:
+        options = self._options
+        since = (await self._client.health()).now
+        for role, count in ((WORKER, options.workers), (SCHEDULER, options.schedulers)):
+            for _ in range(count):
+                self.fleet.start(role)
+        await self._until_up()
+        async with Client(self._proxy.url if self._proxy else self._url, tenant=TENANT) as client:
+            load = self._load = Load(client, rate=options.rate, seed=options.seed, clock=self.clock)
+            self._began = self.clock.monotonic()
+            beside = [
+                asyncio.create_task(self.fleet.watch()),
+                asyncio.create_task(self._sample()),
+            ]
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(load.run(options.seconds))
+                    both.create_task(self._inflict())
+                self._tell("the faults are over; waiting for the last executions")
+                await self.fleet.calm()
+                is_quiet = await self._until_quiet(since)
+            finally:
+                for one in beside:
+                    one.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+        await self.fleet.stop()
+        executions = await self._executions(since)
+        history = History(
+            calls=load.calls,
+            cancels=load.cancels,
+            effects=effects.read(self._folder),
+            executions=executions,
+            happenings=self.fleet.happenings,
+        )
+        return self._judge(history, is_quiet)
+
+    async def _until_up(self) -> None:
+        deadline = self.clock.monotonic() + UP_SECONDS
+        while await _alive(self._client) < self._options.workers:
+            if self.clock.monotonic() > deadline:
+                raise Unavailable(f"the workers did not come up; their logs are in {self._folder}")
+            await self.clock.sleep(POLL_SECONDS)
+
+    async def _inflict(self) -> None:
+        options = self._options
+        faults = plan(
+            options.seed,
+            seconds=options.seconds,
+            lease=options.lease,
+            has_proxy=self._proxy is not None,
+            has_restart=self._restart is not None,
+        )
+        for fault in faults:
+            await self.clock.sleep(max(0.0, self._began + fault.at - self.clock.monotonic()))
+            if await self._hit(fault):
+                self._done[fault.kind] += 1
+
+    async def _hit(self, fault: Fault) -> bool:
+        role = SCHEDULER if fault.is_scheduler else WORKER
+        match fault.kind:
+            case Kind.KILL:
+                return self.fleet.kill(role, fault.pick)
+            case Kind.DRAIN:
+                return self.fleet.drain(role, fault.pick)
+            case Kind.FREEZE:
+                return self.fleet.freeze(role, fault.pick, fault.length)
+            case Kind.RESTART:
+                return await self._restart_database()
+            case Kind.CUT | Kind.LOSE | Kind.DELAY:
+                return self._disturb(fault)
+
+    def _disturb(self, fault: Fault) -> bool:
+        assert self._proxy is not None
+        self._note(fault.kind)
+        if fault.kind is Kind.CUT:
+            self._proxy.cut_all()
+        elif fault.kind is Kind.LOSE:
+            self._proxy.lose_answers(ANSWERS)
+        else:
+            delay = asyncio.get_running_loop().create_task(self._proxy.delay(fault.length))
+            self._delays.add(delay)
+            delay.add_done_callback(self._delays.discard)
+        return True
+
+    async def _restart_database(self) -> bool:
+        assert self._restart is not None
+        self._note(Kind.RESTART)
+        await self._restart()
+        self._note("database back")
+        self._back_at.append(self.clock.monotonic())
+        return True
+
+    def _note(self, what: str) -> None:
+        self.fleet.happenings.append(Happening(self.clock.monotonic(), what))
+
+    async def _sample(self) -> None:
+        """Look at the backlog now and then, and say how it goes."""
+        for turn in range(1_000_000):
+            await self.clock.sleep(SAMPLE_SECONDS)
+            try:
+                waiting = sum((await self._client.count(status=["queued"])).values())
+            except Unavailable:
+                continue
+            self._samples.append(Sample(self.clock.monotonic(), waiting))
+            assert self._load is not None
+            if turn % 5 == 0:
+                self._tell(
+                    f"{self.clock.monotonic() - self._began:4.0f} s"
+                    f"  {self._load.acknowledged:,} enqueued, {waiting:,} waiting,"
+                    f" {sum(self._done.values())} faults"
+                )
+
+    async def _until_quiet(self, since: Instant) -> bool:
+        deadline = self.clock.monotonic() + PEACE_SECONDS
+        while self.clock.monotonic() < deadline:
+            if not sum((await self._client.count(status=UNFINISHED, since=since)).values()):
+                return True
+            await self.clock.sleep(POLL_SECONDS)
+        return False
+
+    async def _executions(self, since: Instant) -> dict[UUID, Execution]:
+        found: dict[UUID, Execution] = {}
+        cursor: str | None = None
+        while True:
+            page = await self._client.executions(
+                queue=QUEUE, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
+            )
+            found |= {execution.id: execution for execution in page.items}
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    def _judge(self, history: History, is_quiet: bool) -> Summary:
+        options = self._options
+        promised = options.lease + SWEEP_SECONDS + SLACK_SECONDS
+        violations = check(history)
+        violations += [Violation("did not end", what) for what in self.fleet.faults]
+        if not is_quiet:
+            violations.append(
+                Violation("not quiet", f"unfinished {PEACE_SECONDS:g} s after the last fault")
+            )
+        # A process that is frozen while it writes to a file keeps everybody else from writing.
+        disturbances = ["frozen"] if self._is_file else [Kind.DELAY, Kind.RESTART]
+        found = recovery.orphans(
+            history, disturbances=disturbances, settling=options.lease + SWEEP_SECONDS
+        )
+        violations += recovery.late(found, within=promised)
+        violations += recovery.stuck(self._samples, self._back_at, few=round(options.rate))
+        starts = [effect for effect in history.effects if effect.what == START]
+        firsts = [
+            next((one.at - at for one in starts if one.at > at), options.seconds)
+            for at in self._back_at
+        ]
+        assert self._load is not None
+        return Summary(
+            seed=options.seed,
+            seconds=options.seconds,
+            lease=options.lease,
+            asked=len(history.calls),
+            acknowledged=self._load.acknowledged,
+            attempts=len(starts),
+            states=dict(Counter(str(one.state) for one in history.executions.values())),
+            faults=dict(self._done),
+            by_themselves=sum(one.what.startswith("ended by itself") for one in history.happenings),
+            answers_lost=self._proxy.lost if self._proxy else 0,
+            waits=[one.waited for one in found if one.is_undisturbed],
+            disturbed=sum(not one.is_undisturbed for one in found),
+            promised=promised,
+            resumed=firsts,
+            notes=self._notes(),
+            violations=violations,
+        )
+
+    def _notes(self) -> list[str]:
+        notes: list[str] = []
+        assert self._load is not None
+        if self._load.left_out:
+            notes.append(f"{self._load.left_out:,} were not asked for: the machine is too slow")
+        if not self._is_file and self._proxy is None:
+            notes.append("connections were left alone: the URL names several hosts, or TLS")
+        if not self._is_file and self._restart is None:
+            notes.append("the server was not restarted: nobody said how")
+        return notes

@@ -1,0 +1,115 @@
+"""`daybell chaos`: whether promises are kept on the store at hand while everything dies."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daybell.cli.edge import DONE, FAILED
+from daybell.cli.options import DatabaseUrl, Json, run
+
+if TYPE_CHECKING:
+    from daybell.chaos.report import Summary
+    from daybell.chaos.run import Restart
+    from daybell.settings import Settings
+
+SHOWN_MAX = 20
+
+
+def chaos(
+    context: typer.Context,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="The same in seconds. Default: 60.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What the faults are drawn from.")] = 1,
+    workers: Annotated[int, typer.Option(min=2, max=100, help="Processes.")] = 3,
+    schedulers: Annotated[int, typer.Option(min=0, max=100, help="Processes.")] = 2,
+    rate: Annotated[float, typer.Option(min=1, max=100_000, help="Enqueues a second.")] = 300,
+    lease: Annotated[
+        str, typer.Option(metavar="DURATION", help="Of the workers; short, to see many end.")
+    ] = "2s",
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="What crashes the database server and brings it back, such as"
+            " 'pg_ctl restart -m immediate -D /data'. Default: it is left alone.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Kill, freeze and cut off processes under load, and see whether anything is lost."""
+    asked = {"seed": seed, "workers": workers, "schedulers": schedulers, "rate": rate}
+    asked["seconds"] = 60 * minutes if minutes is not None else seconds or 60.0
+    command = partial(_chaos, asked=asked, lease=lease, restart=restart, as_json=as_json)
+    run(context, command, database_url)
+
+
+async def _chaos(
+    settings: Settings,
+    *,
+    asked: dict[str, Any],
+    lease: str,
+    restart: str | None,
+    as_json: bool,
+) -> int:
+    from daybell.chaos.run import Options, chaos
+    from daybell.cli import logs
+    from daybell.cli.edge import complain
+    from daybell.cli.stopping import BrokenOff, Stop
+    from daybell.core.duration import parse_duration
+
+    logs.configure()
+    options = Options(**asked, lease=parse_duration(lease, what="lease"))
+    with Stop() as stop:
+        try:
+            with stop.heeding():
+                summary = await chaos(
+                    settings.database_url,
+                    options,
+                    restart=_restarting(restart) if restart else None,
+                    tell=complain,
+                )
+        except BrokenOff:
+            return stop.code
+    _show(summary, settings.database_url, as_json=as_json)
+    return DONE if summary.is_ok else FAILED
+
+
+def _restarting(command: str) -> Restart:
+    import asyncio
+    import shlex
+
+    from daybell.errors import UsageError
+
+    words = shlex.split(command)
+    if not words:
+        raise UsageError("--restart is empty; give a command, or leave it out")
+
+    async def restart() -> None:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+        )
+        if code := await process.wait():
+            raise UsageError(f"--restart: {words[0]} ended with exit code {code}")
+
+    return restart
+
+
+def _show(summary: Summary, url: str, *, as_json: bool) -> None:
+    from daybell.cli import show
+    from daybell.settings import masked_url
+
+    if as_json:
+        show.echo_json(summary.as_json())
+        return
+    show.echo_fields({"store": masked_url(url), **summary.fields()})
+    for violation in summary.violations[:SHOWN_MAX]:
+        typer.echo(show.printable(f"{violation.rule}: {violation.what}"))
+    if len(summary.violations) > SHOWN_MAX:
+        typer.echo(f"and {len(summary.violations) - SHOWN_MAX} more; --json has all")

@@ -1,0 +1,54 @@
+"""`make chaos`: both stores for some minutes each, and a summary a person can read.
+
+python -m tests.chaos --minutes 5 --seed 7 --store postgres
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from daybell.chaos.report import Summary
+from daybell.chaos.run import Options
+from tests.chaos.places import on_postgres, on_sqlite
+
+SHOWN_MAX = 20
+
+
+def say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+async def run(store: str, options: Options) -> Summary:
+    if store == "postgres":
+        return await on_postgres(options, tell=say)
+    with tempfile.TemporaryDirectory(prefix="daybell-chaos-db-") as folder:
+        return await on_sqlite(options, Path(folder), tell=say)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make chaos")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
+    asked = parser.parse_args()
+    options = Options(seconds=60 * asked.minutes, seed=asked.seed, rate=asked.rate)
+    is_ok = True
+    for store in asked.store or ["postgres", "sqlite"]:
+        summary = asyncio.run(run(store, options))
+        is_ok = is_ok and summary.is_ok
+        for name, value in {"store": store, **summary.fields()}.items():
+            if value:
+                sys.stdout.write(f"{name:<15} {value}\n")
+        for violation in summary.violations[:SHOWN_MAX]:
+            sys.stdout.write(f"  {violation.rule}: {violation.what}\n")
+        sys.stdout.write("\n")
+    return 0 if is_ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

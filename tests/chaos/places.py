@@ -1,0 +1,50 @@
+"""Stores to be put under fire: a PostgreSQL server of one's own, and a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from daybell.chaos.report import Summary
+from daybell.chaos.run import Options, Restart, Tell, chaos
+from daybell.client import Client
+from tests.postgres import Postgres
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[tuple[str, Restart]]:
+    """A server that may be crashed: its database, and what crashes it and brings it back."""
+    server = await asyncio.to_thread(Postgres)
+    try:
+        await asyncio.to_thread(server.start)
+        url = await asyncio.to_thread(server.create_database)
+        await migrate(url)
+
+        async def restart() -> None:
+            await asyncio.to_thread(server.restart, signal.SIGQUIT)
+
+        yield url, restart
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+async def migrate(url: str) -> None:
+    client = Client(url)
+    try:
+        await client.migrate()
+    finally:
+        await client.close()
+
+
+async def on_postgres(options: Options, *, tell: Tell) -> Summary:
+    async with postgres() as (url, restart):
+        return await chaos(url, options, restart=restart, tell=tell)
+
+
+async def on_sqlite(options: Options, folder: Path, *, tell: Tell) -> Summary:
+    url = f"sqlite:///{folder / 'chaos.db'}"
+    await migrate(url)
+    return await chaos(url, options, tell=tell)

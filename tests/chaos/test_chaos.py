@@ -1,0 +1,41 @@
+"""A short run on each store, with fixed seeds: `make chaos` makes longer ones."""
+
+import pytest
+
+from daybell.chaos.report import Summary
+from daybell.chaos.run import Options
+from tests.chaos.places import on_postgres, on_sqlite
+
+RATE = 300.0
+ENOUGH = 0.8  # of the load: what could not be enqueued was asked for while the database was away
+
+pytestmark = pytest.mark.slow
+
+
+def demand(summary: Summary) -> None:
+    told = "\n".join(f"{one.rule}: {one.what}" for one in summary.violations[:20])
+    assert summary.is_ok, f"{summary.fields()}\n{told}"
+    # A run in which nothing went wrong proves nothing.
+    assert summary.acknowledged > ENOUGH * RATE * summary.seconds
+    assert summary.attempts > summary.states["succeeded"], "nobody was lost"
+    assert len(summary.waits) + summary.disturbed > 0, "nothing was running in a lost worker"
+    assert {"kill", "freeze"} <= set(summary.faults)
+
+
+@pytest.mark.postgres
+async def test_nothing_is_lost_or_doubled_on_postgresql():
+    summary = await on_postgres(Options(seconds=16, seed=2, rate=RATE), tell=print_nothing)
+
+    demand(summary)
+    assert summary.faults["restart"] == 1
+    assert summary.answers_lost > 0
+
+
+async def test_nothing_is_lost_or_doubled_on_sqlite(tmp_path):
+    summary = await on_sqlite(Options(seconds=10, seed=1, rate=RATE), tmp_path, tell=print_nothing)
+
+    demand(summary)
+
+
+def print_nothing(_line: str) -> None:
+    pass

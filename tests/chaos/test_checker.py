@@ -1,0 +1,182 @@
+"""The checker is shown what must not be. A rule that cannot fail guards nothing."""
+
+from uuid import UUID
+
+import pytest
+
+from daybell.chaos import recovery
+from daybell.chaos.checker import RULES, History, check
+from daybell.chaos.effects import END, STOP, Effect
+from daybell.chaos.fleet import Happening
+from daybell.chaos.load import Call, Cancel
+from daybell.chaos.recovery import Sample
+from daybell.core.execution import Execution, State
+from daybell.core.priority import Priority
+from daybell.store.ids import mint
+
+ADA, BOB = 101, 102  # processes
+ID = mint()
+
+
+def an_execution(id: UUID = ID, **fields) -> Execution:
+    known = {
+        "id": id,
+        "tenant": "t",
+        "job": "quick",
+        "version": 1,
+        "state": State.SUCCEEDED,
+        "queue": "q",
+        "priority": Priority.NORMAL,
+        "args": '{"number":1}',
+        "attempt": 1,
+        "failures": 0,
+        "crashes": 0,
+        "created_at": 0.0,
+        "run_at": 0.0,
+    }
+    return Execution(**(known | fields))
+
+
+def a_call(id: UUID | None = ID, number: int = 1) -> Call:
+    return Call(number=number, job="quick", asked_at=0.0, id=id, is_new=True)
+
+
+def line(what: str, at: float, *, id: UUID = ID, attempt: int = 1, pid: int = ADA, number: int = 1):
+    return Effect(what, id, attempt, pid, at, at, number)
+
+
+RAN = [line("start", 1.0), line(END, 2.0)]
+
+
+def a_history(**parts) -> History:
+    known = {
+        "calls": [a_call()],
+        "cancels": [],
+        "effects": RAN,
+        "executions": {ID: an_execution()},
+    }
+    return History(**(known | parts))
+
+
+def test_a_good_history_has_no_violations():
+    assert check(a_history()) == []
+
+
+OTHER = mint()
+KEYED = {
+    ID: an_execution(unique_key="k"),
+    OTHER: an_execution(OTHER, unique_key="k", args='{"number":2}'),
+}
+BAD = {
+    "lost": [
+        a_history(executions={}, effects=[]),
+        a_history(executions={ID: an_execution(state=State.RUNNING)}, effects=[]),
+        a_history(executions={ID: an_execution(state=State.DEAD)}),
+    ],
+    "started twice": [
+        a_history(effects=[line("start", 0.5, pid=BOB), *RAN]),
+        a_history(effects=[line("start", 0.5), *RAN]),
+    ],
+    "never asked for": [
+        a_history(calls=[a_call(None, number=2)]),
+        a_history(calls=[], executions={}),
+    ],
+    "enqueued twice": [a_history(executions={ID: an_execution(), OTHER: an_execution(OTHER)})],
+    "succeeded without running": [
+        a_history(effects=[]),
+        a_history(effects=[line("start", 1.0), line(STOP, 2.0)]),
+        a_history(executions={ID: an_execution(attempt=2)}),
+    ],
+    "started after success": [a_history(effects=[*RAN, line("start", 3.0, attempt=2)])],
+    "ran although cancelled": [
+        a_history(
+            cancels=[Cancel(id=ID, answer="cancelled", answered_at=0.9)],
+            executions={ID: an_execution(state=State.CANCELLED)},
+        ),
+        a_history(cancels=[Cancel(id=ID, answer="requested", answered_at=1.5)]),
+        a_history(cancels=[Cancel(id=ID, answer="unknown", answered_at=1.5)]),
+    ],
+    "cancelled unasked": [a_history(executions={ID: an_execution(state=State.CANCELLED)})],
+    "two of a key": [
+        a_history(
+            calls=[a_call(), a_call(OTHER, 2)],
+            executions=KEYED,
+            effects=[
+                line("start", 1.0),
+                line("start", 1.5, id=OTHER, number=2),
+                line(END, 2.0),
+                line(END, 2.5, id=OTHER, number=2),
+            ],
+        )
+    ],
+    "ran side by side": [
+        a_history(
+            executions={ID: an_execution(attempt=2)},
+            effects=[
+                line("start", 1.0),
+                line("start", 4.0, attempt=2, pid=BOB),
+                line(STOP, 4.5),
+                line(END, 5.0, attempt=2, pid=BOB),
+            ],
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "history"), [(rule, history) for rule, many in BAD.items() for history in many]
+)
+def test_the_checker_notices(rule, history):
+    assert rule in {violation.rule for violation in check(history)}
+
+
+def test_every_rule_is_shown_something_bad():
+    assert {rule.__name__.strip("_").replace("_", " ") for rule in RULES} == set(BAD)
+
+
+def test_a_frozen_process_may_go_on_when_it_wakes_up():
+    (history,) = BAD["ran side by side"]
+    asleep = [Happening(1.5, "frozen", ADA), Happening(4.4, "resumed", ADA)]
+
+    assert check(a_history(**vars_of(history), happenings=asleep)) == []
+
+
+def vars_of(history: History):
+    return {"executions": history.executions, "effects": history.effects}
+
+
+KILLED = a_history(
+    executions={ID: an_execution(attempt=2)},
+    effects=[
+        line("start", 1.0),
+        line("start", 9.0, attempt=2, pid=BOB),
+        line(END, 9.5, attempt=2, pid=BOB),
+    ],
+    happenings=[Happening(2.0, "killed", ADA)],
+)
+
+
+def test_what_waits_for_too_long_after_its_worker_was_killed_is_noticed():
+    (orphan,) = recovery.orphans(KILLED, disturbances=["delay"], settling=5.0)
+
+    assert orphan.waited == 7.0
+    assert [one.rule for one in recovery.late([orphan], within=6.0)] == ["restarted late"]
+    assert not list(recovery.late([orphan], within=7.5))
+
+
+def test_what_waits_for_the_store_too_is_counted_apart():
+    happenings = [*KILLED.happenings, Happening(4.0, "delay")]
+    disturbed = a_history(**vars_of(KILLED), happenings=happenings)
+
+    (orphan,) = recovery.orphans(disturbed, disturbances=["delay"], settling=5.0)
+
+    assert not list(recovery.late([orphan], within=6.0))
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "is_stuck"), [([400, 500, 600], True), ([400, 900, 50], False)]
+)
+def test_a_backlog_that_only_grows_is_noticed(backlogs, is_stuck):
+    samples = [Sample(2.0 * turn, backlog) for turn, backlog in enumerate(backlogs, 1)]
+
+    assert bool(list(recovery.stuck(samples, [1.0], few=300))) is is_stuck
