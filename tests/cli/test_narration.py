@@ -32,7 +32,7 @@ def test_what_put_itself_off_says_until_when(tmp_path):
         running.wait_for("is up after")
         daybell("jobs", "trigger", "poll", folder=tmp_path)
 
-        running.wait_for(r"scheduled +\S+ poll in 1 h 30 min")
+        running.wait_for(r"scheduled +\S+ poll in 1 h 30 min: busy")
 
 
 async def test_the_reason_and_the_moment_are_told():

@@ -93,7 +93,7 @@ def test_a_killed_process_is_started_again(folder):
 
         os.kill(before["ada-1"]["pid"], signal.SIGKILL)
 
-        running.wait_for("process 1 ended with SIGKILL and is started again in 0.5 s")
+        running.wait_for("ended with SIGKILL and is started again in 0.5 s")
         running.wait_for(READY, times=3)
         pids = {one["pid"] for one in workers(folder) if one["name"] == "ada-1"}
         assert pids - {before["ada-1"]["pid"]}
@@ -178,7 +178,7 @@ def test_processes_that_drain_are_not_started_again(folder):
             daybell("workers", "drain", one["worker_id"], folder=folder)
 
         assert running.end() == 0
-        assert len(running.wait_for("has ended and is not started again")) == 2
+        assert len(running.wait_for("has ended and stays so")) == 2
 
 
 @pytest.mark.parametrize(

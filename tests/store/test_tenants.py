@@ -135,6 +135,7 @@ OPERATIONS = {
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
     "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
     "list_queues": lambda s, t, k: s.list_queues(t),
+    "activity": lambda s, t, k: s.activity(t),
     "listen": lambda s, t, k: listened(s, t, k.queue),
 }
 

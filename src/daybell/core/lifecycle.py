@@ -177,10 +177,11 @@ def after_retry_later(
     delay: Seconds = 0.0,
     at: Instant | None = None,
     ran: Seconds,
+    reason: str | None = None,
     checkpoint: str | None = None,
 ) -> Transition:
     """The task asked to be run again later. That is no failure and is not counted as one."""
-    move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran)
+    move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran, reason=reason)
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
 
 

@@ -224,7 +224,12 @@ class Executor:
             return self._failed(run, error)
         ran = run.ran(self._clock)
         return lifecycle.after_retry_later(
-            run.claimed, delay=delay, at=at, ran=ran, checkpoint=run.checkpoint
+            run.claimed,
+            delay=delay,
+            at=at,
+            ran=ran,
+            reason=asked.reason or None,
+            checkpoint=run.checkpoint,
         )
 
     def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:

@@ -25,7 +25,7 @@ class Leases:
         self._is_naming = False
         self._is_awaited = False  # somebody wanted to claim meanwhile
         self._open: dict[UUID, int] = {}  # executions left; -1 while the claim is under way
-        self.named: Callable[[], None] = _nothing  # told when claims can be asked for again
+        self.named: Callable[[], object] = _nothing  # told when claims can be asked for again
 
     @contextmanager
     def naming(self) -> Generator[list[UUID]]:

@@ -81,11 +81,11 @@ class Supervisor:
     async def _keep(self, slot: int) -> int:
         early_deaths, is_first = 0, True
         while True:
-            code, lived = await self._run_child(slot)
+            code, lived, pid = await self._run_child(slot)
             if self._stopping.is_set():
                 return 0 if code in (0, -signal.SIGTERM) else 1
             if code == 0:
-                logger.info("process %d has ended and is not started again", slot)
+                logger.info("process %d (pid %d) has ended and stays so", slot, pid)
                 return 0
             if code == USAGE_CODE and is_first and lived < COMING_UP_SECONDS:
                 logger.error("process %d refused to start (%s); all are stopped", slot, _said(code))
@@ -95,13 +95,17 @@ class Supervisor:
             early_deaths = 1 if lived >= SETTLED_SECONDS else early_deaths + 1
             pause = min(BACKOFF_MAX_SECONDS, self._backoff * 2 ** min(early_deaths - 1, 16))
             logger.warning(
-                "process %d ended with %s and is started again in %g s", slot, _said(code), pause
+                "process %d (pid %d) ended with %s and is started again in %g s",
+                slot,
+                pid,
+                _said(code),
+                pause,
             )
             if await self._is_stopped_within(pause):
                 return 0
             self.restarts += 1
 
-    async def _run_child(self, slot: int) -> tuple[int, Seconds]:
+    async def _run_child(self, slot: int) -> tuple[int, Seconds, int]:
         started = self._clock.monotonic()
         child = await asyncio.create_subprocess_exec(
             *self._command(slot), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
@@ -111,7 +115,7 @@ class Supervisor:
             _signal(child, signal.SIGTERM)  # asked while it was being born
         code = await child.wait()
         del self._children[slot]
-        return code, self._clock.monotonic() - started
+        return code, self._clock.monotonic() - started, child.pid
 
     async def _is_stopped_within(self, seconds: Seconds) -> bool:
         try:
@@ -121,7 +125,8 @@ class Supervisor:
         return True
 
     def _lose_patience(self) -> None:
-        logger.warning("%d processes did not end in time and are killed", len(self._children))
+        pids = ", ".join(str(child.pid) for child in self._children.values())
+        logger.warning("not ended in time and killed: %s", pids)
         self.kill()
 
 

@@ -13,6 +13,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from daybell.core.instant import Seconds
@@ -20,8 +22,11 @@ from daybell.engine.clock import Clock
 
 logger = logging.getLogger("daybell.worker")
 
+_PACKAGE: Final = str(Path(__file__).parents[1])
+
 BLOCKED_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.1
+FRAMES_MAX: Final = 8
 STUCK_SECONDS: Final = 60.0  # after which nobody hopes for the loop any more
 
 
@@ -88,7 +93,7 @@ class LoopWatch:
         task = asyncio.current_task(loop)
         name = None if task is None else self._name_of(task)
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
-        where = "".join(traceback.format_stack(frame, limit=8)) if frame is not None else ""
+        where = "".join(traceback.format_list(_own(frame)[-FRAMES_MAX:]))
         logger.warning(
             "%s has blocked the event loop for %.1f s; everything else waits. Make it a plain `def`"
             " (it will run in a thread), or await what it waits for. It is here:\n%s",
@@ -96,3 +101,10 @@ class LoopWatch:
             stood,
             where,
         )
+
+
+def _own(frame: FrameType | None) -> list[traceback.FrameSummary]:
+    """The part of a stack that begins with the user's code; all of it if none is in it."""
+    stack = traceback.extract_stack(frame)
+    ours = [place for place, each in enumerate(stack) if each.filename.startswith(_PACKAGE)]
+    return stack[ours[-1] + 1 :] if ours and ours[-1] + 1 < len(stack) else stack

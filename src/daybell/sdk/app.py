@@ -38,7 +38,7 @@ from daybell.sdk.decorator import (
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.task import CallOptions, Task, check_options
-from daybell.settings import Settings
+from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
     from daybell.client.calls import Call
@@ -80,6 +80,9 @@ class App:
         self._clients: WeakKeyDictionary[Loop, Client] = WeakKeyDictionary()
         self._openings: WeakKeyDictionary[Loop, asyncio.Lock] = WeakKeyDictionary()
         self._defined: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"<App {masked_url(self.url)}: {', '.join(self.tasks) or 'no tasks'}>"
 
     async def __aenter__(self) -> Self:
         await self.open()
