@@ -47,7 +47,7 @@ async def test_the_wait_doubles_with_every_early_death(tmp_path, caplog):
 
     await asyncio.wait_for(supervisor(code).run(), TIMEOUT)
 
-    waits = [float(record.args[2]) for record in caplog.records if "again in" in record.msg]
+    waits = [float(record.args[-1]) for record in caplog.records if "again in" in record.msg]
     assert waits == [0.01, 0.02, 0.04, 0.08]
 
 
