@@ -6,6 +6,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 WORKERS ?= 2
 ARGS ?=
+SEEDS ?= 5000
 MINUTES ?= 1
 
 # The Python that made .venv is the one that runs; uv must not fetch another.
@@ -24,7 +25,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all chaos bench check format lock clean moved
+.PHONY: help install run test test-all chaos simulate mutants bench check format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +44,12 @@ test-all: .venv/.dev ## Run all tests, on both PostgreSQL versions
 
 chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on each store)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
+
+simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+
+mutants: .venv/.dev ## Break the code on purpose, and see whether the simulation notices
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -41,6 +41,7 @@ class Checker:
         self._led: set[Process] = set()
         self._unheard: set[tuple[str, Any]] = set()  # committed, and who asked does not know
         self._logs: set[tuple[UUID, int, int]] = set()
+        self._asked: dict[str, UUID] = {}  # what was asked for once, and what it became
 
     # What the world tells.
 
@@ -166,6 +167,10 @@ class Checker:
                 self.seen["enqueue repeated"] += 1
             if new.parent is not None:
                 self.seen["child"] += 1
+            elif new.id in self.rows:
+                first = self.rows[self._asked.setdefault(new.args, new.id)]
+                if first.id != new.id and first.state is not State.CANCELLED:  # else: a retry
+                    self.fail(f"what was asked for once was created twice: {new.args}")
 
     def _check_claim(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
         holder = call.kwargs["worker"], call.kwargs["lease"]

@@ -8,6 +8,8 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from daybell.client import Client
 from daybell.core.execution import NewExecution
 from daybell.errors import DaybellError, Unavailable
@@ -24,7 +26,9 @@ MIX: Final = [name for name in JOBS for _ in range(1 if name in RARE else 2)]
 class Customer:
     """One client's doings."""
 
-    def __init__(self, port: Any, chance: Random, known: list[UUID]) -> None:
+    def __init__(self, name: str, port: Any, chance: Random, known: list[UUID]) -> None:
+        self._name = name
+        self._asks = 0
         self._port = port
         self._client = Client(port)
         self._chance = chance
@@ -67,7 +71,13 @@ class Customer:
         if chance.random() < 0.2:
             options["delay"] = chance.uniform(0, 8)
         job = chance.choice(MIX)
-        return job, {"seconds": round(chance.uniform(0.5, 8), 2)}, options
+        return job, self._args(), options
+
+    def _args(self) -> dict[str, Any]:
+        """Arguments that only one execution has."""
+        self._asks += 1
+        seconds = round(self._chance.uniform(0.5, 8), 2)
+        return {"seconds": seconds, "ask": f"{self._name} {self._asks}"}
 
     async def _enqueue(self) -> None:
         job, args, options = self._a_job()
@@ -77,13 +87,14 @@ class Customer:
 
     async def _enqueue_many(self) -> None:
         job, args, options = self._a_job()
-        answer = await self._client.enqueue_many(job, [args] * 3, **options)
+        answer = await self._client.enqueue_many(job, [args, self._args(), self._args()], **options)
         self._known += [one.id for one in answer.executions]
 
     async def _enqueue_stubbornly(self) -> None:
         """Ask again and again until it is known; through a gate, as no client offers yet."""
         job, args, options = self._a_job()
-        new = NewExecution(id=mint(), job=job, args=f'{{"seconds":{args["seconds"]}}}', **options)
+        text = msgspec.json.encode(args).decode()
+        new = NewExecution(id=mint(), job=job, args=text, **options)
         if self._chance.random() < 0.6:
             new = NewExecution(
                 id=new.id, job="quick", args=new.args, gate=self._chance.choice(GATES), **options

@@ -214,7 +214,7 @@ class Cluster:
 
     async def _ask(self, process: Process) -> None:
         chance = stream(self.seed, process.name)
-        customer = Customer(Port(self.world, process), chance, self.known)
+        customer = Customer(process.name, Port(self.world, process), chance, self.known)
         for _ in range(ACTIONS):
             await asyncio.sleep(chance.expovariate(ACTIONS / (WORK_SECONDS - 5)))
             await customer.act()
@@ -231,7 +231,7 @@ class Cluster:
         if self._is_calm:
             return
         chance, slots = self._chance, self.slots
-        if kind == "freeze at work":
+        if kind.endswith("at work"):
             slots = [one for one in slots if self.effects.is_at_work(one.process)] or slots
         slot = chance.choice(slots)
         process = slot.process
@@ -249,7 +249,7 @@ class Cluster:
                 self.world.crash(process, "in a storm")
             case "freeze" | "freeze at work" if process is not None and not process.is_dead:
                 self._freeze(process, chance.uniform(0.5, 3) * LEASE)
-            case "term" if slot.term is not None:
+            case "term" | "term at work" if slot.term is not None:
                 slot.term.set()
                 if chance.random() < 0.3 and process is not None:  # and again: now
                     self._after(chance.uniform(0, 3), self.world.crash, process, "while draining")

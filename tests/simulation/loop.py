@@ -16,7 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from random import Random
-from typing import Any
+from typing import Any, Final
+
+SPIN_STEPS: Final = 20_000
 
 PROCESS: ContextVar[Process] = ContextVar("process")
 
@@ -55,6 +57,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.before_step: Callable[[Process], None] = lambda process: None
         self.on_error: Callable[[str], None] = lambda text: None
         self.steps = 0
+        self._steps_before = 0  # the present moment
 
     def time(self) -> float:
         return self._moment
@@ -152,6 +155,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if handle.cancelled():
             return True
         self.steps += 1
+        if self.steps - self._steps_before > SPIN_STEPS:
+            self.on_error(f"{process} spins: it makes step after step, and no time passes")
+            return False
         self.before_step(process)
         if process.is_dead or process.is_frozen:
             # It was hit just before this step, which it takes later or never.
@@ -169,6 +175,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._moment = max(self._moment, until)
             return False
         self._moment = max(self._moment, self._timers[0][0])
+        self._steps_before = self.steps
         while self._timers and self._timers[0][0] <= self._moment:
             _, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled():

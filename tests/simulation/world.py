@@ -55,7 +55,7 @@ class World:
         self.on_death: Callable[[Process], None] = lambda process: None
         self.points: set[str] = set()  # where processes were killed
         self._chance = chance
-        self._listeners: dict[int, tuple[Process, Callable[[], None]]] = {}
+        self._listeners: dict[int, tuple[Process, Callable[[], None], Callable[[], None]]] = {}
         self._steps_left = self._until_crash()
         loop.before_step = self._before_step
         loop.on_error = self.fail
@@ -152,13 +152,13 @@ class World:
         if call.operation in ABOUT_WORK or error is not None:
             self.note(call.process, call.operation, _shown(call, answer, error))
         self.checker.judge(call, before, answer, error)
-        if call.operation == "enqueue" and error is None:
-            self._wake()
+        if error is None:
+            self._tell(call.operation)
         self._reply(call, answer, error)
 
     def _perform(self, call: Call) -> Any:
         if call.operation == "listen":
-            return self._listen(call.process, *call.args)
+            return self._listen(call.process, *call.args, **call.kwargs)
         return run(getattr(self.place.store, call.operation)(*call.args, **call.kwargs))
 
     def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
@@ -201,20 +201,28 @@ class World:
     # News for who waits.
 
     def _listen(
-        self, process: Process, tenant: str, queues: Any, wake: Callable[[], None]
+        self,
+        process: Process,
+        tenant: str,
+        queues: Any,
+        wake: Callable[[], None],
+        *,
+        ask: Callable[[], None] | None = None,
     ) -> Callable[[], Awaitable[None]]:
         key = len(self._listeners)
-        self._listeners[key] = process, wake
+        self._listeners[key] = process, wake, ask or _nothing
 
         async def stop() -> None:
-            self._listeners[key] = process, _nothing
+            self._listeners[key] = process, _nothing, _nothing
 
         return stop
 
-    def _wake(self) -> None:
-        for process, wake in self._listeners.values():
-            if not process.is_dead and not self._strikes(self.weather.lost_wakeup):
-                self.loop.call_later(self._delay(), wake, context=process.context)
+    def _tell(self, operation: str) -> None:
+        """Wake who may have to do with this, unless the news are lost."""
+        for process, wake, ask in self._listeners.values():
+            hear = {"enqueue": wake, "cancel": ask, "drain": ask}.get(operation)
+            if hear and not process.is_dead and not self._strikes(self.weather.lost_wakeup):
+                self.loop.call_later(self._delay(), hear, context=process.context)
 
 
 class Port:

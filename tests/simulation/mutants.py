@@ -1,0 +1,321 @@
+"""Breaks the code on purpose, one promise at a time, and demands that the simulation notices.
+
+python -m tests.simulation.mutants [--seeds 200] [name …]
+
+A simulation that stays green whatever the code does proves nothing. Each mutant is made in a copy
+of the source; none of them is ever in the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+SOURCE: Final = ROOT / "src"
+COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A way to break the code: in these files, these texts become others."""
+
+    name: str
+    store: str
+    changes: tuple[tuple[str, str, str], ...]
+
+
+HOLDS: Final = """        and execution.attempt == move.attempt
+        and row.lease == move.lease
+"""
+FENCE: Final = '"tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker = ? AND state = 5"'
+SUCCEED: Final = "id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?"
+JUDGED: Final = "(state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker)"
+GIVEN: Final = "? IS NOT NULL"
+
+MUTANTS: Final = (
+    Mutant(
+        "the guard of an end forgets attempt and lease",
+        "memory",
+        (("store/memory/executions.py", HOLDS, ""),),
+    ),
+    Mutant(
+        "the guard of an end forgets attempt and lease",
+        "sqlite",
+        (
+            (
+                "store/sqlite/apply.py",
+                FENCE,
+                f'"tenant = ? AND id = ? AND {GIVEN} AND {GIVEN} AND worker = ? AND state = 5"',
+            ),
+            ("store/sqlite/apply.py", SUCCEED, "id = column6 AND +worker = ?"),
+            ("store/sqlite/apply.py", JUDGED, "(state, holder) != (5, worker)"),
+        ),
+    ),
+    Mutant(
+        "whatever runs is ended by its id",
+        "memory",
+        (
+            (
+                "store/memory/executions.py",
+                f"{HOLDS}        and execution.worker == worker\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "whatever runs is ended by its id",
+        "sqlite",
+        (
+            (
+                "store/sqlite/apply.py",
+                FENCE,
+                f'"tenant = ? AND id = ? AND {GIVEN} AND {GIVEN} AND {GIVEN} AND state = 5"',
+            ),
+            ("store/sqlite/apply.py", SUCCEED, f"id = column6 AND {GIVEN}"),
+            ("store/sqlite/apply.py", JUDGED, "state != 5"),
+        ),
+    ),
+    Mutant(
+        "a success is written by id, whatever the state",
+        "sqlite",
+        (
+            (
+                "store/sqlite/apply.py",
+                f"{SUCCEED}\n   AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL",
+                f"id = column6 AND {GIVEN}",
+            ),
+        ),
+    ),
+    Mutant(
+        "progress is written without a guard",
+        "memory",
+        (
+            (
+                "store/memory/executions.py",
+                "row is not None and holds(row, worker, report)",
+                "row is not None",
+            ),
+        ),
+    ),
+    Mutant(
+        "answered before the commit",
+        "sqlite",
+        (
+            (
+                "store/sqlite/connection.py",
+                '            patiently(lambda: self._connection.execute("COMMIT"))\n',
+                "            try:\n"
+                '                patiently(lambda: self._connection.execute("COMMIT"))\n'
+                "            except sqlite3.Error:\n"
+                "                self._roll_back()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "the reaper ignores the lease",
+        "memory",
+        (("store/memory/workers.py", "if worker.lease_until < now:", "if True:"),),
+    ),
+    Mutant(
+        "the reaper ignores the lease",
+        "sqlite",
+        (
+            (
+                "store/sqlite/workers.py",
+                "WHERE state <= 2 AND lease_until < ?",
+                f"WHERE state <= 2 AND {GIVEN}",
+            ),
+        ),
+    ),
+    Mutant(
+        "a dead worker may renew",
+        "sqlite",
+        (("store/sqlite/workers.py", "if row is None or row[0] == DEAD:", "if row is None:"),),
+    ),
+    Mutant(
+        "the completer forgets ends when the store is away",
+        "memory",
+        (
+            (
+                "engine/completer.py",
+                "            verdicts = await self._apply(group)\n"
+                "        except Unavailable:\n"
+                "            raise\n",
+                "            verdicts = await self._apply(group)\n"
+                "        except Unavailable:\n"
+                "            del self._waiting[: len(group)]\n"
+                "            raise\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "work goes on when the lease is lost",
+        "memory",
+        (("engine/worker.py", "        self.executor.stop_all(Stop.ABANDON)\n", ""),),
+    ),
+    Mutant(
+        "nobody watches how old the lease is",
+        "memory",
+        (
+            (
+                "engine/heartbeat.py",
+                "            return left\n",
+                "            return left\n        return None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a claim without an answer is asked for under another id",
+        "memory",
+        (
+            (
+                "engine/dispatcher.py",
+                "if self._asked is None and (limit := self._wanted()) > 0:",
+                "if (limit := self._wanted()) > 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a renewal names no claims",
+        "memory",
+        (
+            (
+                "engine/heartbeat.py",
+                "leases=leases\n                )",
+                "leases=[]\n                )",
+            ),
+        ),
+    ),
+    Mutant(
+        "a success overwrites a cancel",
+        "memory",
+        (
+            (
+                "store/memory/moves.py",
+                "    if row.execution.cancel_requested_at is not None:\n        move",
+                "    if False:\n        move",
+            ),
+        ),
+    ),
+    Mutant(
+        "a success overwrites a cancel",
+        "sqlite",
+        (
+            (
+                "store/sqlite/apply.py",
+                "state = 5 AND cancel_requested_at IS NULL AND gate IS NULL\n",
+                "state = 5 AND gate IS NULL\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "an enqueue is repeated under another id",
+        "memory",
+        (
+            (
+                "client/facade.py",
+                "return await self.store.enqueue(self.tenant, executions, repeat=True)",
+                "return await self.store.enqueue(self.tenant, ["
+                "msgspec.structs.replace(one, id=mint()) for one in executions])",
+            ),
+        ),
+    ),
+    Mutant(
+        "a lost worker is not counted",
+        "memory",
+        (("core/lifecycle.py", "replace(move, crashes=crashes)", "replace(move)"),),
+    ),
+    Mutant(
+        "what is given back is charged as a failure",
+        "memory",
+        (
+            (
+                "core/lifecycle.py",
+                "    return _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)\n",
+                "    move = _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)\n"
+                "    return msgspec.structs.replace(move, failures=claimed.failures + 1)\n",
+            ),
+        ),
+    ),
+)
+
+
+def copy_of(mutant: Mutant, folder: Path) -> Path:
+    """The source with this mutation."""
+    source = folder / "src"
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, old, new in mutant.changes:
+        file = source / "daybell" / name
+        text = file.read_text()
+        if text.count(old) != 1:
+            raise SystemExit(f"{name} does not have exactly one {old!r}; mend {mutant.name!r}")
+        file.write_text(text.replace(old, new))
+    return source
+
+
+def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
+    """After how many runs it was noticed, and by what; None: never."""
+    with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
+        source = copy_of(mutant, Path(folder))
+        answer = subprocess.run(
+            [*COMMAND, "--seeds", str(seeds), "--store", mutant.store],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60 + seeds,
+        )
+    if found := re.search(r"^broken by run (\d+)", answer.stdout, re.MULTILINE):
+        said = answer.stdout.partition("\n")[0].partition(": ")[2]
+        return int(found[1]), said
+    return None, (answer.stderr.strip().splitlines() or [""])[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
+    parser.add_argument("names", nargs="*", help="only those whose name has one of these in it")
+    parser.add_argument("--seeds", type=int, default=200, help="how many to try on each")
+    options = parser.parse_args()
+    chosen = [
+        mutant
+        for mutant in MUTANTS
+        if not options.names or any(part in mutant.name for part in options.names)
+    ]
+    noticed: list[int] = []
+    for mutant in chosen:
+        runs, said = runs_until_red(mutant, options.seeds)
+        if runs is not None:
+            noticed.append(runs)
+        verdict = f"red after {runs:>3}" if runs is not None else "NOT NOTICED  "
+        say(f"{verdict}  {mutant.store:<6}  {mutant.name}: {said[:110]}")
+    say(f"{len(noticed)} of {len(chosen)} mutants were noticed")
+    return int(len(noticed) < len(chosen) or is_red_anyway(max(noticed, default=1)))
+
+
+def is_red_anyway(seeds: int) -> bool:
+    """Whether so many runs notice something where nothing was broken: then they prove nothing."""
+    for store in ("memory", "sqlite"):
+        runs, said = runs_until_red(Mutant("nothing", store, ()), seeds)
+        if runs is not None:
+            say(f"but the code as it is turns red too, on {store} after {runs}: {said}")
+            return True
+    return False
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

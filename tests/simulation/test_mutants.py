@@ -1,0 +1,26 @@
+"""Mutants that can be made. `make mutants` makes them all, and demands that they are noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant, copy_of, runs_until_red
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.name}, {mutant.store}")
+def test_a_mutant_still_fits_the_source(mutant: Mutant, tmp_path: Path):
+    source = copy_of(mutant, tmp_path)
+
+    for name, _, _ in mutant.changes:
+        compile((source / "daybell" / name).read_text(), name, "exec")
+
+
+def test_a_broken_promise_is_noticed_and_says_how_to_see_it_again():
+    (mutant,) = (one for one in MUTANTS if one.name == "a lost worker is not counted")
+
+    runs, said = runs_until_red(mutant, 20)
+
+    assert runs is not None and runs <= 20
+    assert "crashes" in said
