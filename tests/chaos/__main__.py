@@ -32,11 +32,13 @@ async def run(store: str, options: Options) -> Summary:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
     asked = parser.parse_args()
-    options = Options(seconds=60 * asked.minutes, seed=asked.seed, rate=asked.rate)
+    seconds = asked.seconds or 60 * asked.minutes
+    options = Options(seconds=seconds, seed=asked.seed, rate=asked.rate)
     is_ok = True
     for store in asked.store or ["postgres", "sqlite"]:
         summary = asyncio.run(run(store, options))

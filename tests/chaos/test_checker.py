@@ -37,8 +37,11 @@ def an_execution(id: UUID = ID, **fields) -> Execution:
     return Execution(**(known | fields))
 
 
-def a_call(id: UUID | None = ID, number: int = 1) -> Call:
-    return Call(number=number, job="quick", asked_at=0.0, id=id, is_new=True)
+def a_call(
+    id: UUID | None = ID, number: int = 1, *, asked_at: float = 0.0, answered_at: float = 0.1
+) -> Call:
+    answered = None if id is None else answered_at
+    return Call(number=number, job="quick", asked_at=asked_at, answered_at=answered, id=id)
 
 
 def line(what: str, at: float, *, id: UUID = ID, attempt: int = 1, pid: int = ADA, number: int = 1):
@@ -157,7 +160,7 @@ KILLED = a_history(
 
 
 def test_what_waits_for_too_long_after_its_worker_was_killed_is_noticed():
-    (orphan,) = recovery.orphans(KILLED, disturbances=["delay"], settling=5.0)
+    (orphan,) = recovery.orphans(KILLED, troubles=[], settling=5.0)
 
     assert orphan.waited == 7.0
     assert [one.rule for one in recovery.late([orphan], within=6.0)] == ["restarted late"]
@@ -166,11 +169,20 @@ def test_what_waits_for_too_long_after_its_worker_was_killed_is_noticed():
 
 def test_what_waits_for_the_store_too_is_counted_apart():
     happenings = [*KILLED.happenings, Happening(4.0, "delay")]
-    disturbed = a_history(**vars_of(KILLED), happenings=happenings)
+    disturbed = a_history(**vars_of(KILLED), happenings=happenings, calls=[a_call()])
 
-    (orphan,) = recovery.orphans(disturbed, disturbances=["delay"], settling=5.0)
+    troubles = recovery.troubles(disturbed, kinds=["delay"])
+    (orphan,) = recovery.orphans(disturbed, troubles=troubles, settling=5.0)
 
+    assert troubles == [4.0]
     assert not list(recovery.late([orphan], within=6.0))
+
+
+def test_an_enqueue_that_is_slow_or_fails_shows_trouble():
+    calls = [a_call(asked_at=3.0, answered_at=3.1), a_call(None, asked_at=5.0)]
+    slow = a_call(asked_at=4.0, answered_at=4.9)
+
+    assert recovery.troubles(a_history(calls=[*calls, slow]), kinds=[]) == [4.0, 5.0]
 
 
 @pytest.mark.parametrize(

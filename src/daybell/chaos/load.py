@@ -28,6 +28,7 @@ class Call(msgspec.Struct, kw_only=True):
     job: str
     asked_at: Seconds
     key: str | None = None
+    answered_at: Seconds | None = None
     id: UUID | None = None  # None: not acknowledged
     is_new: bool = False
 
@@ -118,6 +119,7 @@ class Load:
         except Unavailable:
             return None  # perhaps it is there and perhaps not: nothing was promised
         call.id, call.is_new = answer.id, answer.created
+        call.answered_at = self._clock.monotonic()
         return answer.id
 
     async def _take_back(

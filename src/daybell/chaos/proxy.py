@@ -44,6 +44,7 @@ class Proxy:
         self._is_open = asyncio.Event()
         self._is_open.set()
         self._answers_to_lose = 0
+        self._holding = b""
         self.lost = 0  # answers that were committed and never came
         self.cut = 0
 
@@ -72,9 +73,12 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
-    def lose_answers(self, count: int) -> None:
-        """Break the next connections on which something is committed, before that is answered."""
+    def lose_answers(self, count: int, *, holding: bytes = b"") -> None:
+        """Break the next connections on which something is committed, before that is answered; only
+        where the answer holds these bytes, if they are given.
+        """
         self._answers_to_lose += count
+        self._holding = holding
 
     async def delay(self, seconds: Seconds) -> None:
         """Let nothing through for a while."""
@@ -119,7 +123,8 @@ class Proxy:
         messages = Messages()
         while some := await reader.read(CHUNK_BYTES):
             await self._is_open.wait()
-            if messages.ends_work(some) and self._answers_to_lose:
+            is_end = messages.ends_work(some) and self._holding in some
+            if is_end and self._answers_to_lose:
                 self._answers_to_lose -= 1
                 self.lost += 1
                 raise ConnectionError("broken after the commit")

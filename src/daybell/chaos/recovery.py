@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -14,6 +15,7 @@ from daybell.chaos.effects import Effect
 from daybell.core.instant import Seconds
 
 SLACK_SECONDS: Final = 1.0
+SLOW_SECONDS: Final = 0.5  # an enqueue that takes longer shows that the store is busy or away
 SHRINKS_WITHIN_SECONDS: Final = 10.0
 SUSPECT_CRASHES: Final = 2  # from then on they wait for each other, on purpose
 
@@ -34,13 +36,22 @@ class Sample(msgspec.Struct, frozen=True):
     backlog: int
 
 
-def orphans(history: History, *, disturbances: Sequence[str], settling: Seconds) -> list[Orphan]:
+def troubles(history: History, *, kinds: Collection[str]) -> list[Seconds]:
+    """When the store itself did not answer: known, or seen by the load."""
+    known = [one.at for one in history.happenings if one.what in kinds]
+    slow = [
+        call.asked_at
+        for call in history.calls
+        if call.answered_at is None or call.answered_at - call.asked_at > SLOW_SECONDS
+    ]
+    return sorted(known + slow)
+
+
+def orphans(history: History, *, troubles: Sequence[Seconds], settling: Seconds) -> list[Orphan]:
     """What was running in a worker when it was killed or frozen, and started again elsewhere.
 
-    `disturbances` are the happenings that may keep the whole store from answering; what they do
-    lasts for so many seconds.
+    `settling` is how long a store's trouble can delay what is lost after it.
     """
-    troubles = [one.at for one in history.happenings if one.what in disturbances]
     losses: dict[int, list[Seconds]] = defaultdict(list)
     for one in history.happenings:
         if one.what in ("killed", "frozen"):
@@ -55,11 +66,16 @@ def orphans(history: History, *, disturbances: Sequence[str], settling: Seconds)
             is_disturbed = (
                 second.attempt > first.attempt + 1
                 or crashes >= SUSPECT_CRASHES
-                or any(at - settling <= trouble <= second.at for trouble in troubles)
+                or _any_between(troubles, at - settling, second.at)
                 or history.was_frozen(second.pid, at, second.at)
             )
             found.append(Orphan(first, at, second.at - at, not is_disturbed))
     return found
+
+
+def _any_between(times: Sequence[Seconds], since: Seconds, until: Seconds) -> bool:
+    place = bisect_left(times, since)
+    return place < len(times) and times[place] <= until
 
 
 def late(found: Sequence[Orphan], *, within: Seconds) -> Iterator[Violation]:

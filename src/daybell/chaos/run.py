@@ -292,10 +292,10 @@ class Run:
             violations.append(
                 Violation("not quiet", f"unfinished {PEACE_SECONDS:g} s after the last fault")
             )
-        # A process that is frozen while it writes to a file keeps everybody else from writing.
-        disturbances = ["frozen"] if self._is_file else [Kind.DELAY, Kind.RESTART]
         found = recovery.orphans(
-            history, disturbances=disturbances, settling=options.lease + SWEEP_SECONDS
+            history,
+            troubles=recovery.troubles(history, kinds=(Kind.DELAY, Kind.RESTART)),
+            settling=options.lease + SWEEP_SECONDS,
         )
         violations += recovery.late(found, within=promised)
         violations += recovery.stuck(self._samples, self._back_at, few=round(options.rate))
