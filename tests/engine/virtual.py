@@ -49,8 +49,14 @@ class VirtualClock:
     def now(self) -> float:
         return EPOCH + asyncio.get_running_loop().time()
 
-    def correct(self, now: float) -> None:
+    def correct(self, now: float, sent: float) -> None:
         pass
+
+    def age(self) -> float:
+        return 0.0
+
+    def steady(self) -> float:
+        return float("inf")
 
     def jitter(self) -> float:
         return 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from daybell.engine.clock import SystemClock
 from tests.engine.virtual import EPOCH
 
 
@@ -22,7 +23,7 @@ class StoreClock:
         self._stepped += seconds
 
 
-class HostClock:
+class HostClock(SystemClock):
     """A process' clock, as `engine.clock.SystemClock`: since when it counts is anybody's guess,
     and so is the time that it begins with.
     """
@@ -31,16 +32,8 @@ class HostClock:
         self._loop = loop
         self._chance = chance
         self._since = chance.uniform(0, 1e6)
+        super().__init__(lambda: self._since + self._loop.time())
         self._offset = EPOCH - self._since + chance.choice((0.0, chance.uniform(-3600, 3600)))
-
-    def monotonic(self) -> float:
-        return self._since + self._loop.time()
-
-    def now(self) -> float:
-        return self.monotonic() + self._offset
-
-    def correct(self, now: float) -> None:
-        self._offset = now - self.monotonic()
 
     def step(self, seconds: float) -> None:
         """What it takes for the store's time is wrong, until the store is heard of again."""

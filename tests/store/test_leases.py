@@ -519,3 +519,14 @@ async def test_a_lost_one_that_ends_began_when_it_was_last_seen_to(store, clock)
     await store.apply(TENANT, worker=lost.worker, transitions=[move])
 
     assert (await look(store, hands.one.id)).started_at == began
+
+
+async def test_nobody_is_marked_dead_by_a_clock_that_has_jumped(store, clock):
+    hands = await claimed(store)
+    expected = clock.now() + 5.0
+    await clock.advance(3600)
+
+    assert await store.lost(not_after=expected) == []
+    (worker,) = await store.list_workers(TENANT)
+    assert (worker.id, worker.state) == (hands.worker, WorkerState.LIVE)
+    assert len(await store.lost(not_after=clock.now())) == 1

@@ -95,7 +95,7 @@ class Dispatcher:
         )
         self._asked = None
         self._learn(self._clock.monotonic() - sent)
-        self._clock.correct(claim.now)
+        self._clock.correct(claim.now, sent)
         self._leases.answer(lease, len(claim.executions))
         self._buffer.extend(claim.executions)
         self._start()

@@ -68,7 +68,7 @@ class Heartbeat:
             self.call(self._on_lost)
             return None
         self.renewed_at = sent
-        self._clock.correct(renewal.now)
+        self._clock.correct(renewal.now, sent)
         self.call(self._hear, renewal)
         return None
 

@@ -180,7 +180,7 @@ class Worker:
             lease=options.lease,
         )
         self._is_registered = True
-        self._clock.correct(renewal.now)
+        self._clock.correct(renewal.now, sent)
         self.heartbeat.renewed_at = sent
         for loop in self._loops:
             loop.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
@@ -64,12 +65,12 @@ class MemoryWorkers(Part):
             if found is not None:
                 tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
-    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
         check_limit(limit)
         with self._begin() as tables:
             now = self._clock()
             for key, worker in tables.workers.items():
-                if worker.lease_until < now:
+                if worker.lease_until < now <= not_after:
                     tables.workers[key] = replace(worker, state=WorkerState.DEAD)
             found = [row for row in tables.rows.values() if is_lost(tables, row)]
             return [describe_lost(tables, row) for row in found[:limit]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
@@ -147,6 +148,7 @@ class Leasing(Applying):
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
       SELECT tenant, id FROM daybell.worker
        WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now())
+         AND (SELECT daybell.now()) <= $1
          FOR UPDATE SKIP LOCKED)
     """
     # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
@@ -155,7 +157,8 @@ class Leasing(Applying):
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
     ANY_LOST = f"""
     SELECT EXISTS (SELECT FROM daybell.worker
-                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now()))
+                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now())
+                      AND (SELECT daybell.now()) <= $1)
         OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN})
     """
     END_EMPTY = f"""
@@ -170,12 +173,12 @@ class Leasing(Applying):
      LIMIT $1
     """
 
-    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
         check_limit(limit)
         async with self.db.link() as link:
-            if not await link.fetchval(self.ANY_LOST):
+            if not await link.fetchval(self.ANY_LOST, not_after):
                 return []  # nearly always: one cheap look
-            await link.execute(self.BURY)
+            await link.execute(self.BURY, not_after)
             await link.execute(self.END_EMPTY)
             return await self._lost_from(link, await link.fetch(self.LOST, limit))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.worker import NewWorker, Renewal, Worker
 from daybell.store.outcomes import Lost
 
@@ -48,13 +49,14 @@ class Workers(Protocol):
         """
         ...
 
-    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
         """Mark workers whose lease has ended as dead, and list executions still in the hands of
         dead workers, of any tenant.
 
         A renewal that comes at the same moment either wins, and the worker lives, or finds
         itself dead. Workers whose row another transaction has locked are left for the next
-        time. Marking and listing change no execution: the caller decides for each
+        time. If it is later than `not_after` by the store's clock, that has jumped, and nobody is
+        marked. Marking and listing change no execution: the caller decides for each
         (`core.lifecycle.after_loss`) and applies it with `wait=False`.
         """
         ...

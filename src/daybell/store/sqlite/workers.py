@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -63,9 +64,9 @@ class SqliteWorkers(Part):
     async def retire(self, tenant: str, worker: UUID) -> None:
         await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
 
-    async def lost(self, *, limit: int = 1000) -> list[Lost]:
+    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
         check_limit(limit)
-        return await self._write(lambda tx: lost(tx, limit))
+        return await self._write(lambda tx: lost(tx, limit, not_after))
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
@@ -185,9 +186,10 @@ SELECT {CLAIMED_COLUMNS}, lease FROM execution
 """
 
 
-def lost(tx: Transaction, limit: int) -> list[Lost]:
+def lost(tx: Transaction, limit: int, not_after: Instant) -> list[Lost]:
     """Mark workers whose lease has ended, and list what the dead still hold."""
-    tx.execute(_MARK, (tx.now,))
+    if tx.now <= not_after:
+        tx.execute(_MARK, (tx.now,))
     found: list[Lost] = []
     for owner, worker in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()

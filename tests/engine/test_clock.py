@@ -1,0 +1,104 @@
+"""The engine's idea of the store's time, and what becomes of it when that jumps."""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.engine.clock import JUMP_SECONDS, SystemClock
+from daybell.engine.events import Events
+from daybell.engine.reaper import Reaper
+from daybell.store.memory import MemoryStore
+from tests.builders import LEASE, TENANT, claimed, states
+
+
+class Seconds:
+    """Monotonic time that is moved by hand."""
+
+    value = 100.0
+
+    def __call__(self) -> float:
+        return self.value
+
+
+@pytest.fixture
+def seconds():
+    return Seconds()
+
+
+@pytest.fixture
+def clock(seconds):
+    clock = SystemClock(seconds)
+    clock.correct(1_700_000_000.0, seconds())
+    return clock
+
+
+def test_the_stores_time_goes_on_between_its_answers(clock, seconds):
+    assert clock.now() == 1_700_000_000.0
+    seconds.value += 5
+    assert (clock.now(), clock.age()) == (1_700_000_005.0, 5.0)
+
+
+def test_an_answer_that_took_long_is_no_jump(clock, seconds, caplog):
+    sent = seconds()
+    seconds.value += 30
+    clock.correct(1_700_000_001.0, sent)  # it was answered after one second, and heard much later
+
+    assert clock.now() == 1_700_000_030.0
+    assert clock.steady() == float("inf") and not caplog.records
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0, JUMP_SECONDS + 0.1])
+def test_a_jump_is_noticed_and_told(clock, seconds, caplog, jump):
+    seconds.value += 1
+    clock.correct(1_700_000_001.0 + jump, seconds())
+
+    assert clock.now() == 1_700_000_001.0 + jump
+    assert f"has jumped by {jump:+.1f} s" in caplog.text
+    seconds.value += 7
+    assert clock.steady() == 7.0
+
+
+def test_the_first_answer_is_no_jump(seconds, caplog):
+    clock = SystemClock(seconds)
+    assert clock.age() == float("inf")
+    clock.correct(5.0, seconds())
+
+    assert clock.now() == 5.0 and not caplog.records
+
+
+async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(clock, seconds):
+    jumped = 0.0
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() - 100.0 + jumped)
+    await store.open()
+    hands = await claimed(store)
+    reaper = Reaper(store, clock=clock, events=Events(), lease=LEASE)
+
+    async def sweep():
+        await reaper.tick()
+        return (await states(store, [hands.one.id]))[0]
+
+    jumped = 3600.0
+    assert await sweep() is State.RUNNING  # before anybody has noticed
+    clock.correct((await store.health()).now, seconds())
+    assert await sweep() is State.RUNNING
+    seconds.value += LEASE - 1
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    seconds.value += 2
+    assert await sweep() is State.RUNNING, "whoever lives has renewed meanwhile"
+
+    seconds.value += LEASE
+    clock.correct((await store.health()).now, seconds())
+    assert await sweep() is State.QUEUED
+
+
+async def test_a_node_without_workers_asks_for_the_time_now_and_then(seconds):
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds())
+    await store.open()
+    clock = SystemClock(seconds)
+    hands = await claimed(store)
+    reaper = Reaper(store, clock=clock, events=Events(), lease=LEASE)
+    await reaper.tick()
+    assert clock.now() == 1_700_000_000.0 + seconds()
+
+    seconds.value += LEASE + 1
+    await reaper.tick()
+    assert await states(store, [hands.one.id]) == [State.QUEUED]
