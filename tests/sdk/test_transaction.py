@@ -82,6 +82,19 @@ async def test_the_connection_has_the_servers_own_settings(app: App):
         assert await (await ask.enqueue()).result(timeout=WAIT) == "on"
 
 
+async def test_the_server_notices_when_the_machine_of_a_task_is_gone(app: App):
+    @app.task
+    async def ask(ctx: Context) -> list[str]:
+        async with ctx.transaction() as connection:
+            row = await connection.fetchrow(
+                "SELECT current_setting('tcp_keepalives_idle'), current_setting('tcp_user_timeout')"
+            )
+            return list(row)
+
+    async with app, app.worker():
+        assert await (await ask.enqueue()).result(timeout=WAIT) == ["10", "30000"]
+
+
 async def test_a_task_that_fails_has_written_nothing(app: App, url):
     @app.task(retries=0)
     async def inside(ctx: Context) -> None:

@@ -13,12 +13,18 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import Transition
 from daybell.errors import UsageError
 from daybell.store.codes import STATE_CODES
-from daybell.store.postgres.connection import CONNECT_SECONDS, SET_LOCAL, translated
+from daybell.store.postgres.connection import CONNECT_SECONDS, SET_LOCAL, SETTINGS, translated
 from daybell.store.postgres.moves import Batch, Moving
 
 TASK_CONNECTIONS_MAX: Final = 10
 CLOSE_SECONDS: Final = 5.0
 BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# What the task does takes as long as it takes. But the server must notice when its machine is gone:
+# until then, all that it has locked stays locked, by default for two hours.
+TASK_SETTINGS: Final = {
+    "application_name": "daybell task",
+    **{name: value for name, value in SETTINGS.items() if name.startswith("tcp_")},
+}
 ABORTED: Final = (
     "the transaction was ended by an error that the task has caught, so nothing of it can be"
     " committed; put what may fail into a savepoint: async with connection.transaction()"
@@ -48,7 +54,7 @@ class Transacting(Moving):
 
     async def _tasks_connections(self) -> Any:
         if self._task_pool is None:
-            options: dict[str, Any] = {"server_settings": {"application_name": "daybell task"}}
+            options: dict[str, Any] = {"server_settings": TASK_SETTINGS}
             if self.db.is_pooled:
                 options = {"statement_cache_size": 0}
             # Not connected yet, so nothing is awaited between the look and the assignment.
