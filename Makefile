@@ -48,8 +48,9 @@ chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on
 simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
-mutants: .venv/.dev ## Break the code on purpose, and see whether the simulation notices
+mutants: .venv/.dev ## Break the code on purpose, and see whether simulation and chaos notice
 	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
+	@$(BIN)/python -m tests.chaos.mutants $(ARGS)
 
 bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)

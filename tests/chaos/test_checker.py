@@ -6,6 +6,7 @@ import pytest
 
 from daybell.chaos import recovery
 from daybell.chaos.checker import RULES, History, check
+from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import END, STOP, Effect
 from daybell.chaos.fleet import Happening
 from daybell.chaos.load import Call, Cancel
@@ -146,6 +147,20 @@ def test_a_frozen_process_may_go_on_when_it_wakes_up():
 
 def vars_of(history: History):
     return {"executions": history.executions, "effects": history.effects}
+
+
+def test_an_error_that_nobody_expected_is_found_in_the_logs(tmp_path):
+    (tmp_path / "worker-1.log").write_text(
+        "12:00:00 WARNING daybell.engine: claim: away; trying again\n"
+        "12:00:01 ERROR   daybell.engine: claim\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in <module>\n'
+        "    1 / 0\n"
+        "ZeroDivisionError: division by zero\n"
+        "12:00:02 INFO    daybell.cli: stopped\n"
+    )
+
+    assert list(complaints(tmp_path)) == ["worker-1: ZeroDivisionError: division by zero"]
 
 
 KILLED = a_history(

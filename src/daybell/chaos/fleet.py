@@ -214,6 +214,4 @@ def _die_with_parent() -> None:
 def environment(url: str, *, lease: Seconds) -> dict[str, str]:
     """What the processes are told."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAYBELL_")}
-    told = {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}
-    # What a fault leads to is said in their logs, with where it happened.
-    return inherited | told | {"DAYBELL_DEBUG": "1"}
+    return inherited | {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}

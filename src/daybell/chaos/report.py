@@ -73,6 +73,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "enqueued": f"{self.acknowledged:,} acknowledged of {self.asked:,} asked for",
             "ran": f"{self.attempts:,} attempts; {_listed(self.states)}",
             "faults": _listed(self.faults) or "none",
+            "ended alone": f"{self.by_themselves} processes" if self.by_themselves else "",
             "answers lost": f"{self.answers_lost} after their commit" if self.answers_lost else "",
             "orphans": self._orphans(),
             "after restarts": ", ".join(f"{one:.1f} s to the first start" for one in self.resumed),

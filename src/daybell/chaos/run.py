@@ -17,6 +17,7 @@ import msgspec
 from daybell.chaos import effects, recovery
 from daybell.chaos.app import QUEUE, TENANT, app
 from daybell.chaos.checker import History, Violation, check
+from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import START
 from daybell.chaos.fleet import SCHEDULER, WORKER, Fleet, Happening, environment
 from daybell.chaos.load import Load
@@ -288,6 +289,7 @@ class Run:
         promised = options.lease + SWEEP_SECONDS + SLACK_SECONDS
         violations = check(history)
         violations += [Violation("did not end", what) for what in self.fleet.faults]
+        violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
         if not is_quiet:
             violations.append(
                 Violation("not quiet", f"unfinished {PEACE_SECONDS:g} s after the last fault")

@@ -1,0 +1,214 @@
+"""Breaks the statements for PostgreSQL on purpose, and demands that chaos or the store's own tests
+notice.
+
+    python -m tests.chaos.mutants [--seconds 14] [name …]
+
+Each mutant is made in a copy of the source; none of them is ever in the checkout. What chaos does
+not notice is shown to the tests: some faults need a pause in the very middle of a statement, which
+only those can make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+SOURCE: Final = ROOT / "src"
+SEED: Final = 2  # a short run that has some of everything
+CHAOS: Final = (sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED))
+TESTS: Final = (
+    *(sys.executable, "-m", "pytest", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"),
+    *("-k", "postgres and not sqlite", "tests/store"),
+)
+
+FENCED: Final = "((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE"
+IS_HELD: Final = '"((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"'
+BY_ID: Final = '"(v.id IN (SELECT id FROM m)) IS TRUE"'
+MOVES: Final = "store/postgres/moves.py"
+WORKERS: Final = "store/postgres/workers.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A way to break the code: in these files, these texts become others, wherever they are."""
+
+    name: str
+    changes: tuple[tuple[str, str, str], ...]
+
+
+MUTANTS: Final = (
+    Mutant(
+        "the guard of an end forgets the attempt",
+        (
+            (MOVES, FENCED, "((u.id, u.place) IN (SELECT id, place FROM h)) IS TRUE"),
+            (MOVES, IS_HELD, BY_ID),
+            (MOVES, "USING (id, attempt)", "USING (id)"),
+            (MOVES, "AND v.attempt = u.attempt", ""),
+            (MOVES, "SELECT {KEPT}, ", "SELECT {KEPT.replace('attempt', 'd.attempt')}, "),
+        ),
+    ),
+    Mutant(
+        "whatever there is, is ended by its id",
+        (
+            (MOVES, FENCED, "$3::uuid[] IS NOT NULL"),
+            (MOVES, IS_HELD, BY_ID),
+            (MOVES, "USING (id, attempt)", "USING (id)"),
+            (MOVES, "AND v.attempt = u.attempt", ""),
+            (MOVES, "SELECT {KEPT}, ", "SELECT {KEPT.replace('attempt', 'd.attempt')}, "),
+        ),
+    ),
+    Mutant(
+        "whoever names the attempt may end it, with or without a lease",
+        ((MOVES, FENCED, "$3::uuid[] IS NOT NULL"),),
+    ),
+    Mutant(
+        "a way back does not raise the attempt",
+        ((MOVES, "SET attempt = v.attempt + 1,", "SET attempt = v.attempt,"),),
+    ),
+    Mutant(
+        "a claim waits for what another is taking",
+        (("store/postgres/claim.py", "LIMIT $4 FOR UPDATE SKIP LOCKED) x", "LIMIT $4) x"),),
+    ),
+    Mutant(
+        "a claim looks and does not take",
+        (
+            (
+                "store/postgres/claim.py",
+                "DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}",
+                "SELECT id FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}",
+            ),
+            ("store/postgres/claim.py", "LIMIT $4)) RETURNING id),", "LIMIT $4))),"),
+        ),
+    ),
+    Mutant(
+        "answered before the commit",
+        (
+            (
+                "store/postgres/connection.py",
+                '    "jit": "off",\n',
+                '    "jit": "off",\n    "synchronous_commit": "off",\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "an enqueue is repeated under another id",
+        (
+            (
+                "client/facade.py",
+                "return await self.store.enqueue(self.tenant, executions, repeat=True)",
+                "return await self.store.enqueue(self.tenant, ["
+                "msgspec.structs.replace(one, id=mint()) for one in executions])",
+            ),
+        ),
+    ),
+    Mutant(
+        "the reaper ignores the lease",
+        ((WORKERS, "AND lease_until < (SELECT daybell.now())", "AND lease_until IS NOT NULL"),),
+    ),
+    Mutant(
+        "the reaper waits for who is frozen",
+        (
+            ("store/postgres/apply.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+            (WORKERS, "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+        ),
+    ),
+    Mutant(
+        "a dead worker may renew",
+        ((WORKERS, "w.tenant = $1 AND w.state <> {DEAD}\n", "w.tenant = $1\n"),),
+    ),
+    Mutant(
+        "a success overwrites a cancel",
+        ((MOVES, "AND v.cancel_requested_at IS NULL AND v.gate IS NULL", "AND v.gate IS NULL"),),
+    ),
+)
+
+
+def copy_of(mutant: Mutant, folder: Path) -> Path:
+    """The source with this mutation."""
+    source = folder / "src"
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, old, new in mutant.changes:
+        file = source / "daybell" / name
+        text = file.read_text()
+        if old not in text:
+            raise SystemExit(f"{name} does not have {old!r}; mend {mutant.name!r}")
+        file.write_text(text.replace(old, new))
+    return source
+
+
+def noticed(mutant: Mutant, seconds: float) -> str:
+    """What turned red; empty: nothing did."""
+    with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
+        source = copy_of(mutant, Path(folder))
+        said = run([*CHAOS, "--seconds", str(seconds)], source, Path(folder))
+        if found := re.search(r"^violations +(?!none| )(.*)", said, re.MULTILINE):
+            return f"chaos: {found[1]}"
+        if not re.search(r"^violations +none", said, re.MULTILINE):
+            # That proves nothing about the checker: perhaps the copy cannot even be imported.
+            say(f"chaos broke off: {(said.strip().splitlines() or ['in silence'])[-1]}")
+        if not mutant.changes:
+            return ""
+        said = run([*TESTS], source, Path(folder))
+        found = re.search(r"^FAILED (\S+)", said, re.MULTILINE)
+        return f"tests: {found[1].partition('::')[2]}" if found else ""
+
+
+def run(words: list[str], source: Path, folder: Path) -> str:
+    environment = os.environ | {
+        "PYTHONPATH": str(source),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder),
+    }
+    folder.chmod(0o755)  # PostgreSQL's own user has to get through
+    return subprocess.run(
+        words,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    ).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.mutants")
+    parser.add_argument("names", nargs="*", help="only those whose name has one of these in it")
+    parser.add_argument("--seconds", type=float, default=14.0, help="of chaos on each")
+    # `make mutants ARGS=…` says the same to the mutants of the simulation, which know more words.
+    asked, _ = parser.parse_known_args()
+    chosen = [
+        mutant
+        for mutant in MUTANTS
+        if not asked.names or any(part in mutant.name for part in asked.names)
+    ]
+    if not chosen:
+        return 0
+    count = 0
+    for mutant in chosen:
+        by = noticed(mutant, asked.seconds)
+        count += bool(by)
+        say(f"{'red' if by else 'NOT NOTICED'}  {mutant.name}  ({by[:140] or 'by nobody'})")
+    say(f"{count} of {len(chosen)} mutants were noticed")
+    if by := noticed(Mutant("nothing", ()), asked.seconds):
+        say(f"but the code as it is turns red too: {by}")
+        return 1
+    return int(count < len(chosen))
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
