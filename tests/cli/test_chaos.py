@@ -36,6 +36,22 @@ def test_a_store_in_memory_is_refused(tmp_path):
     assert "memory://" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--restart", "true"], "a file has none"),
+        (["--minutes", "1", "--seconds", "1"], "two ways to say the same"),
+        (["--lease", "1ms"], "not a usable lease"),
+        (["--workers", "1"], "--workers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(place, words, said):
+    ended = daybell("chaos", *words, folder=place)
+
+    assert ended.code == 2
+    assert said in ended.err
+
+
 def test_it_says_what_came_out_as_json(place):
     words = ["--seconds", "3", "--rate", "20", "--workers", "2", "--schedulers", "1", "--json"]
 
@@ -61,6 +77,7 @@ def test_its_processes_end_with_it(place, how):
     until(lambda: not any(map(is_alive, own)))
     if how is signal.SIGINT:
         assert running.process.returncode == 130
+        assert "Traceback" not in running.said
         assert not list(place.glob("daybell-chaos-*"))
         assert pending(place) == []
     else:

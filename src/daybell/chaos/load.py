@@ -67,11 +67,13 @@ class Load:
                 asked += 1
                 self._ask(asked)
             await self._clock.sleep(TURN_SECONDS)
-        await self.finish()
-
-    async def finish(self) -> None:
-        """Wait for what is under way."""
         await asyncio.gather(*self._flying)
+
+    async def abandon(self) -> None:
+        """Wait no longer for what is under way."""
+        for one in self._flying:
+            one.cancel()
+        await asyncio.gather(*self._flying, return_exceptions=True)
 
     def _ask(self, number: int) -> None:
         dice = self._dice.random()  # drawn in any case: what follows is the same for a seed

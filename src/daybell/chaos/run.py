@@ -162,21 +162,24 @@ class Run:
         async with Client(self._proxy.url if self._proxy else self._url, tenant=TENANT) as client:
             load = self._load = Load(client, rate=options.rate, seed=options.seed, clock=self.clock)
             self._began = self.clock.monotonic()
+            work = [
+                asyncio.create_task(load.run(options.seconds)),
+                asyncio.create_task(self._inflict()),
+            ]
             beside = [
                 asyncio.create_task(self.fleet.watch()),
                 asyncio.create_task(self._sample()),
             ]
             try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(load.run(options.seconds))
-                    both.create_task(self._inflict())
+                await asyncio.gather(*work)
                 self._tell("the faults are over; waiting for the last executions")
                 await self.fleet.calm()
                 is_quiet = await self._until_quiet(since)
             finally:
-                for one in beside:
+                for one in (*work, *beside):
                     one.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+                await asyncio.gather(*work, *beside, return_exceptions=True)
+                await load.abandon()
         await self.fleet.stop()
         executions = await self._executions(since)
         history = History(

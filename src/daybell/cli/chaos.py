@@ -44,6 +44,8 @@ def chaos(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Kill, freeze and cut off processes under load, and see whether anything is lost."""
+    if minutes is not None and seconds is not None:
+        raise typer.BadParameter("--minutes and --seconds are two ways to say the same; give one")
     asked = {"seed": seed, "workers": workers, "schedulers": schedulers, "rate": rate}
     asked["seconds"] = 60 * minutes if minutes is not None else seconds or 60.0
     command = partial(_chaos, asked=asked, lease=lease, restart=restart, as_json=as_json)
@@ -62,17 +64,21 @@ async def _chaos(
     from daybell.cli import logs
     from daybell.cli.edge import complain
     from daybell.cli.stopping import BrokenOff, Stop
-    from daybell.core.duration import parse_duration
+    from daybell.errors import UsageError
+    from daybell.settings import Settings
 
     logs.configure()
-    options = Options(**asked, lease=parse_duration(lease, what="lease"))
+    if restart is not None and settings.database_url.startswith("sqlite"):
+        raise UsageError("--restart is for a database server, and a file has none; leave it out")
+    # Checked as the workers will check it, and before they are started.
+    options = Options(**asked, lease=Settings.load({"lease": lease}).lease)
     with Stop() as stop:
         try:
             with stop.heeding():
                 summary = await chaos(
                     settings.database_url,
                     options,
-                    restart=_restarting(restart) if restart else None,
+                    restart=None if restart is None else _restarting(restart),
                     tell=complain,
                 )
         except BrokenOff:
