@@ -36,6 +36,7 @@ class Task:
     function: Function
     retry: Retry = field(default_factory=Retry)
     timeout: float | None = None
+    goes_on: bool = False
 
     async def run(self, running: Running) -> str | None:
         return await self.function(running)

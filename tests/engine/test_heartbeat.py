@@ -4,13 +4,14 @@ import asyncio
 from uuid import UUID
 
 from daybell.core.execution import State
+from daybell.core.lifecycle import after_loss
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
 from daybell.store.ids import mint
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
-from tests.engine.tasks import Log, Tasks, a_store, a_worker, deaf, endless, quick
+from tests.engine.tasks import Log, Task, Tasks, a_store, a_worker, deaf, endless, quick
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
 
 LEASE = 15.0
@@ -305,4 +306,29 @@ async def test_a_request_to_cancel_is_heard_at_once_where_the_store_tells():
     await until(lambda: len(worker.executor) == 2)
 
     assert asyncio.get_running_loop().time() - before < 0.2
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_work_that_may_go_on_without_a_lease_does_and_is_still_fenced():
+    ends = []
+
+    async def work(running):
+        await asyncio.sleep(30)
+        ends.append((running.claimed.attempt, running.is_cancelled))
+
+    store, worker, [stays, taken] = await a_busy_worker(count=2, resize=Task(work, goes_on=True))
+    first = worker.id
+    store.is_away = True
+    await asyncio.sleep(LEASE)
+    store.is_away = False
+    [lost] = [one for one in await store.lost() if one.claimed.id == taken]
+    await store.apply(TENANT, worker=first, transitions=[after_loss(lost.claimed, max_crashes=3)])
+    await until(lambda: len(ends) == 3)
+    await asyncio.sleep(1)
+
+    assert worker.id != first, "the worker itself has begun anew"
+    assert sorted(ends) == [(1, False), (1, False), (2, False)]
+    assert await states(store, [stays, taken]) == [State.SUCCEEDED] * 2
+    assert [(await look(store, id)).attempt for id in (stays, taken)] == [1, 2]
     await worker.stop()

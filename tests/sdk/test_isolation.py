@@ -287,3 +287,18 @@ async def test_a_script_that_would_run_again_is_told_what_to_do(tmp_path):
 
     assert "script.py is imported by a process that is to run a task of it" in printed
     assert 'put what only a script does under `if __name__ == "__main__":`' in printed
+
+
+def test_what_becomes_of_a_lost_lease_is_one_of_two_words():
+    app = App("memory://")
+
+    @app.task(on_lease_lost="continue")
+    async def count() -> None: ...
+
+    @app.task
+    async def sell() -> None: ...
+
+    assert app.handlers.find("count").goes_on
+    assert not app.handlers.find("sell").goes_on
+    with pytest.raises(UsageError, match='"stop" nor "continue"'):
+        app.task(on_lease_lost="go on")(len)

@@ -120,6 +120,7 @@ BODIES: Final[dict[str, Callable[[Shift], Awaitable[None]]]] = {
     "stuck": stuck,
     "slow": slow,
     "deaf": deaf,
+    "loose": long,
     "poison": poison,
     "fragile": quick,
     "brief": quick,
@@ -136,6 +137,7 @@ JOBS: Final = {
         JobDefinition(name="stuck"),
         JobDefinition(name="slow", retry=Retry.fixed(0.5, retries=1), timeout=2.0),
         JobDefinition(name="deaf", retry=Retry.fixed(0.5, retries=0), timeout=3.0),
+        JobDefinition(name="loose", retry=SOON),
         JobDefinition(name="poison"),
         JobDefinition(name="fragile", on_lost="dead", queue="side"),
         JobDefinition(name="brief", expires=1.5, queue="side"),
@@ -151,13 +153,19 @@ class Handler:
     tasks: SimulatedTasks
     retry: Retry = field(init=False)
     timeout: float | None = field(init=False)
+    goes_on: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may work without a lease, as one may that is idempotent."""
+        return self.name == "loose"
 
     def __post_init__(self) -> None:
         self.retry, self.timeout = JOBS[self.name].retry, JOBS[self.name].timeout
 
     async def run(self, running: Running) -> str | None:
         effects, claimed = self.tasks.effects, running.claimed
-        body = effects.begin(claimed, is_deaf=self.name == "deaf")
+        body = effects.begin(claimed, goes_on=self.goes_on or self.name == "deaf")
         args = msgspec.json.decode(claimed.args)
         world, client = self.tasks.world, self.tasks.client
         try:

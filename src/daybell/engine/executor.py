@@ -57,6 +57,7 @@ class Executor:
         self._freed = freed
         self._host = host
         self._runs: dict[Run, None] = {}  # in the order of their starts
+        self._loose: dict[Run, None] = {}  # go on without a lease
         self._is_idle = asyncio.Event()
 
     def __len__(self) -> int:
@@ -99,6 +100,20 @@ class Executor:
             if not self._stop(run, why) and why is Stop.ABANDON:
                 run.stop = why  # whatever it was stopped for before, nobody wants to hear of it
 
+    def let_go(self) -> bool:
+        """Have what may go on without a lease do so, apart from the rest; False: there is none.
+
+        It holds no slot any more. What it leads to is still told, for what that is worth.
+        """
+        for run in self:
+            if run.stop is None and run.handler is not None and run.handler.goes_on:
+                logger.warning("%s (%s) goes on", run.claimed.id, run.claimed.job)
+                del self._runs[run]
+                self._loose[run] = None
+        if not self._runs:
+            self._is_idle.set()
+        return bool(self._loose)
+
     def forsake(self) -> None:
         """Conclude all that was stopped and goes on all the same."""
         for run in self:
@@ -118,10 +133,15 @@ class Executor:
         self._conclude(run, move)
 
     async def wait(self) -> None:
-        """Until nothing runs any more, apart from what was forsaken."""
+        """Until nothing runs any more, apart from what was forsaken or let go."""
         while self._runs:
             self._is_idle.clear()
             await self._is_idle.wait()
+
+    async def wait_for_loose(self) -> None:
+        """Until what was let go has ended."""
+        while self._loose:
+            await asyncio.wait([run.task for run in self._loose if run.task is not None])
 
     async def _execute(self, run: Run) -> None:
         try:
@@ -254,12 +274,14 @@ class Executor:
     def _conclude(self, run: Run, move: Transition | None) -> None:
         if run.timer is not None:
             run.timer.cancel()
-        if run not in self._runs:
+        is_loose = run in self._loose
+        if run not in self._runs and not is_loose:
             return  # it was forsaken
-        del self._runs[run]
+        del (self._loose if is_loose else self._runs)[run]
         if move is not None and run.stop is not Stop.ABANDON:
             self._finish(run.claimed, move, run)
-        self._freed()
+        if not is_loose:
+            self._freed()
         if not self._runs:
             self._is_idle.set()
 

@@ -54,6 +54,10 @@ class Handler(Protocol):
     def retry(self) -> Retry: ...
     @property
     def timeout(self) -> Seconds | None: ...
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may go on when its worker has lost its lease, and others may run it, too."""
+        ...
 
     async def run(self, running: Running) -> str | None:
         """Do the work and return the result as JSON text, or None for no result to keep.

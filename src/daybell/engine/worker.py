@@ -88,6 +88,7 @@ class Worker:
         self._queues = Queues.parse(options.queues)
         self.is_draining = asyncio.Event()
         self._restart: asyncio.Task[None] | None = None
+        self._seeing_off: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._loop_watch: LoopWatch | None = None
@@ -232,6 +233,10 @@ class Worker:
             self.executor.stop_all(Stop.RELEASE)
             await self._end_of_stopped()
         await self._flush()
+        if self._seeing_off:
+            await asyncio.wait(self._seeing_off, timeout=self._options.drain_timeout)
+            for task in self._seeing_off:
+                task.cancel()
         await self._stop_loops()
         if self._stop_listening is not None:
             await self._stop_listening()
@@ -311,9 +316,20 @@ class Worker:
         self._is_lost = True
         logger.error("worker %s lost its lease; what it ran is given to others", self.id)
         self.dispatcher.close()
+        if self.executor.let_go():
+            self._loops.remove(self._finishes)
+            seeing_off = self._see_off(self.executor, self.completer, self._finishes)
+            self._seeing_off.append(asyncio.get_running_loop().create_task(seeing_off))
         self.executor.stop_all(Stop.ABANDON)
         if not self._is_stopping:
             self._restart = asyncio.get_running_loop().create_task(self._begin_anew())
+
+    async def _see_off(self, executor: Executor, completer: Completer, finishes: Loop) -> None:
+        """Have told what the executions of a lost lease lead to: nobody may have them yet."""
+        await executor.wait_for_loose()
+        while len(completer):
+            await finishes.pass_once()
+        await finishes.stop()
 
     def _at_the_end(self) -> None:
         """The lease can end any moment; in the thread of the pacemaker, if there is one."""

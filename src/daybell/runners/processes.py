@@ -196,9 +196,11 @@ class ProcessHandler:
         store_result: bool,
         memory_limit: int | None,
         processes: Callable[[], Processes],
+        goes_on: bool = False,
     ) -> None:
         self.retry = retry
         self.timeout = timeout
+        self.goes_on = goes_on
         self._place = place
         self._store_result = store_result
         self._memory_limit = memory_limit

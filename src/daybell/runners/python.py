@@ -55,9 +55,11 @@ class PythonHandler:
         enter: Callable[[Running], object],
         make_context: Callable[[Running], Any],
         threads: Threads,
+        goes_on: bool = False,
     ) -> None:
         self.retry = retry
         self.timeout = timeout
+        self.goes_on = goes_on
         self._function = function
         self._store_result = store_result
         self._context_names = context_names

@@ -17,7 +17,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from daybell.client import Client
-from daybell.client.requests import read_definition, read_text
+from daybell.client.requests import TaskOptions, read_definition, read_text
 from daybell.core.duration import Duration
 from daybell.core.job import DEFAULT_TENANT, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
@@ -53,6 +53,7 @@ M = TypeVar("M", bound=Callable[[str], str])
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
 
+FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__optional_keys__
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
@@ -139,11 +140,8 @@ class App:
         name = name or str(getattr(function, "__name__", ""))
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
         described: Any = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
-        described["settings"] = read_isolation(
-            function,
-            isolation=described.pop("isolation", None),
-            memory_limit=described.pop("memory_limit", None),
-        )
+        own = {name: described.pop(name) for name in FUNCTION_OPTIONS & described.keys()}
+        described["settings"] = read_isolation(function, **own)
         if name in self.tasks:
             raise UsageError(
                 f"there is a task named {shown(name)} already; give one of them a name="

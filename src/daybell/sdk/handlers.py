@@ -68,6 +68,7 @@ class AppHandlers:
                 timeout=definition.timeout,
                 store_result=definition.store_result,
                 memory_limit=how.memory_limit,
+                goes_on=how.on_lease_lost == "continue",
                 processes=self._processes_here,
             )
         return PythonHandler(
@@ -79,6 +80,7 @@ class AppHandlers:
             enter=current.set if self.runs_max is None else self._enter,
             make_context=Context,
             threads=self._threads,
+            goes_on=how.on_lease_lost == "continue",
         )
 
     def _enter(self, running: Running) -> None:

@@ -24,6 +24,7 @@ class FunctionOptions(TaskOptions, total=False):
 
     isolation: Literal["process"] | None  # None: async on the worker's loop, others in threads
     memory_limit: Size | None  # of its process, beyond what that has before
+    on_lease_lost: Literal["stop", "continue"]  # what to do when others may run it, too
 
 
 class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,6 +32,7 @@ class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     isolation: Literal["process"] | None = None
     memory_limit: int | None = None
+    on_lease_lost: Literal["stop", "continue"] = "stop"
 
 
 class Here:
@@ -44,7 +46,11 @@ here: Final = Here()
 
 
 def read_isolation(
-    function: Callable[..., Any], *, isolation: object, memory_limit: Size | None
+    function: Callable[..., Any],
+    *,
+    isolation: object = None,
+    memory_limit: Size | None = None,
+    on_lease_lost: Any = "stop",
 ) -> dict[str, Any]:
     """How a function is run, as settings of its job. What cannot work is refused here, while its
     author looks on.
@@ -55,16 +61,21 @@ def read_isolation(
             " in the worker itself: async on its loop, others in threads",
             field="isolation",
         )
+    if on_lease_lost not in ("stop", "continue"):
+        raise UsageError(
+            f'on_lease_lost {shown(on_lease_lost)} is neither "stop" nor "continue"',
+            field="on_lease_lost",
+        )
     if isolation is None:
         if memory_limit is not None:
             raise UsageError(
                 'memory_limit needs isolation="process": threads share the memory of their worker',
                 field="memory_limit",
             )
-        return {}
+        return msgspec.to_builtins(Isolation(on_lease_lost=on_lease_lost))
     place_of(function)
     size = None if memory_limit is None else parse_size(memory_limit, what="memory_limit")
-    return msgspec.to_builtins(Isolation("process", size))
+    return msgspec.to_builtins(Isolation("process", size, on_lease_lost))
 
 
 def place_of(function: Callable[..., Any]) -> Place:

@@ -40,6 +40,7 @@ class Watched:
     def __init__(self, handler: Handler, errors: Errors) -> None:
         self.retry = handler.retry
         self.timeout = handler.timeout
+        self.goes_on = handler.goes_on
         self._handler = handler
         self._errors = errors
 
