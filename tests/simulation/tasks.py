@@ -153,7 +153,6 @@ class Handler:
     tasks: SimulatedTasks
     retry: Retry = field(init=False)
     timeout: float | None = field(init=False)
-    goes_on: bool = False
 
     @property
     def goes_on(self) -> bool:
