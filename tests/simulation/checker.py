@@ -10,11 +10,13 @@ from uuid import UUID
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition
 from daybell.core.worker import WorkerState
+from daybell.engine.clock import JUMP_SECONDS
 from daybell.errors import LeaseLost
 from daybell.store.outcomes import Cancellation, Revival
 from tests.simulation.loop import Process
 from tests.simulation.places import Place, Seen, WorkerSeen
 from tests.simulation.rules import broken, holds
+from tests.simulation.weather import LEASE
 
 if TYPE_CHECKING:
     from tests.simulation.world import Call
@@ -26,9 +28,16 @@ Workers = dict[UUID, WorkerSeen]
 class Checker:
     """What was seen so far, and what follows from it for what may come."""
 
-    def __init__(self, place: Place, now: Callable[[], float], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        now: Callable[[], float],
+        time: Callable[[], float],
+        fail: Callable[[str], None],
+    ) -> None:
         self._place = place
-        self._now = now
+        self._now = now  # by the store's clock
+        self._time = time  # as it really is
         self.fail = fail
         self.seen: Counter[str] = Counter()  # rare paths that were taken
         self.rows: dict[UUID, Seen] = {}
@@ -38,6 +47,7 @@ class Checker:
         self.draining: set[Process] = set()
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
+        self._heard: dict[UUID, float] = {}  # of workers: when the store heard of them last
         self._led: set[Process] = set()
         self._unheard: set[tuple[str, Any]] = set()  # committed, and who asked does not know
         self._logs: set[tuple[UUID, int, int]] = set()
@@ -245,14 +255,22 @@ class Checker:
     def _check_lost(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
         for id, after in self._place.workers().items():
             before = workers[id]
-            if after.state is not before.state and before.lease_until >= self._now():
+            if after.state is before.state:
+                continue
+            if before.lease_until >= self._now():
                 self.fail(f"worker {id} was declared dead {before.lease_until - self._now()} early")
+            if self._time() - self._heard[id] < LEASE - JUMP_SECONDS:
+                self.fail(f"worker {id} was declared dead because the store's clock has jumped")
         for one in answer:
             before = workers[one.worker]
             if before.state is not WorkerState.DEAD and before.lease_until >= self._now():
                 self.fail(f"an execution of a live worker was listed as lost: {one}")
 
+    def _check_register(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        self._heard[call.args[1].id] = self._time()
+
     def _check_renew(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        self._heard[call.kwargs["worker"]] = self._time()
         before = workers[call.kwargs["worker"]]
         if before.state is WorkerState.DEAD:
             self.fail(f"a dead worker renewed its lease: {call.kwargs['worker']}")

@@ -35,9 +35,11 @@ class HostClock(SystemClock):
         super().__init__(lambda: self._since + self._loop.time())
         self._offset = EPOCH - self._since + chance.choice((0.0, chance.uniform(-3600, 3600)))
 
-    def step(self, seconds: float) -> None:
-        """What it takes for the store's time is wrong, until the store is heard of again."""
-        self._offset += seconds
+    def sleep_through(self, seconds: float) -> None:
+        """The host was suspended, which its monotonic clock does not count: what it takes for the
+        store's time is behind, until the store is heard of again.
+        """
+        self._offset -= seconds
 
     def jitter(self) -> float:
         return self._chance.random()

@@ -27,6 +27,7 @@ from tests.simulation.clients import GATES, QUEUES, Customer
 from tests.simulation.clocks import HostClock, StoreClock
 from tests.simulation.effects import Effects
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.pacemaker import SimulatedPacemaker
 from tests.simulation.places import PLACES, TENANT
 from tests.simulation.tasks import JOBS, SimulatedTasks
 from tests.simulation.weather import LEASE, draw
@@ -89,6 +90,9 @@ class Cluster:
         self.world.on_death = self._restart
         self.effects = Effects(self.world)
         self.is_liveness = seed % 3 == 0
+        # As some workers have it, and some have not.
+        self.has_pacemakers = self._chance.random() < 0.5
+        self.ends_itself = self._chance.random() < 0.5
         self.known: list[UUID] = []
         self.slots = [Slot(f"scheduler-{n + 1}", self._schedule) for n in range(SCHEDULERS)]
         self.slots += [Slot(f"worker-{n + 1}", self._work) for n in range(WORKERS)]
@@ -108,6 +112,9 @@ class Cluster:
                 loop.start(process, lambda process=process: self._ask(process))
             for at, storm in world.weather.storms:
                 self._at(at, self._storm, storm)
+            # Either has every lease end, or shows what keeps one.
+            sure = "block at work" if self.has_pacemakers else "freeze at work"
+            self._at(self._chance.uniform(3, WORK_SECONDS - 2 * LEASE), self._storm, sure)
             self._at(WORK_SECONDS, self._calm)
             loop.run(until=WORK_SECONDS + ENDS_SECONDS, done=self._is_over)
             if world.failure is None:
@@ -190,19 +197,32 @@ class Cluster:
 
     async def _work(self, slot: Slot) -> None:
         assert slot.process and slot.clock
-        port: Any = Port(self.world, slot.process)
+        process = slot.process
+        port: Any = Port(self.world, process)
         options = WorkerOptions(
             name=slot.name, queues=",".join(QUEUES), concurrency=4, lease=LEASE, drain_timeout=2.0
         )
         tasks = SimulatedTasks(self.world, self.effects, Client(port))
+        pacemaker = SimulatedPacemaker(self.world, process, slot.clock)
         worker = slot.worker = Worker(
-            port, tasks, options, clock=slot.clock, mint=mint, events=Events()
+            port,
+            tasks,
+            options,
+            clock=slot.clock,
+            mint=mint,
+            events=Events(),
+            pacemaker=pacemaker if self.has_pacemakers else None,
+            on_stuck=(lambda: self._end_itself(process)) if self.ends_itself else None,
         )
         slot.term = worker.is_draining  # SIGTERM, and what the store asks for
         await worker.start()
         await slot.term.wait()
         self.world.checker.draining.add(slot.process)
         await worker.stop()
+
+    def _end_itself(self, process: Process) -> None:
+        self.world.checker.seen["ended itself"] += 1
+        self.world.crash(process, "by itself")
 
     async def _schedule(self, slot: Slot) -> None:
         assert slot.process and slot.clock and slot.term
@@ -242,13 +262,15 @@ class Cluster:
             case "store clock":
                 self.world.clock.step(chance.uniform(-CLOCK_STEP, CLOCK_STEP))
             case "host clock" if slot.clock is not None:
-                slot.clock.step(chance.uniform(-60, 60))
+                slot.clock.sleep_through(chance.uniform(0, 60))
             case "cut":
                 self._cut(slot, chance.uniform(0.2, 2) * LEASE)
             case "crash" if process is not None:
                 self.world.crash(process, "in a storm")
             case "freeze" | "freeze at work" if process is not None and not process.is_dead:
-                self._freeze(process, chance.uniform(0.5, 3) * LEASE)
+                self.world.freeze(process, chance.uniform(0.8, 3) * LEASE)
+            case "block at work" if process is not None and not process.is_dead:
+                self.world.freeze(process, chance.uniform(0.8, 2) * LEASE, threads=False)
             case "term" | "term at work" if slot.term is not None:
                 slot.term.set()
                 if chance.random() < 0.3 and process is not None:  # and again: now
@@ -273,15 +295,6 @@ class Cluster:
         if slot.broken is None:
             self.world.cut_off.discard(slot.name)
 
-    def _freeze(self, process: Process, seconds: float) -> None:
-        self.loop.freeze(process)
-        self._after(seconds, self._thaw, process)
-
-    def _thaw(self, process: Process) -> None:
-        if not process.is_dead:
-            self.world.note(process, "thaws")
-            self.loop.thaw(process)
-
     def _calm(self) -> None:
         """The weather clears up. In liveness mode, only over one scheduler and one worker: the
         others stay broken for good.
@@ -293,7 +306,7 @@ class Cluster:
             if self.is_liveness and slot.name not in healthy:
                 self._break(slot)
             elif slot.process is not None and slot.process.is_frozen:
-                self._thaw(slot.process)
+                self.world.thaw(slot.process)
 
     def _break(self, slot: Slot) -> None:
         slot.broken = self._chance.choice(("dead", "frozen", "cut off", "dying"))

@@ -18,7 +18,7 @@ class Body:
     claimed: Claimed
     process: Process
     worker: UUID
-    is_deaf: bool
+    goes_on: bool  # also when it may not any more
 
 
 class Effects:
@@ -28,7 +28,7 @@ class Effects:
         self._world = world
         self._at_work: dict[UUID, list[Body]] = {}
 
-    def begin(self, claimed: Claimed, *, is_deaf: bool) -> Body:
+    def begin(self, claimed: Claimed, *, goes_on: bool) -> Body:
         world, checker, start = self._world, self._world.checker, (claimed.id, claimed.attempt)
         process = PROCESS.get()
         world.note(process, "starts", claimed.id, claimed.attempt, claimed.job)
@@ -38,7 +38,7 @@ class Effects:
         if start in checker.started:
             world.fail(f"attempt {claimed.attempt} of {claimed.id} is started twice")
         checker.started.add(start)
-        body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], is_deaf)
+        body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], goes_on)
         for other in self._at_work.setdefault(claimed.id, []):
             self._check_pair(other, body)
         self._at_work[claimed.id].append(body)
@@ -48,11 +48,12 @@ class Effects:
         """A body does something: may it still?"""
         world, time = self._world, self._world.loop.time()
         age = time - world.checker.renewals[body.worker]
-        if age <= LEASE or body.is_deaf:
-            return
-        if body.process.thawed_at == time:
-            # It has been away and does not know yet; in this very moment it learns.
-            world.checker.seen["frozen at work"] += 1
+        is_back = body.process.thawed_at == time and time - body.process.frozen_at > LEASE
+        if is_back:
+            kept = age <= LEASE
+            world.checker.seen["loop stood still" if kept else "frozen at work"] += 1
+        if age <= LEASE or body.goes_on or body.process.thawed_at == time:
+            # It may, or it has been away, and learns in this very moment that it may not.
             return
         world.fail(
             f"{body.process} works on attempt {body.claimed.attempt} of {body.claimed.id},"
@@ -71,7 +72,7 @@ class Effects:
         because its worker was not heard of.
         """
         late, current = sorted((one, other), key=lambda body: body.claimed.attempt)
-        if late.process.is_dead or late.is_deaf:
+        if late.process.is_dead or late.goes_on:
             return
         if not self._world.checker.is_dead(late.worker):
             self._world.fail(

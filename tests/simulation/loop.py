@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,13 +25,18 @@ PROCESS: ContextVar[Process] = ContextVar("process")
 
 
 class Process:
-    """A process of the cluster, from its start to its death."""
+    """A process of the cluster, from its start to its death; or a thread of one, with an event loop
+    of its own, that dies and freezes with it.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, main: Process | None = None) -> None:
         self.name = name
+        self.main = main or self
+        self.threads: list[Process] = []
         self.ready: deque[asyncio.Handle] = deque()
         self.is_dead = False
         self.is_frozen = False
+        self.frozen_at = 0.0
         self.thawed_at = float("-inf")
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -45,6 +51,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self, chance: Random) -> None:
         super().__init__()
         self._chance = chance
+        self._ident = threading.get_ident()
         self._moment = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
@@ -72,7 +79,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        raise AssertionError("a thread speaks to the simulation; nothing here may depend on one")
+        assert threading.get_ident() == self._ident, "no real thread may have a part in this"
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -94,17 +102,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def kill(self, process: Process) -> None:
         """It makes no other step, and nobody tidies up after it."""
-        process.is_dead = True
-        self.processes.remove(process)
-        self._graves.extend(process.ready)
-        process.ready.clear()
+        for one in (process, *process.threads):
+            if not one.is_dead:
+                one.is_dead = True
+                self.processes.remove(one)
+                self._graves.extend(one.ready)
+                one.ready.clear()
 
-    def freeze(self, process: Process) -> None:
-        process.is_frozen = True
+    def freeze(self, process: Process, *, threads: bool = True) -> None:
+        """It makes no step until it thaws. Without its threads, only its main loop stands still."""
+        for one in (process, *(process.threads if threads else ())):
+            one.is_frozen = True
+            one.frozen_at = self._moment
 
     def thaw(self, process: Process) -> None:
-        process.is_frozen = False
-        process.thawed_at = self._moment
+        for one in (process, *process.threads):
+            one.is_frozen = False
+            one.thawed_at = self._moment
 
     def run(self, *, until: float, done: Callable[[], bool]) -> None:
         """Go on until it is that late, or something is done, which is looked at as time passes."""

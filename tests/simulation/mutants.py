@@ -123,7 +123,7 @@ MUTANTS: Final = (
     Mutant(
         "the reaper ignores the lease",
         "memory",
-        (("store/memory/workers.py", "if worker.lease_until < now:", "if True:"),),
+        (("store/memory/workers.py", "if worker.lease_until < now <= not_after:", "if True:"),),
     ),
     Mutant(
         "the reaper ignores the lease",

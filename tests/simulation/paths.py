@@ -29,6 +29,8 @@ PATHS: Final = {
     "expired": "an execution was not started in time, and skipped",
     "timed out": "a task took longer than it may",
     "frozen at work": "a worker was frozen at work for longer than its lease, and went on",
+    "loop stood still": "a worker's loop stood still for longer than its lease, which was kept",
+    "ended itself": "a process ended itself, because its work would not",
     "long outage": "the store was away for longer than a lease",
     "resumed": "an attempt went on from the checkpoint of an earlier one",
     "child": "a task enqueued another",

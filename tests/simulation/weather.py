@@ -22,9 +22,11 @@ class Weather:
     slow: float = 0.0  # chance of one that takes longer than anybody has patience for
     error_before: float = 0.0
     error_after: float = 0.0  # it was committed, but who asked hears of an error
+    lost_answers: dict[str, float] = field(default_factory=dict)  # the same, of one operation
     full_disk: float = 0.0
     lost_wakeup: float = 0.0
     crash_points: dict[str, float] = field(default_factory=dict)  # "claim.committed" and the like
+    freeze_points: dict[str, float] = field(default_factory=dict)  # before such a call is sent
     steps_to_crash: int = 0  # a process dies about every so many steps, between any two awaits
     storms: list[tuple[float, str]] = field(default_factory=list)
 
@@ -34,6 +36,7 @@ STORMS = (
     "freeze at work",
     "freeze at work",
     "freeze at work",
+    "block at work",
     "crash",
     "outage",
     "cut",
@@ -55,16 +58,18 @@ def draw(chance: Random, *, seconds: float) -> Weather:
     points = [f"{step}.{point}" for step in STEPS for point in POINTS]
     hot = chance.sample(points, chance.randint(0, 3))
     storms = [
-        (chance.uniform(2, seconds), chance.choice(STORMS)) for _ in range(chance.randint(2, 8))
+        (chance.uniform(2, seconds), chance.choice(STORMS)) for _ in range(chance.randint(2, 9))
     ]
     return Weather(
         latency=chance.choice((0.002, 0.02, 0.2)),
         slow=perhaps(0.01, 0.03),
         error_before=perhaps(0.02, 0.1),
         error_after=perhaps(0.02, 0.1, 0.2),
+        lost_answers={chance.choice(("apply", *STEPS)): perhaps(0.5)},
         full_disk=perhaps(0.02),
         lost_wakeup=perhaps(0.3, 1.0),
         crash_points={point: chance.choice((0.01, 0.05, 0.2)) for point in hot},
+        freeze_points={chance.choice(("apply", "apply", *STEPS)): chance.choice((0.0, 0.03, 0.08))},
         steps_to_crash=chance.choice((0, 0, 500, 2000)),
         storms=sorted(storms),
     )

@@ -49,7 +49,7 @@ class World:
         self.weather = weather
         self.trace = Trace()
         self.failure: str | None = None
-        self.checker = Checker(place, clock.now, self.fail)
+        self.checker = Checker(place, clock.now, loop.time, self.fail)
         self.is_away = False
         self.cut_off: set[str] = set()  # names of processes that do not reach the store
         self.on_death: Callable[[Process], None] = lambda process: None
@@ -90,6 +90,16 @@ class World:
             self.loop.kill(process)
             self.on_death(process)
 
+    def freeze(self, process: Process, seconds: float, *, threads: bool = True) -> None:
+        """Have it stand still for so long, as SIGSTOP does; or only its main loop."""
+        self.loop.freeze(process, threads=threads)
+        self._later(seconds, self.thaw, process)
+
+    def thaw(self, process: Process) -> None:
+        if not process.is_dead:
+            self.note(process, "thaws")
+            self.loop.thaw(process)
+
     def _before_step(self, process: Process) -> None:
         """Between any two awaits of a process it may be the end of it."""
         if not self._steps_left or process is self.loop.world or not self._can_crash(process):
@@ -97,7 +107,7 @@ class World:
         self._steps_left -= 1
         if self._steps_left == 0:
             self._steps_left = self._until_crash()
-            self.crash(process, "at a step")
+            self.crash(process.main, "at a step")
 
     def _until_crash(self) -> int:
         mean = self.weather.steps_to_crash
@@ -112,6 +122,12 @@ class World:
         """Have the store do something, as a process."""
         if self._dies(process, f"{operation}.before"):
             await forever()
+        if self._strikes(self.weather.freeze_points.get(operation, 0.0)):
+            self.note(process, "freezes before it asks for", operation)
+            self.freeze(process.main, self._chance.uniform(1.2, 2.5) * LEASE)
+            await asyncio.sleep(
+                0
+            )  # where it stands until it thaws; then it goes on as if nothing were
         call = Call(process, operation, args, kwargs, self.loop.create_future())
         sent = self.loop.time()
         self._later(self._delay(), self._arrive, call)
@@ -119,18 +135,18 @@ class World:
         if self._dies(process, f"{operation}.answered"):
             await forever()
         if operation in ("register", "renew"):
-            self.checker.renewed(process, _worker_of(call), sent)
+            self.checker.renewed(process.main, _worker_of(call), sent)
         return answer
 
     def _dies(self, process: Process, point: str) -> bool:
         chance = self.weather.crash_points.get(point, 0.0)
         if chance and self._can_crash(process) and self._strikes(chance):
-            self.crash(process, point)
+            self.crash(process.main, point)
         return process.is_dead
 
     def _arrive(self, call: Call) -> None:
         """The message is at the store's door."""
-        if self.is_away or call.process.name in self.cut_off:
+        if self.is_away or call.process.main.name in self.cut_off:
             # Refused at once, or nobody answers at all until patience ends.
             self._later(self._chance.choice((0.01, 1.0, 3.0)), self._refuse, call, "away")
         elif self._strikes(self.weather.error_before):
@@ -164,14 +180,18 @@ class World:
     def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
         chance = self.weather.crash_points.get(f"{call.operation}.committed", 0.0)
         if chance and self._can_crash(call.process) and self._strikes(chance):
-            self.crash(call.process, f"{call.operation}.committed")
-        elif self._strikes(self.weather.error_after) or call.process.name in self.cut_off:
+            self.crash(call.process.main, f"{call.operation}.committed")
+        elif self._loses_answer(call.operation) or call.process.main.name in self.cut_off:
             self.checker.answer_lost(call, error)
             self._later(self._delay(), self._refuse, call, "error after")
         elif error is not None:
             self._later(self._delay(), self._raise, call, error)
         else:
             self._later(self._delay(), self._answer, call, answer)
+
+    def _loses_answer(self, operation: str) -> bool:
+        weather = self.weather
+        return self._strikes(max(weather.error_after, weather.lost_answers.get(operation, 0.0)))
 
     def _answer(self, call: Call, answer: Any) -> None:
         if not call.answer.done():
@@ -236,6 +256,12 @@ class Port:
         ask = functools.partial(self._world.ask, self._process, operation)
         setattr(self, operation, ask)
         return ask
+
+    async def open(self) -> None:
+        """A connection is there whenever it is needed; calls on it are what fails."""
+
+    async def close(self) -> None:
+        """See above."""
 
 
 def run(operation: Any) -> Any:
