@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from daybell import App, Context
+from daybell import App, Context, ExecutionFailed
 from daybell.sdk.capture import Tee, captured
 from tests.sdk.waiting import WAIT
 
@@ -134,6 +134,23 @@ async def test_a_mask_takes_out_what_must_not_be_kept(app: App, capsys):
         await handle.result(timeout=WAIT)
         assert await log_of(app, handle) == [("stdout", "", "logging in with ***")]
     assert "logging in with hunter2" in capsys.readouterr().out
+
+
+async def test_errors_and_notes_are_masked_too(app: App):
+    app.mask(lambda text: text.replace("hunter2", "***"))
+
+    @app.task(retries=0)
+    async def work(ctx: Context) -> None:
+        ctx.progress(50, "with hunter2")
+        raise ValueError("hunter2 is wrong")
+
+    async with app, app.worker():
+        handle = await work.enqueue()
+        with pytest.raises(ExecutionFailed, match=r"\*\*\* is wrong"):
+            await handle.result(timeout=WAIT)
+        ended = await handle.execution()
+    assert ended.note == "with ***"
+    assert "hunter2" not in (ended.error or "").replace('raise ValueError(\\"hunter2', "")
 
 
 async def test_an_app_may_keep_nothing():

@@ -179,6 +179,83 @@ async def test_a_constraint_that_is_checked_at_the_commit_fails_the_attempt(app:
     assert await sales(url) == []
 
 
+async def test_an_error_at_the_commit_fails_the_attempt_and_keeps_its_log(app: App, url):
+    async with user(url) as connection:
+        await connection.execute("""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+              $$ BEGIN RAISE EXCEPTION 'not today'; END $$;
+            CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON sale
+              DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+        """)
+
+    @app.task(retries=1)
+    async def sell(ctx: Context) -> None:
+        ctx.log.warning("selling")
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+
+    async with app, app.worker():
+        handle = await sell.options(retries=0).enqueue()
+        with pytest.raises(ExecutionFailed, match="not today"):
+            await handle.result(timeout=WAIT)
+        ended = await handle.execution()
+        parts = await app.client().store.read_log("default", handle.id)
+
+    assert (ended.failures, ended.attempt) == (1, 1)
+    assert [line.message for part in parts for line in part.lines] == ["selling"]
+    assert await sales(url) == []
+
+
+async def test_what_it_has_shown_is_kept_with_the_end(app: App, url):
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+        ctx.progress(100, "sold")
+        ctx.checkpoint["number"] = 1
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await handle.result(timeout=WAIT)
+        ended = await handle.execution()
+
+    assert (ended.progress, ended.note, ended.checkpoint) == (100.0, "sold", '{"number":1}')
+
+
+async def test_of_two_that_begin_at_once_one_is_refused(app: App, url):
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        async def one(number: int) -> None:
+            async with ctx.transaction() as connection:
+                await connection.execute("INSERT INTO sale VALUES ($1)", number)
+
+        await asyncio.gather(one(1), one(2))
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="one transaction"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+        async with user(url) as connection:
+            idle = await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+            )
+    assert idle == 0
+    assert await sales(url) == []
+
+
+async def test_a_thread_with_a_loop_of_its_own_has_none(app: App, url):
+    @app.task(retries=0)
+    def sell(ctx: Context) -> None:
+        async def inside() -> None:
+            async with ctx.transaction():
+                pass
+
+        asyncio.run(inside())
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="for async tasks"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+
 async def test_one_transaction_for_each_execution(app: App, url):
     @app.task(retries=0)
     async def sell(ctx: Context) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -58,6 +59,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             message=_message(error),
             traceback=_traceback(error),
             names=names,
+        )
+
+    def masked(self, mask: Callable[[str], str]) -> Failure:
+        """The same without what a mask takes out."""
+        return msgspec.structs.replace(
+            self, message=mask(self.message), traceback=mask(self.traceback)
         )
 
     def to_json(self) -> str:

@@ -26,7 +26,7 @@ ERROR_TRACEBACK_BYTES_MAX: Final = 32 * 1024
 ERROR_NAMES_MAX: Final = 32  # classes of one exception's ancestry that retry rules may name
 
 # Logs. Of what a task says without end, the beginning is kept.
-LOG_BYTES_MAX: Final = 1024 * 1024  # of one attempt
+LOG_CHARS_MAX: Final = 1024 * 1024  # of one attempt
 LOG_LINE_CHARS_MAX: Final = 8 * 1024
 
 # Names and keys. They are columns of indexes, labels of metrics and parts of URLs.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -24,7 +24,7 @@ from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handlers
 from daybell.engine.run import Fence, Host, Run, Stop
-from daybell.errors import DaybellError, PermanentError, RetryLater, Unavailable, UsageError
+from daybell.errors import PermanentError, RetryLater, Unavailable, UsageError
 
 logger = logging.getLogger("daybell.worker")
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
+COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
 
 
 class Executor:
@@ -56,6 +57,7 @@ class Executor:
         self._finish = finish
         self._freed = freed
         self._host = host
+        self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._loose: dict[Run, None] = {}  # go on without a lease
         self._is_idle = asyncio.Event()
@@ -152,6 +154,7 @@ class Executor:
         except BaseException as error:
             # The task's own errors are dealt with in _perform: this one is ours.
             move = self._bungled(run, error)
+        run.is_over = True
         if run.transaction is not None:
             await _regardless(run.undo())
         self._conclude(run, move)
@@ -202,22 +205,32 @@ class Executor:
         )
         return move if run.transaction is None else await self._commit(run, move)
 
+    async def _tell(self, run: Run) -> None:
+        """What it has shown and said goes before its end, as in the completer."""
+        if run.has_news or (run.log is not None and run.log.unwritten):
+            with suppress(Unavailable):  # then the commit will not be made, either
+                await self.write([run])
+
     async def _commit(self, run: Run, move: Transition) -> Transition:
         """Make the end in the task's own transaction. What cannot be made there is run again."""
         assert run.transaction is not None
+        await self._tell(run)
         ending = run.transaction.finish(run.claimed.tenant, worker=self._worker, move=move)
         try:
             # A stop comes too late now. Not to hear the answer would be the worst of all.
             run.is_written = await _regardless(ending)
         except Unavailable as error:
             logger.warning("the commit of %s has no answer: %s", run.claimed.id, error)
-        except DaybellError as error:
-            return self._failed(run, error)
+        except Exception as error:
+            # The server has answered, so nothing was committed: a constraint, a trigger, a result
+            # that is too large, a statement of the task's own that has broken the transaction.
+            return msgspec.structs.replace(self._failed(run, error), log=move.log)
         if run.is_written:
             return move
         # If it was made after all, or is in other hands, this comes too late and says so; if
         # cancelling was requested, it ends as cancelled.
-        return lifecycle.after_release(run.claimed, ran=move.ran)
+        released = lifecycle.after_release(run.claimed, delay=COMMIT_SECONDS, ran=move.ran)
+        return msgspec.structs.replace(released, log=move.log)
 
     def _stopped(self, run: Run, error: BaseException | None = None) -> Transition | None:
         assert run.stop is not None
@@ -253,7 +266,7 @@ class Executor:
         )
 
     def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
-        failure = Failure.from_exception(error)
+        failure = Failure.from_exception(error).masked(self._host.mask)
         return lifecycle.after_failure(
             run.claimed,
             self._policy(run),
@@ -304,3 +317,7 @@ async def _regardless(work: Coroutine[Any, Any, T]) -> T:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([task])
     return task.result()
+
+
+async def _nowhere(runs: list[Run]) -> None:
+    del runs

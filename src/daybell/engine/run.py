@@ -13,7 +13,7 @@ import msgspec
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
-from daybell.core.limits import LOG_BYTES_MAX, LOG_LINE_CHARS_MAX
+from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
 from daybell.core.log import NewLogPart, joined, line_text
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
@@ -23,7 +23,7 @@ from daybell.store.protocol.transactions import TaskTransaction
 
 Fence = tuple[UUID, int]
 
-FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} bytes are kept"
+FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
 
 
 class Stop(Enum):
@@ -50,6 +50,8 @@ class Run(msgspec.Struct, eq=False):
     checkpoint: str | None = None
     log: Log | None = None  # None: it has said nothing
     transaction: TaskTransaction | None = None
+    has_begun: bool = False  # its transaction
+    is_over: bool = False  # the task has ended, however
     is_written: bool = False  # its end is made already, with the transaction
     is_hopeless: bool = False
     has_news: bool = False
@@ -73,7 +75,7 @@ class Run(msgspec.Struct, eq=False):
         if progress is not None:
             self.progress = progress
         if note is not None:
-            self.note = note
+            self.note = self.host.mask(note)
         if checkpoint is not None:
             self.checkpoint = checkpoint
         self.has_news = True
@@ -92,19 +94,32 @@ class Run(msgspec.Struct, eq=False):
         if self.log.begun is None:
             self.log.begun = {}
         *lines, rest = (self.log.begun.pop(stream, "") + text).split("\n")
-        if len(rest) > LOG_LINE_CHARS_MAX:  # a line without end is not gathered without end
-            lines.append(rest)
-            rest = ""
         for line in lines:
             self.say(stream, "", line)
         if rest:
-            self.log.begun[stream] = rest
+            # A line without end is not gathered without end. More is kept than is shown of it, so
+            # that a mask sees what it looks for as a whole.
+            self.log.begun[stream] = rest[: 2 * LOG_LINE_CHARS_MAX]
 
     async def begin(self) -> Any:
-        if self.transaction is not None:
+        if self.has_begun:
             raise UsageError("an execution has one transaction, and this one has begun it before")
-        self.transaction = await self.host.begin()
-        return self.transaction.connection
+        if self.task is None or asyncio.get_running_loop() is not self.task.get_loop():
+            raise UsageError(
+                "ctx.transaction() is for async tasks, on the worker's event loop; this one runs on"
+                " a loop of its own in a thread"
+            )
+        self.has_begun = True  # before anything is awaited: two may want to at once
+        try:
+            transaction = await self.host.begin()
+        except BaseException:
+            self.has_begun = False
+            raise
+        if self.is_over:  # one of several at once has failed, and nobody waits for the others
+            await transaction.close()
+            raise UsageError("the execution has ended, and its transaction with it")
+        self.transaction = transaction
+        return transaction.connection
 
     async def undo(self) -> None:
         transaction, self.transaction = self.transaction, None
@@ -137,7 +152,7 @@ class Run(msgspec.Struct, eq=False):
                 self.say(stream, "", line)
             log.begun = None
         if log.left_out:
-            full = FULL.format(log.left_out, LOG_BYTES_MAX)
+            full = FULL.format(log.left_out, LOG_CHARS_MAX)
             log.add(self.host.write("warning", "daybell", full))
             log.left_out = 0
         if len(log.lines) == 1:  # as most often
@@ -175,7 +190,7 @@ class Log(msgspec.Struct, eq=False):
 
     @property
     def has_room(self) -> bool:
-        return self.size < LOG_BYTES_MAX
+        return self.size < LOG_CHARS_MAX
 
     def add(self, text: str) -> None:
         self.size += len(text) + 1
@@ -201,10 +216,14 @@ class Host:
         self._mask = mask
 
     def write(self, level: str, source: str, message: str) -> str:
-        """A line as it is kept: with the time, and without what `mask` takes out."""
+        """A line as it is kept."""
+        message = self.mask(message[: 2 * LOG_LINE_CHARS_MAX])
+        return line_text(self._clock.now(), level, source, message)
+
+    def mask(self, text: str) -> str:
+        """What a task says, without what must not be kept of it."""
         try:
-            message = self._mask(message)
+            return self._mask(text)
         except Exception as error:
             # What could not be looked at may hold a secret.
-            message = f"(left out: the masking function raised {type(error).__name__})"
-        return line_text(self._clock.now(), level, source, message)
+            return f"(left out: the masking function raised {type(error).__name__})"

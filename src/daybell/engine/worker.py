@@ -158,7 +158,7 @@ class Worker:
         self.dispatcher.wake = self._claims.wake
         self.dispatcher.give_back = self._give_back
         self.completer.wake = self._finishes.wake
-        self.completer.write = self.reporter.write
+        self.completer.write = self.executor.write = self.reporter.write
         self.completer.returned = self._claims.wake  # to learn when it is due
 
     async def start(self) -> None:

@@ -86,9 +86,11 @@ class Moving(Claiming):
      WHERE coalesce(d.job, 0) > 0
     """
 
-    async def succeed(self, link: Link, tenant: int, batch: Batch) -> bool:
+    async def succeed(
+        self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
+    ) -> bool:
         """The plain way. False: not all were made here, and each has to be looked at."""
-        moves, done = batch.moves, self.done_leases[:]
+        moves, done = batch.moves, self.done_leases[:] if over is None else over
         answer = await link.execute(
             self.SUCCEED,
             *batch.guard(tenant),
@@ -131,8 +133,10 @@ class Moving(Claiming):
     SELECT id, attempt, state, gate FROM e
     """
 
-    async def end(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
-        moves, done = batch.moves, self.done_leases[:]
+    async def end(
+        self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
+    ) -> dict[Fence, Row]:
+        moves, done = batch.moves, self.done_leases[:] if over is None else over
         rows = await link.fetch(
             self.END,
             *batch.guard(tenant),
@@ -151,11 +155,13 @@ class Moving(Claiming):
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}
 
-    async def end_gated(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
+    async def end_gated(
+        self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
+    ) -> dict[Fence, Row]:
         """Ends that hand on a slot. The gates are locked first, as everywhere."""
         gates = {move.gate for move in batch.moves if move.gate is not None}
         await self.lock_gates(link, tenant, gates)
-        made = await self.end(link, tenant, batch)
+        made = await self.end(link, tenant, batch, over=over)
         await self.free_slots(link, tenant, slots_of(made))
         return made
 

@@ -11,14 +11,31 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import Transition
-from daybell.errors import UsageError
+from daybell.errors import Unavailable, UsageError
 from daybell.store.codes import STATE_CODES
-from daybell.store.postgres.connection import CONNECT_SECONDS, SET_LOCAL, SETTINGS, translated
+from daybell.store.postgres.connection import (
+    CONNECT_SECONDS,
+    READ_COMMITTED,
+    SET_LOCAL,
+    SETTINGS,
+    translated,
+)
 from daybell.store.postgres.moves import Batch, Moving
 
 TASK_CONNECTIONS_MAX: Final = 10
 CLOSE_SECONDS: Final = 5.0
+FINISH_SECONDS: Final = 60.0
 BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# Whether it was committed, nobody can say. Every other error is the server's word that it was not.
+NO_ANSWER: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InternalClientError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
 # What the task does takes as long as it takes. But the server must notice when its machine is gone:
 # until then, all that it has locked stays locked, by default for two hours.
 TASK_SETTINGS: Final = {
@@ -44,7 +61,7 @@ class Transacting(Moving):
         pool = await self._tasks_connections()
         with translated():
             connection = await pool.acquire()
-            transaction = connection.transaction()
+            transaction = connection.transaction(isolation=READ_COMMITTED)
             try:
                 await transaction.start()
             except BaseException:
@@ -81,9 +98,10 @@ class Transacting(Moving):
         """Make one end in a transaction that somebody else commits."""
         batch = Batch(tenant, worker, [move])
         key = await self.names.tenant(link, tenant)
+        # Leases that are over are left to others: this transaction may be undone.
         if move.gate is None:
-            return await self.succeed(link, key, batch)
-        made = (await self.end_gated(link, key, batch)).values()
+            return await self.succeed(link, key, batch, over=[])
+        made = (await self.end_gated(link, key, batch, over=[])).values()
         return [row["state"] for row in made] == [STATE_CODES[State.SUCCEEDED]]
 
 
@@ -97,16 +115,23 @@ class Transaction:
         self._transaction: Any = transaction  # None: it is over
 
     async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
-        with translated():
-            try:
-                await self.connection.execute(SET_LOCAL)
-            except asyncpg.InFailedSQLTransactionError:
-                raise UsageError(ABORTED) from None
-            is_made = await self._store.finish_in(self.connection, tenant, worker, move)
-            transaction, self._transaction = self._transaction, None
-            await (transaction.commit() if is_made else transaction.rollback())
+        try:
+            is_made = await asyncio.wait_for(self._finish(tenant, worker, move), FINISH_SECONDS)
+        except asyncpg.InFailedSQLTransactionError:
+            raise UsageError(ABORTED) from None
+        except NO_ANSWER as error:
+            with suppress(*BROKEN):
+                self.connection.terminate()
+            raise Unavailable(f"PostgreSQL does not answer: {error}") from error
         if is_made:
             self._store.settle(worker, {move.lease: 1})
+        return is_made
+
+    async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
+        await self.connection.execute(SET_LOCAL)
+        is_made = await self._store.finish_in(self.connection, tenant, worker, move)
+        transaction, self._transaction = self._transaction, None
+        await (transaction.commit() if is_made else transaction.rollback())
         return is_made
 
     async def close(self) -> None:
