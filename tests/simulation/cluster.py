@@ -37,7 +37,7 @@ SCHEDULERS: Final = 3
 WORKERS: Final = 5
 CLIENTS: Final = 3
 WORK_SECONDS: Final = 25.0  # in which clients ask for things, and the weather is bad
-CLOCK_STEP: Final = 20.0  # seconds, forwards or back
+CLOCK_STEP: Final = 20.0  # seconds back, at most; forwards half as much again
 # From then on, everything ends within this time: an execution may be lost max_crashes times, each
 # for a lease, the reaper's patience of a lease and a sweep, and the store's clock may have been
 # set back; the rest is the work itself.
@@ -260,11 +260,13 @@ class Cluster:
             case "outage":
                 self._outage(chance.uniform(0.3, 2) * LEASE)
             case "store clock":
-                self.world.clock.step(chance.uniform(-CLOCK_STEP, CLOCK_STEP))
+                self.world.clock.step(chance.uniform(-CLOCK_STEP, 1.5 * CLOCK_STEP))
             case "host clock" if slot.clock is not None:
                 slot.clock.sleep_through(chance.uniform(0, 60))
             case "cut":
-                self._cut(slot, chance.uniform(0.2, 2) * LEASE)
+                self._cut(slot, self.world.cut_off, chance.uniform(0.2, 2) * LEASE)
+            case "mute":
+                self._cut(slot, self.world.muted, chance.uniform(0.2, 2) * LEASE)
             case "crash" if process is not None:
                 self.world.crash(process, "in a storm")
             case "freeze" | "freeze at work" if process is not None and not process.is_dead:
@@ -287,13 +289,13 @@ class Cluster:
         if seconds > LEASE:
             self.world.checker.seen["long outage"] += 1
 
-    def _cut(self, slot: Slot, seconds: float) -> None:
-        self.world.cut_off.add(slot.name)
-        self._after(seconds, self._mend, slot)
+    def _cut(self, slot: Slot, names: set[str], seconds: float) -> None:
+        names.add(slot.name)
+        self._after(seconds, self._mend, slot, names)
 
-    def _mend(self, slot: Slot) -> None:
+    def _mend(self, slot: Slot, names: set[str]) -> None:
         if slot.broken is None:
-            self.world.cut_off.discard(slot.name)
+            names.discard(slot.name)
 
     def _calm(self) -> None:
         """The weather clears up. In liveness mode, only over one scheduler and one worker: the
@@ -309,7 +311,7 @@ class Cluster:
                 self.world.thaw(slot.process)
 
     def _break(self, slot: Slot) -> None:
-        slot.broken = self._chance.choice(("dead", "frozen", "cut off", "dying"))
+        slot.broken = self._chance.choice(("dead", "frozen", "cut off", "muted", "dying"))
         self.world.note(slot.name, "stays", slot.broken)
         assert slot.process is not None
         match slot.broken:
@@ -319,6 +321,8 @@ class Cluster:
                 self.loop.freeze(slot.process)
             case "cut off":
                 self.world.cut_off.add(slot.name)
+            case "muted":
+                self.world.muted.add(slot.name)
             case _:
                 self._die_again(slot)
 

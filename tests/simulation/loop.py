@@ -36,7 +36,7 @@ class Process:
         self.ready: deque[asyncio.Handle] = deque()
         self.is_dead = False
         self.is_frozen = False
-        self.frozen_at = 0.0
+        self.started_at = self.frozen_at = 0.0
         self.thawed_at = float("-inf")
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -97,6 +97,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def start(self, process: Process, life: Callable[[], Any]) -> None:
         """Add a process, which is what this coroutine and all that it starts do."""
         self.processes.append(process)
+        process.started_at = self._moment
         task = process.context.run(lambda: self.create_task(life()))
         self._graves.append(task)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.simulation.cluster import Outcome
 from tests.simulation.paths import PATHS, SQLITE_ONLY, missing
+from tests.simulation.weather import POINTS, STEPS
 
 LAST_LINES = 40
 
@@ -35,13 +36,19 @@ def commit() -> str:
     return answer.stdout.strip()
 
 
+def spared(points: set[str]) -> str:
+    """The named points at which nobody has ever died."""
+    named = [f"{step}.{point}" for step in STEPS for point in POINTS]
+    return ", ".join(point for point in named if point not in points)
+
+
 def summary(outcomes: Counter[str], seen: Counter[str], points: set[str]) -> str:
     """Many seeds, in a page."""
     lines = [
         f"{outcomes['runs']:,} runs: {outcomes['executions']:,} executions,"
         f" {outcomes['steps']:,} steps, {outcomes['seconds'] / 3600:,.1f} simulated hours;"
         f" {outcomes['failures']:,} broke a promise",
-        f"processes died at {len(points)} different points",
+        f"processes died at {len(points)} different points; at none of: {spared(points) or '-'}",
         "how often each rare path was taken:",
     ]
     meanings = PATHS | SQLITE_ONLY

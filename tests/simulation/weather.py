@@ -11,7 +11,10 @@ from random import Random
 
 LEASE = 6.0  # seconds of a worker's lease; short, so that a run sees many
 POINTS = ("before", "committed", "answered")
-STEPS = ("claim", "apply", "renew", "register", "report", "lost", "enqueue", "release", "retire")
+STEPS = (
+    *("claim", "apply", "renew", "register", "report", "write_log", "release", "retire", "listen"),
+    *("lost", "admit", "expire", "lead", "retain", "health"),
+)
 
 
 @dataclass
@@ -40,6 +43,7 @@ STORMS = (
     "crash",
     "outage",
     "cut",
+    "mute",
     "term",
     "term at work",
     "term at work",
@@ -56,7 +60,7 @@ def draw(chance: Random, *, seconds: float) -> Weather:
         return chance.choice((0.0, *choices))
 
     points = [f"{step}.{point}" for step in STEPS for point in POINTS]
-    hot = chance.sample(points, chance.randint(0, 3))
+    hot = chance.sample(points, chance.randint(0, 5))
     storms = [
         (chance.uniform(2, seconds), chance.choice(STORMS)) for _ in range(chance.randint(2, 9))
     ]
@@ -65,11 +69,13 @@ def draw(chance: Random, *, seconds: float) -> Weather:
         slow=perhaps(0.01, 0.03),
         error_before=perhaps(0.02, 0.1),
         error_after=perhaps(0.02, 0.1, 0.2),
-        lost_answers={chance.choice(("apply", *STEPS)): perhaps(0.5)},
+        lost_answers={chance.choice(("apply", "claim", "enqueue", *STEPS)): perhaps(0.5)},
         full_disk=perhaps(0.02),
         lost_wakeup=perhaps(0.3, 1.0),
         crash_points={point: chance.choice((0.01, 0.05, 0.2)) for point in hot},
-        freeze_points={chance.choice(("apply", "apply", *STEPS)): chance.choice((0.0, 0.03, 0.08))},
+        freeze_points={
+            chance.choice(("apply", "apply", "claim", *STEPS)): chance.choice((0.0, 0.03, 0.08))
+        },
         steps_to_crash=chance.choice((0, 0, 500, 2000)),
         storms=sorted(storms),
     )

@@ -52,6 +52,7 @@ class World:
         self.checker = Checker(place, clock.now, loop.time, self.fail)
         self.is_away = False
         self.cut_off: set[str] = set()  # names of processes that do not reach the store
+        self.muted: set[str] = set()  # and of those that do, and never hear an answer
         self.on_death: Callable[[Process], None] = lambda process: None
         self.points: set[str] = set()  # where processes were killed
         self._chance = chance
@@ -79,6 +80,7 @@ class World:
         self.weather = CALM
         self.is_away = False
         self.cut_off.clear()
+        self.muted.clear()
         self.note("world", "calm")
 
     def crash(self, process: Process, where: str) -> None:
@@ -181,7 +183,7 @@ class World:
         chance = self.weather.crash_points.get(f"{call.operation}.committed", 0.0)
         if chance and self._can_crash(call.process) and self._strikes(chance):
             self.crash(call.process.main, f"{call.operation}.committed")
-        elif self._loses_answer(call.operation) or call.process.main.name in self.cut_off:
+        elif self._loses_answer(call):
             self.checker.answer_lost(call, error)
             self._later(self._delay(), self._refuse, call, "error after")
         elif error is not None:
@@ -189,9 +191,11 @@ class World:
         else:
             self._later(self._delay(), self._answer, call, answer)
 
-    def _loses_answer(self, operation: str) -> bool:
-        weather = self.weather
-        return self._strikes(max(weather.error_after, weather.lost_answers.get(operation, 0.0)))
+    def _loses_answer(self, call: Call) -> bool:
+        if call.process.main.name in self.cut_off | self.muted:
+            return True
+        chance = self.weather.lost_answers.get(call.operation, 0.0)
+        return self._strikes(max(self.weather.error_after, chance))
 
     def _answer(self, call: Call, answer: Any) -> None:
         if not call.answer.done():
