@@ -325,6 +325,26 @@ async def test_postgresql_is_migrated_granted_and_healthy(database, tmp_path):
 
 
 @pytest.mark.postgres
+async def test_doctor_names_a_right_that_a_role_lacks(database, tmp_path):
+    role = "daybell_lacking"
+    connection = await asyncpg.connect(database)
+    await connection.execute(f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN")
+    try:
+        daybell("migrate", "--grant", role, "--database-url", database, folder=tmp_path)
+        await connection.execute(f"REVOKE INSERT ON daybell.log FROM {role}")
+        as_role = database.replace("postgres@", f"{role}@", 1)
+        ended = daybell("doctor", "--json", "--database-url", as_role, folder=tmp_path)
+    finally:
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await connection.close()
+
+    assert ended.code == 1
+    schema = checks_of(ended)["schema"]
+    assert schema["found"] == f"role {role} may not write daybell.log"
+    assert schema["advice"] == f"run `daybell migrate --grant {role}` as the owner"
+
+
+@pytest.mark.postgres
 async def test_a_role_that_does_not_exist_is_named(database, tmp_path):
     ended = daybell(
         "migrate", "--grant", "nobody_here", "--database-url", database, folder=tmp_path

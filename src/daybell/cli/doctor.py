@@ -59,7 +59,9 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
         reached = Check(name="store", is_ok=True, found=place)
-        return [reached, _failed("schema", with_flag(str(error), flag))]
+        said = str(error)
+        # What the owner has to run is not for the URL of the role that was looked at.
+        return [reached, _failed("schema", said if "--grant" in said else with_flag(said, flag))]
     except DaybellError as error:
         said = told(error, limit=f"within {CONNECT_SECONDS:g} s")
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
@@ -72,7 +74,8 @@ def _failed(name: str, said: str, *, otherwise: str = "") -> Check:
     found, mark, way_out = said.rpartition(". ")
     if mark and way_out.startswith(("Run ", "Check ", "Upgrade ")):
         return Check(name=name, is_ok=False, found=found, advice=way_out[0].lower() + way_out[1:])
-    return Check(name=name, is_ok=False, found=said, advice=otherwise)
+    found, mark, way_out = said.partition("; run `")
+    return Check(name=name, is_ok=False, found=found, advice=mark[2:] + way_out or otherwise)
 
 
 def _way_out(error: DaybellError, place: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from daybell.errors import SchemaError
 from daybell.store.ids import mint
+from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore
 from tests.builders import steps
 from tests.store.postgres.lifecycle import live_through_everything
@@ -92,6 +93,83 @@ async def test_a_migration_that_fails_leaves_nothing_behind(fresh, admin):
 
     rows = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'daybell'")
     assert [row["tablename"] for row in rows] == ["live"]
+
+
+@pytest.fixture
+async def roles(admin):
+    """Makes roles that go with the test."""
+    made = []
+
+    async def make(kind):
+        made.append(f"{kind}_{mint().hex}")
+        await admin.execute(f"CREATE ROLE {made[-1]} LOGIN")
+        return made[-1]
+
+    yield make
+    for name in made:
+        await admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def migrate_to(admin, version):
+    """Make the first steps by hand, as an older program did."""
+    await admin.execute(PostgresStore.CREATE)
+    for step in known_migrations("daybell.store.postgres")[:version]:
+        await admin.execute(step.sql)
+        fields = (step.version, step.name, step.checksum, step.is_breaking)
+        await admin.execute(PostgresStore.RECORD_MIGRATION, *fields)
+
+
+async def test_a_role_that_was_granted_an_older_schema_goes_on_after_an_upgrade(
+    fresh, empty, admin, roles
+):
+    await migrate_to(admin, 1)
+    runner = await roles("runner")
+    await admin.execute("SELECT daybell.grant_to($1)", runner)
+    await admin.execute("INSERT INTO daybell.tenant (name) VALUES ('acme')")
+    running = PostgresStore(empty.replace("//postgres@", f"//{runner}@"))
+
+    await fresh.migrate()
+
+    try:
+        await running.open()
+        await live_through_everything(running)
+        assert set(await running.list_tenants()) == {"default", "acme"}
+    finally:
+        await running.close()
+    may = "SELECT has_table_privilege($1, $2, 'INSERT')"
+    assert await admin.fetchval(may, runner, "daybell.log")
+    assert not await admin.fetchval(may, runner, "daybell.migration")
+
+
+async def test_an_upgrade_gives_nobody_more_than_he_was_given(fresh, admin, roles):
+    await migrate_to(admin, 2)
+    enqueuer, reader, by_hand = [await roles(kind) for kind in ("enqueuer", "reader", "by_hand")]
+    await admin.execute("SELECT daybell.grant_enqueue_to($1)", enqueuer)
+    await admin.execute(
+        f"GRANT USAGE ON SCHEMA daybell TO {reader}, {by_hand};"
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA daybell TO {reader};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON daybell.live TO {by_hand}"
+    )
+
+    await fresh.migrate()
+
+    may = "SELECT has_table_privilege($1, 'daybell.log', 'SELECT')"
+    assert [await admin.fetchval(may, one) for one in (enqueuer, reader, by_hand)] == [False] * 3
+    may = "SELECT has_function_privilege($1, 'daybell.enqueue(text, jsonb, jsonb)', 'EXECUTE')"
+    assert [await admin.fetchval(may, one) for one in (enqueuer, reader)] == [True, False]
+
+
+async def test_a_role_that_may_enqueue_may_use_what_an_upgrade_brings(fresh, admin, roles):
+    await migrate_to(admin, 2)
+    enqueuer = await roles("enqueuer")
+    await admin.execute("SELECT daybell.grant_enqueue_to($1)", enqueuer)
+    # As if it had not been there yet.
+    await admin.execute(f"REVOKE EXECUTE ON FUNCTION daybell.enqueue_many FROM {enqueuer}")
+
+    await fresh.migrate()
+
+    may = "SELECT has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc WHERE proname = $2"
+    assert await admin.fetchval(may, enqueuer, "enqueue_many")
 
 
 DECOYS = ["live", "agenda", "lease", "worker", "history", "dead", "attempt", "migration", "tenant"]

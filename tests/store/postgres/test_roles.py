@@ -6,9 +6,10 @@ import asyncpg
 import pytest
 
 from daybell.core.view import Retention
-from daybell.errors import Unavailable
+from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres.upkeep import TABLES
 from tests.builders import finished
 from tests.store.postgres.lifecycle import live_through_everything
 
@@ -118,9 +119,11 @@ async def test_decoys_in_a_temporary_schema_do_not_fool_what_runs_as_the_owner(u
     await connection.close()
 
 
-async def tables(sql):
+async def tables(sql, kinds="rpiIS"):
     rows = await sql.fetch(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'daybell'::regnamespace ORDER BY 1"
+        "SELECT relname FROM pg_class WHERE relnamespace = 'daybell'::regnamespace"
+        " AND strpos($1, relkind::text) > 0 ORDER BY 1",
+        kinds,
     )
     return [row["relname"] for row in rows]
 
@@ -135,3 +138,33 @@ async def test_a_role_without_any_rights_is_told_so(place, sql):
 
     assert re.search("grant|rights", str(caught.value))
     await sql.execute(f"DROP ROLE {name}")
+
+
+LACKING = {
+    "INSERT ON daybell.log": "write daybell.log",
+    "SELECT ON daybell.live": "read daybell.live",
+    "UPDATE ON daybell.live, daybell.dead": "write daybell.dead, daybell.live",
+    "EXECUTE ON FUNCTION daybell.make_days": "call daybell.make_days",
+}
+
+
+@pytest.mark.parametrize(("right", "what"), LACKING.items(), ids=LACKING)
+async def test_a_role_that_lacks_a_right_is_refused_before_it_starts(sql, role, url, right, what):
+    await sql.execute(f"REVOKE {right} FROM {role}")
+    lacking = PostgresStore(url)
+
+    with pytest.raises(SchemaError) as caught:
+        await lacking.open()
+
+    assert str(caught.value) == (
+        f"role {role} may not {what}; run `daybell migrate --grant {role}` as the owner"
+    )
+    assert not lacking.db.is_open
+
+
+async def test_every_table_is_asked_for_but_for_days_and_migrations(sql):
+    found = set(await tables(sql, kinds="rp"))
+
+    days = {name for name in found if re.search(r"_\d{8}$", name)}
+
+    assert set(TABLES) == found - days - {"migration"}

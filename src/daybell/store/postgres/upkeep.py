@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
+from daybell.errors import SchemaError
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
@@ -17,6 +19,13 @@ REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
 MIGRATIONS: Final = "daybell.store.postgres"
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
+# What this program reads and writes by name. A newer schema may have more, which it can do without.
+TABLES: Final = (
+    "agenda", "attempt", "attempt_rest", "dead", "gate", "history", "history_rest", "job",
+    "job_version", "lane", "leader", "lease", "live", "log", "log_rest", "parked", "paused_queue",
+    "schedule", "tenant", "tick", "worker",
+)  # fmt: skip
+FUNCTIONS: Final = ("drop_days", "make_days", "now")
 
 
 class Maintaining(Connected):
@@ -99,10 +108,37 @@ class Maintaining(Connected):
             return []
         return [Applied(*row.values()) for row in await link.fetch(self.APPLIED)]
 
+    MISSING_RIGHTS = """
+    SELECT current_user AS role, m.verb, m.name FROM (
+      SELECT CASE WHEN bool_or(r.word <> 'SELECT') THEN 'write' ELSE 'read' END AS verb, t.name
+        FROM unnest($1::text[]) t(name),
+             unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(word)
+       WHERE NOT has_table_privilege('daybell.' || t.name, r.word)
+       GROUP BY t.name
+      UNION ALL
+      SELECT 'call', p.proname FROM pg_proc p
+       WHERE p.pronamespace = 'daybell'::regnamespace AND p.proname = ANY($2::text[])
+         AND NOT has_function_privilege(p.oid, 'EXECUTE')) m
+     ORDER BY m.verb DESC, m.name
+    """
+
     async def check_schema(self) -> int:
-        """The schema's version, if this program can work on it."""
+        """The schema's version, if this program can work on it, and may."""
         async with self.db.link() as link:
-            return check(known_migrations(MIGRATIONS), await self._applied(link))
+            version = check(known_migrations(MIGRATIONS), await self._applied(link))
+        async with self.db.link() as link:
+            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS)
+        if missing:
+            names: dict[str, list[str]] = {}
+            for row in missing:
+                names.setdefault(row["verb"], []).append(f"daybell.{row['name']}")
+            what = " or ".join(f"{verb} {', '.join(some)}" for verb, some in names.items())
+            role = missing[0]["role"]
+            raise SchemaError(
+                f"role {role} may not {what}; run `daybell migrate --grant {shlex.quote(role)}`"
+                " as the owner"
+            )
+        return version
 
     async def pending_migrations(self) -> tuple[str, ...]:
         await self.db.open()
@@ -125,7 +161,31 @@ class Maintaining(Connected):
     INSERT INTO daybell.migration (version, name, checksum, is_breaking) VALUES ($1, $2, $3, $4)
     """
 
+    # A role that may do all with executions and call what only `grant_to` lets it call has its
+    # rights from there. Who was given less by hand is not given more here.
+    GRANTED = """
+    SELECT r.rolname FROM pg_roles r
+     WHERE r.oid IN (
+             SELECT a.grantee FROM pg_class c, aclexplode(c.relacl) a
+              WHERE c.oid = to_regclass('daybell.live') AND a.grantee <> c.relowner
+              GROUP BY a.grantee
+             HAVING array_agg(a.privilege_type) @> ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE'])
+       AND r.oid IN (
+             SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
+              WHERE p.pronamespace = 'daybell'::regnamespace AND p.proname = 'drop_days')
+     ORDER BY 1
+    """
+
+    GRANTED_ENQUEUE = """
+    SELECT DISTINCT r.rolname
+      FROM pg_proc p, aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
+     WHERE p.pronamespace = 'daybell'::regnamespace AND p.proname = 'enqueue'
+       AND a.grantee <> p.proowner
+     ORDER BY 1
+    """
+
     async def migrate(self) -> tuple[str, ...]:
+        """Make the missing steps. Roles that were granted rights have them on what is new, too."""
         await self.db.open()
         known = known_migrations(MIGRATIONS)
         async with self.db.link() as link:
@@ -138,6 +198,9 @@ class Maintaining(Connected):
             await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
             await link.execute(self.CREATE)
             missing = pending(known, await self._applied(link))
+            # Looked up before: a step may replace what the rights were on.
+            runners = await link.fetch(self.GRANTED)
+            enqueuers = await link.fetch(self.GRANTED_ENQUEUE)
             for migration in missing:
                 await link.execute(migration.sql)
                 fields = (
@@ -147,6 +210,10 @@ class Maintaining(Connected):
                     migration.is_breaking,
                 )
                 await link.execute(self.RECORD_MIGRATION, *fields)
+            for row in runners:
+                await link.execute("SELECT daybell.grant_to($1)", row["rolname"])
+            for row in enqueuers:
+                await link.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
         return tuple(_name(migration) for migration in missing)
 
     async def grant(self, role: str) -> None:
