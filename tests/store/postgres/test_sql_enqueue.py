@@ -17,6 +17,7 @@ from daybell.core.execution import State
 from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.errors import UsageError
 from daybell.store.ids import mint
+from daybell.store.postgres.borrowed import Call, send
 from tests.builders import TENANT, apply, claim, defined, enqueued, look, success
 from tests.store.postgres.invariants import violations
 
@@ -59,6 +60,7 @@ durations = st.one_of(
     st.builds("P{}DT{}H{}S".format, st.integers(0, 9), st.integers(0, 30), st.integers(0, 99)),
     st.sampled_from(["90s", "5m", "1.5h", " 2d ", "250ms", "1w 2d", "0", ".5", "PT0,5S", "1s 5us"]),
 )
+limits = durations.filter(lambda text: parse_duration(text) > 0)
 times = st.one_of(
     st.integers(0, 4_000_000_000),
     st.datetimes(timezones=st.timezones())
@@ -70,7 +72,7 @@ times = st.one_of(
 options = st.fixed_dictionaries(
     {},
     optional={
-        "expires": st.none() | durations,
+        "expires": st.none() | limits,
         "priority": st.sampled_from(["critical", "High", "normal", " medium ", "low", 0, 3, None]),
         "queue": st.none() | names,
         "unique_key": st.none()
@@ -78,7 +80,7 @@ options = st.fixed_dictionaries(
             lambda text: "\0" not in text and text.isprintable()
         ),
         "retries": st.none() | st.integers(0, 1000),
-        "timeout": st.none() | durations,
+        "timeout": st.none() | limits,
     },
 )
 when = st.fixed_dictionaries({}, optional={"delay": durations}) | st.fixed_dictionaries(
@@ -360,12 +362,17 @@ WRONG = {
     "a time without an offset": ({"at": "2030-01-01T00:00:00"}, "22023", "not a time", "offset"),
     "a day that is not": ({"at": "2030-02-30T00:00:00Z"}, "22023", "not a time", "offset"),
     "a time before 1970": ({"at": -1}, "22023", "not a time", "ISO 8601"),
+    "a time without end": ({"at": 10**400}, "22023", "^at 1000.{0,60} is not a time", "ISO 8601"),
+    "an offset of 99 hours": ({"at": "2030-01-01T00:00:00+99"}, "22023", "not a time", "offset"),
     "two times": ({"at": 1, "delay": 1}, "22023", "two ways", "one of them"),
     "a priority that is not": ({"priority": "urgent"}, "22023", "not a priority", "critical"),
     "a priority out of range": ({"priority": 4}, "22023", "not a priority", "critical"),
     "half a retry": ({"retries": 1.5}, "22023", "retries 1.5", "job"),
     "retries as text": ({"retries": "3"}, "22023", 'retries "3"', "job"),
     "too many retries": ({"retries": 1001}, "22023", "1,000", "job"),
+    "a timeout of nothing": ({"timeout": 0}, "22023", "timeout 0 is no time at all", "job"),
+    "a timeout of next to nothing": ({"timeout": 1e-9}, "22023", "no time at all", "job"),
+    "to expire at once": ({"expires": "0s"}, "22023", "expires 0 is no time at all", "job"),
     "a timeout that is true": ({"timeout": True}, "22023", "timeout true", "90s"),
     "a queue that is a number": ({"queue": 5}, "22023", "queue 5", "none"),
     "a queue with a comma": ({"queue": "a,b"}, "22023", "no queue named 'a,b'", "letters"),
@@ -419,6 +426,22 @@ async def test_arguments_at_the_limit_are_taken(store, sql, args):
     kept = (await look(store, await enqueue(sql, args=args))).args
 
     assert json.loads(kept) == json.loads(args)
+
+
+UNREADABLE = {
+    "a NUL in an option": (Call("resize", ["{}"], '{"queue": "\\u0000"}', None), "22P05"),
+    "arguments without bottom": (Call("resize", ["[" * 10**5], "{}", None), "54001"),
+}
+
+
+@pytest.mark.parametrize(("call", "code"), UNREADABLE.values(), ids=UNREADABLE)
+async def test_what_the_server_itself_cannot_read_is_an_error_of_usage(store, sql, call, code):
+    await defined(store)
+
+    with pytest.raises(UsageError) as caught:
+        await send(sql, call)
+
+    assert getattr(caught.value.__cause__, "sqlstate", None) == code
 
 
 async def test_a_job_that_is_not_there_is_named_and_what_to_do(store, sql):

@@ -217,7 +217,7 @@ def _ours(error: BaseException) -> Exception | None:
                 " let it: SELECT daybell.grant_enqueue_to('role')",
                 field="connection",
             )
-        case "22023" | "54000" | "22P02":
+        case str(state) if state.startswith(("22", "54")):  # wrong data, or too much of it
             return UsageError(said)
         case _:
             return None

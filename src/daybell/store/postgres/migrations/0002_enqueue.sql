@@ -56,17 +56,19 @@ DECLARE
   said text := value #>> '{}';
   instant float8;
 BEGIN
-  IF jsonb_typeof(value) = 'number' THEN
-    instant := said::float8;
-  -- With its offset written out, so that no setting of the session has a say.
-  ELSIF said ~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?'
-                || '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$') THEN
-    BEGIN
+  BEGIN
+    IF jsonb_typeof(value) = 'number' THEN
+      instant := said::float8;
+    -- With its offset written out, so that no setting of the session has a say.
+    ELSIF said ~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?'
+                  || '(Z|[+-][0-9]{2}(:?[0-9]{2})?)$') THEN
       instant := extract(epoch FROM said::timestamptz);  -- exact, unlike date_part
-    EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
-      instant := NULL;  -- the 30th of February
-    END;
-  END IF;
+    END IF;
+  -- 1e400, the 30th of February, an offset of 99 hours.
+  EXCEPTION WHEN numeric_value_out_of_range OR datetime_field_overflow OR invalid_datetime_format
+              OR invalid_time_zone_displacement_value THEN
+    instant := NULL;
+  END;
   IF instant IS NULL OR instant NOT BETWEEN 0 AND 253402300799 THEN
     RAISE EXCEPTION '% % is not a time between 1970 and 9999', what, left(value::text, 60)
       USING ERRCODE = 'invalid_parameter_value',
@@ -145,6 +147,10 @@ BEGIN
   IF delay IS NOT NULL AND at IS NOT NULL THEN
     RAISE EXCEPTION 'delay and at are two ways to say the same'
       USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one of them.';
+  END IF;
+  IF expires = 0 OR timeout = 0 THEN
+    RAISE EXCEPTION '% is no time at all', CASE WHEN expires = 0 THEN 'expires 0' ELSE 'timeout 0' END
+      USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for what the job says.';
   END IF;
   IF octet_length(unique_key) > 500 THEN
     RAISE EXCEPTION 'unique_key has % bytes; the limit is 500', octet_length(unique_key)
