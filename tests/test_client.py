@@ -144,7 +144,9 @@ async def test_define_reads_what_people_write(client):
         ({"priority": "urgent"}, "priority"),
         ({"retries": -1}, "retries"),
         ({"timeout": "soon"}, "timeout"),
+        ({"timeout": 0}, "timeout"),
         ({"expires": -1}, "expires"),
+        ({"expires": "0s"}, "expires"),
         ({"max_crashes": 0}, "max_crashes"),
         ({"on_lost": "cry"}, "on_lost"),
         ({"description": "x" * 2001}, "description"),
@@ -250,6 +252,8 @@ async def test_a_time_may_be_text_a_datetime_or_a_number(client, at):
         ({}, {"queue": ""}, "queue"),
         ({}, {"unique_key": ""}, "unique key"),
         ({}, {"timeout": float("inf")}, "timeout"),
+        ({}, {"timeout": 0}, "timeout"),
+        ({}, {"expires": "0s"}, "expires"),
     ],
 )
 async def test_enqueue_refuses_nonsense_by_name(client, args, options, field):

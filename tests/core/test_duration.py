@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.duration import format_duration, parse_duration
+from daybell.core.duration import format_duration, parse_duration, parse_limit
 from daybell.core.limits import DURATION_SECONDS_MAX
 from daybell.errors import InvalidDuration, shown
 
@@ -97,6 +97,16 @@ def test_what_is_no_duration_is_refused_with_the_reason(value, seen, fact):
 
     assert str(refusal.value) == f"timeout {seen} {fact}; {TAKES}"
     assert refusal.value.field == "timeout"
+
+
+@pytest.mark.parametrize("value", [0, 0.0, "0s", "PT0S", timedelta(0), 1e-9], ids=shown)
+def test_a_limit_is_not_zero(value):
+    with pytest.raises(InvalidDuration) as refusal:
+        parse_limit(value, what="expires")
+
+    said = f"expires {shown(value)} is no time at all; leave it out if there is no limit"
+    assert (str(refusal.value), refusal.value.field) == (said, "expires")
+    assert parse_limit("1us", what="expires") == 0.000001
 
 
 @pytest.mark.parametrize(

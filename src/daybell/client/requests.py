@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core import payload
-from daybell.core.duration import Duration, parse_duration
+from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
@@ -118,8 +118,8 @@ def read_definition(
         queue=check_name(queue, what="queue"),
         priority=Priority.parse(priority),
         retry=Retry.parse(retries),
-        timeout=read_seconds(timeout, "timeout"),
-        expires=read_seconds(expires, "expires"),
+        timeout=read_limit(timeout, "timeout"),
+        expires=read_limit(expires, "expires"),
         max_crashes=read_whole(max_crashes, "max_crashes", least=1, most=RETRIES_MAX),
         on_lost=read_word(on_lost, ("retry", "dead"), "on_lost"),
         store_result=read_flag(store_result, "store_result"),
@@ -148,11 +148,11 @@ def read_pattern(
         job=check_name(job, what="job"),
         delay=read_seconds(delay, "delay"),
         at=None if at is None else read_time(at, "at"),
-        expires_in=read_seconds(expires, "expires"),
+        expires_in=read_limit(expires, "expires"),
         priority=None if priority is None else Priority.parse(priority),
         queue=None if queue is None else check_name(queue, what="queue"),
         retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
-        timeout=read_seconds(timeout, "timeout"),
+        timeout=read_limit(timeout, "timeout"),
     )
 
 
@@ -260,6 +260,11 @@ def read_bound(value: Time, what: str) -> Instant:
 def read_seconds(value: Duration | None, what: str) -> Seconds | None:
     """Return a duration in seconds, or None for none."""
     return None if value is None else parse_duration(value, what=what)
+
+
+def read_limit(value: Duration | None, what: str) -> Seconds | None:
+    """The same for a limit, which cannot be zero."""
+    return None if value is None else parse_limit(value, what=what)
 
 
 def read_whole(value: object, what: str, *, least: int = 0, most: int) -> int:

@@ -37,8 +37,8 @@ _ISO_YEAR_OR_MONTH = re.compile(r"P[^T]*[YM]")
 def parse_duration(value: Duration, *, what: str = "duration") -> float:
     """Return `value` in seconds, kept to the microsecond; `what` names it in the message.
 
-    Zero is a duration. Negative, infinite and longer than ten years is not, and neither is a
-    year or a month, which have no fixed length.
+    Zero is a duration, though not a limit: see `parse_limit`. Negative, infinite and longer than
+    ten years is not, and neither is a year or a month, which have no fixed length.
     """
     given = cast("object", value)  # callers without a type checker exist
     if isinstance(given, str):
@@ -57,6 +57,17 @@ def parse_duration(value: Duration, *, what: str = "duration") -> float:
         fact = "is infinite" if seconds == math.inf else "is longer than ten years"
         raise _refusal(given, fact, what)
     return round(float(seconds), 6)
+
+
+def parse_limit(value: Duration, *, what: str) -> float:
+    """The same for what must end within a time. In none, nothing could: zero is refused."""
+    seconds = parse_duration(value, what=what)
+    if not seconds:
+        raise InvalidDuration(
+            f"{what} {shown(value)} is no time at all; leave it out if there is no limit",
+            field=what,
+        )
+    return seconds
 
 
 def format_duration(seconds: float) -> str:
