@@ -52,6 +52,19 @@ async def test_what_filters_let_through_is_cancelled(store, command):
     assert set(await states(store, others)) == {State.QUEUED}
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+async def test_a_job_that_never_was_is_not_found_and_a_deleted_one_is(store, command, verb):
+    await defined(store, "mail")
+    await store.delete_job(TENANT, "mail")
+
+    misspelt = command(verb, "--job", "mial", "--yes")
+    deleted = command(verb, "--job", "mail", "--yes")
+
+    assert (misspelt.code, misspelt.out) == (1, "")
+    assert "no job named 'mial'" in misspelt.err
+    assert (deleted.code, deleted.out) == (0, f"nothing to {verb}: no such executions of mail\n")
+
+
 async def test_all_that_has_not_ended_is_cancelled_and_nothing_else(store, command):
     (done,) = await finished(store)
     (letter,) = await dead(store)

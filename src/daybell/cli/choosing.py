@@ -49,6 +49,12 @@ async def find(client: Client, text: str) -> UUID:
     return UUID(fitting[0])
 
 
+async def check_job(client: Client, name: str | None) -> None:
+    """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
+    if name is not None:
+        await client.versions(name)  # of a deleted one, too
+
+
 async def moments(client: Client, filters: Filters) -> Filters:
     """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
     since, until = filters.get("since"), filters.get("until")

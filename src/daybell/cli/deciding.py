@@ -11,7 +11,7 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.asking import confirm
-from daybell.cli.choosing import described, find, moments
+from daybell.cli.choosing import check_job, described, find, moments
 from daybell.cli.edge import DONE, FAILED, complain
 from daybell.client import Client
 from daybell.client.bulk import Retrial
@@ -114,6 +114,7 @@ async def _retry(client: Client, id: str, force: bool) -> Done:
 async def _all(client: Client, decision: Decision) -> int:
     """Say how many there are, ask, and do it in batches."""
     verb, force = decision.verb, decision.force
+    await check_job(client, decision.filters.get("job"))
     filters = await moments(client, decision.filters)
     total = await (
         client.count_cancellable(**filters)
