@@ -31,7 +31,7 @@ from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.supervisor import Supervisor
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import UsageError, shown
+from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.app import App
 from daybell.settings import Settings, masked_url
@@ -42,6 +42,9 @@ logger = logging.getLogger("daybell.cli")
 
 # Beyond its drain timeout, a process may take so long to say goodbye.
 GOODBYE_SECONDS: Final = 10.0
+PAUSE_MIN_SECONDS: Final = 0.2
+PAUSE_MAX_SECONDS: Final = 5.0
+AFRESH: Final = "DAYBELL_AFRESH"  # tells the new process that it follows another one
 _STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may move
 
 
@@ -81,6 +84,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         try:
             narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
             app.events.observe(narrator, only_trouble=True)
+            await _await_store(app, stop)
             is_worn_out = await _work(app, settings, options, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
@@ -89,6 +93,27 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         start_afresh()
     logger.info("stopped")
     return DONE
+
+
+async def _await_store(app: App, stop: Stop) -> None:
+    """After starting afresh, wait until the store is there.
+
+    The worker may have had to do so because of the very outage. Whoever is started by hand is told
+    at once; this one would end for good, where nobody starts it again.
+    """
+    if os.environ.pop(AFRESH, None) is None:
+        return
+    clock, pause = SystemClock(), PAUSE_MIN_SECONDS
+    with stop.heeding():
+        while True:
+            try:
+                async with connected(app):
+                    return
+            except Unavailable as error:
+                if pause == PAUSE_MIN_SECONDS:
+                    logger.warning("the store is away, waiting for it: %s", error)
+            await clock.sleep(pause * (0.5 + clock.jitter() / 2))
+            pause = min(PAUSE_MAX_SECONDS, 2 * pause)
 
 
 def who(request: WorkerRequest) -> str:
@@ -205,6 +230,7 @@ def start_afresh() -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     os.chdir(_STARTED_IN)
+    os.environ[AFRESH] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
