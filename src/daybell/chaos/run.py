@@ -86,7 +86,7 @@ async def chaos(
         is_wanted = False
         raise
     finally:
-        if is_wanted:
+        if is_wanted and any(folder.iterdir()):  # there is nothing in it if nothing was started
             tell(f"logs and effects are kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
