@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -86,7 +87,7 @@ async def chaos(
         is_wanted = False
         raise
     finally:
-        if is_wanted and any(folder.iterdir()):  # there is nothing in it if nothing was started
+        if is_wanted and os.listdir(folder):  # there is nothing in it if nothing was started
             tell(f"logs and effects are kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
