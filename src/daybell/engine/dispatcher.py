@@ -30,7 +30,7 @@ STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here 
 # What has lost so many workers runs without others of its kind: one of them may be what kills, and
 # the next time only that one is counted as lost.
 SUSPECT_CRASHES: Final = 2
-SUSPECT_SECONDS: Final = 5.0  # until one that had to go back is looked at again
+SUSPECT_SECONDS: Final = 1.0  # until one that had to go back is looked at again
 RATE_SMOOTHING: Final = 0.3
 CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
 

@@ -20,6 +20,7 @@ logger = logging.getLogger("daybell.worker")
 
 # A worker that cannot renew stops its work when this part of the lease is left.
 MARGIN: Final = 0.2
+STOP_SECONDS: Final = 0.5  # for what runs to end, at least: a frozen process wakes up too late
 
 
 class Heartbeat:
@@ -82,7 +83,7 @@ class Heartbeat:
             self._is_given_up = True
             logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
             self.call(self._on_lost)
-            return max(0.0, self.lease - silent)
+            return max(STOP_SECONDS, self.lease - silent)
         self._on_end()
         return None
 
