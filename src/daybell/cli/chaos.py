@@ -43,7 +43,7 @@ def chaos(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Kill, freeze and cut off processes under load, and see whether anything is lost."""
+    """Kill and freeze workers under load, and see what is lost."""
     if minutes is not None and seconds is not None:
         raise typer.BadParameter("--minutes and --seconds are two ways to say the same; give one")
     asked = {"seed": seed, "workers": workers, "schedulers": schedulers, "rate": rate}

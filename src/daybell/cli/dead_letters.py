@@ -114,6 +114,7 @@ async def _decide(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
+    from daybell.cli.choosing import check_job
     from daybell.client import Client
     from daybell.client.requests import read_id
 
@@ -124,6 +125,7 @@ async def _decide(
             return await _discard_each(client, wanted)
         if wanted is not None:
             return _tell(verb, await act(client, wanted))
+        await check_job(client, job)
         total = await client.count_dead_letters(job=job, queue=queue)
         of = "" if job is None else f" of {job}"
         of += "" if queue is None else f" in queue {queue}"
