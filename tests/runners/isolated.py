@@ -2,7 +2,9 @@
 
 # ruff: noqa: T201  # printing is what some of them are for
 
+import asyncio
 import ctypes
+import io
 import logging
 import os
 import resource
@@ -11,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from daybell import Context
@@ -33,8 +36,6 @@ def echo(text: str) -> str:
 
 def where() -> list[bool]:
     """Whether this is the main thread, without an event loop."""
-    import asyncio
-
     try:
         asyncio.get_running_loop()
         has_loop = True
@@ -51,8 +52,8 @@ def meet(fifo: str, mode: str) -> int:
 
 def wait(ctx: Context, log: str) -> None:
     """Until it is interrupted, with a step in Python now and then."""
-    ctx.progress(50, str(os.getpid()))
     try:
+        ctx.progress(50, str(os.getpid()))  # it may be interrupted as soon as this is heard
         while True:
             signal.sigtimedwait([], 0.01)
     except Interrupted:
@@ -64,8 +65,6 @@ def wait(ctx: Context, log: str) -> None:
 
 
 async def wait_async(ctx: Context, log: str) -> None:
-    import asyncio
-
     ctx.progress(50, str(os.getpid()))
     try:
         await asyncio.Event().wait()
@@ -191,3 +190,61 @@ def show_state() -> list[float]:
 
 def print_one(text: str) -> None:
     print(text, end="")
+
+
+def print_and_log(text: str) -> int:
+    print(text)
+    logging.getLogger("mine").warning(text)
+    return os.getpid()
+
+
+def log_much(chars: int) -> None:
+    logging.getLogger("mine").warning("x" * chars)
+
+
+def leave_a_timer() -> int:
+    """As one that is to end the process later."""
+    threading.Timer(3600, os._exit, [7]).start()
+    return os.getpid()
+
+
+pool = ThreadPoolExecutor(1)
+
+
+def use_a_pool() -> int:
+    return pool.submit(os.getpid).result()
+
+
+async def use_a_thread() -> int:
+    return await asyncio.to_thread(os.getpid)
+
+
+def leave_work_in_a_pool() -> int:
+    pool.submit(threading.Event().wait)
+    return os.getpid()
+
+
+def replace_streams() -> int:
+    sys.stdout, sys.stderr = io.StringIO(), None
+    return os.getpid()
+
+
+def upset_logging() -> int:
+    logging.basicConfig(force=True, handlers=[logging.NullHandler()], level=logging.CRITICAL)
+    logging.disable(logging.CRITICAL)
+    return os.getpid()
+
+
+def close_stdout() -> int:
+    sys.stdout.close()
+    return os.getpid()
+
+
+def detach_stdout() -> int:
+    sys.stdout.detach()  # pyright: ignore[reportAttributeAccessIssue]
+    return os.getpid()
+
+
+def redirect_stdout() -> int:
+    os.dup2(2, 1)
+    return os.getpid()

@@ -6,14 +6,17 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daybell.core import payload
 from daybell.core.failure import Described
+from daybell.core.limits import LOG_LINE_CHARS_MAX
 from daybell.errors import RetryLater
-from daybell.runners.processes import PoolOptions, Processes
+from daybell.runners.outputs import DROPPED
+from daybell.runners.processes import STILLBORN_MAX, PoolOptions, Processes
 from daybell.runners.wire import Order, Place
 from daybell.sdk.isolation import COMMAND, place_of, setup
 from tests.cli.terminal import is_alive
@@ -284,6 +287,115 @@ async def test_a_child_that_dies_while_idle_is_not_used():
         assert await ran(pool, isolated.whoami) != pid
 
 
+async def four_idle(pool: Processes, folder: Path) -> list[int]:
+    """The ids of four children, the one that is used next first."""
+    fifos = [folder / "one", folder / "other"]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    meeting = [
+        Started(pool, isolated.meet, fifo=str(fifo), mode=mode) for fifo in fifos for mode in "rw"
+    ]
+    await asyncio.gather(*(started.result() for started in meeting))
+    pids = [child.pid for child in reversed(pool._idle)]
+    assert len(pids) == 4
+    return pids
+
+
+async def test_idle_children_that_have_just_died_cost_the_tasks_nothing(tmp_path):
+    async with a_pool(children=4) as pool:
+        dead = await four_idle(pool, tmp_path)
+
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+        pids = await asyncio.gather(*(ran(pool, isolated.whoami) for _ in range(4)))
+
+        assert not set(dead) & set(pids)
+
+
+async def test_a_task_outlives_any_number_of_idle_children_that_die_before_they_begin(tmp_path):
+    async with a_pool(children=4) as pool:
+        pids = await four_idle(pool, tmp_path)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+        started = Started(pool, isolated.whoami)
+        for pid in pids:
+            await until(lambda pid=pid: pid not in [c.pid for c in pool._idle], within=30)
+            os.kill(pid, signal.SIGKILL)
+
+        assert await started.result() not in pids
+
+
+async def an_order_in_vain(pool: Processes) -> tuple[int, Started]:
+    """A child that is stopped, and a task that it has been given and will not look at."""
+    pid = await ran(pool, isolated.whoami)
+    os.kill(pid, signal.SIGSTOP)
+    started = Started(pool, isolated.whoami)
+    for _ in range(3):  # enough to be written
+        await asyncio.sleep(0)
+    return pid, started
+
+
+async def test_a_child_that_dies_with_an_order_it_has_not_begun_is_replaced():
+    async with a_pool() as pool:
+        pid, started = await an_order_in_vain(pool)
+
+        os.kill(pid, signal.SIGKILL)
+
+        assert await started.result() != pid
+
+
+async def test_what_is_stopped_before_its_child_has_begun_goes_back_uncharged():
+    async with a_pool(grace=SOON) as pool:
+        pid, started = await an_order_in_vain(pool)
+
+        started.task.cancel()
+
+        with pytest.raises(RetryLater):
+            await asyncio.wait_for(started.task, 30)
+        assert not is_alive(pid)
+        assert await ran(pool, isolated.whoami) != pid
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        isolated.leave_a_timer,
+        isolated.leave_work_in_a_pool,
+        isolated.close_stdout,
+        isolated.detach_stdout,
+        isolated.redirect_stdout,
+    ],
+)
+async def test_a_child_in_which_a_task_has_left_something_dangerous_is_replaced(function):
+    async with a_pool(grace=SOON) as pool:
+        pid = await ran(pool, function)
+
+        after = Started(pool, isolated.print_and_log, text="heard")
+
+        assert await after.result() != pid
+        assert ("stdout", "", "heard") in after.running.said
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        isolated.use_a_pool,
+        isolated.use_a_thread,
+        isolated.replace_streams,
+        isolated.upset_logging,
+    ],
+)
+async def test_what_can_be_put_right_after_a_task_is_and_the_child_stays(function):
+    async with a_pool() as pool:
+        pid = await ran(pool, function)
+
+        after = Started(pool, isolated.print_and_log, text="heard")
+
+        assert await after.result() == pid
+        assert sorted(after.running.said) == [("stdout", "", "heard"), ("warning", "mine", "heard")]
+
+
 @pytest.mark.parametrize(
     ("function", "args", "reason"),
     [
@@ -355,6 +467,18 @@ async def test_records_of_logging_are_heard_and_logged_here_as_well(caplog):
     assert ("mine", logging.ERROR, "from a thread") in caplog.record_tuples
 
 
+async def test_of_an_endless_record_more_comes_than_is_kept_and_the_rest_is_counted():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.log_much, chars=1_000_000)
+        await started.result()
+
+    dropped = 1_000_000 - 2 * LOG_LINE_CHARS_MAX
+    assert started.running.said == [
+        ("warning", "mine", "x" * 2 * LOG_LINE_CHARS_MAX),
+        ("warning", "daybell", DROPPED.format(dropped)),
+    ]
+
+
 async def test_of_a_task_that_forks_one_is_heard():
     async with a_pool() as pool:
         started = Started(pool, isolated.fork_and_return)
@@ -419,6 +543,8 @@ async def test_a_program_that_ends_at_once_is_that_tasks_failure():
 
     started = Started(pool, isolated.whoami)
 
-    assert "ended with exit code 3" in (await started.failure()).message
-    assert ("stdout", "", "no") in started.running.said
+    assert (await started.failure()).message == (
+        "the task's process ended with exit code 3, before it had begun with the task"
+    )
+    assert started.running.said == [("stdout", "", "no")] * STILLBORN_MAX
     await pool.close()

@@ -111,6 +111,15 @@ async def test_a_task_runs_in_a_process_of_its_own(app: App):
     assert os.getpid() not in pids
 
 
+async def test_what_was_opened_to_enqueue_serves_the_next_task_in_that_process(app: App):
+    pid = await (await isolated_app.whoami.enqueue()).result(WAIT)
+
+    for task in (isolated_app.fan_out_sync, isolated_app.fan_out):
+        await (await task.enqueue()).result(WAIT)
+
+        assert await (await isolated_app.whoami.enqueue()).result(WAIT) == pid
+
+
 async def test_the_context_works(app: App):
     handle = await isolated_app.resume.enqueue()
 
@@ -298,7 +307,11 @@ def test_what_becomes_of_a_lost_lease_is_one_of_two_words():
     @app.task
     async def sell() -> None: ...
 
-    assert app.handlers.find("count").goes_on
-    assert not app.handlers.find("sell").goes_on
+    goes_on = {name: app.handlers.find(name) for name in ("count", "sell")}
+    assert {name: one is not None and one.goes_on for name, one in goes_on.items()} == {
+        "count": True,
+        "sell": False,
+    }
+    wrong: Any = "go on"
     with pytest.raises(UsageError, match='"stop" nor "continue"'):
-        app.task(on_lease_lost="go on")(len)
+        app.task(on_lease_lost=wrong)(len)

@@ -17,6 +17,7 @@ from daybell.core.size import format_size
 from daybell.runners.outputs import Output
 from daybell.runners.python import Running
 from daybell.runners.wire import (
+    Begun,
     Done,
     Frames,
     Halt,
@@ -39,15 +40,19 @@ DIED: Final = "ProcessDied"
 
 
 class Child(asyncio.Protocol):
-    """One process, which runs one task at a time. `on_end` is told that it is gone."""
+    """One process, which runs one task at a time. `on_cut` is told that it can be reached no more,
+    `on_end` that it is gone.
+    """
 
     def __init__(
         self,
         *,
+        on_cut: Callable[[Child], None],
         on_end: Callable[[Child], None],
         grace: Seconds = GRACE_SECONDS,
         keeps_logs: bool = True,
     ) -> None:
+        self._on_cut = on_cut
         self._on_end = on_end
         self._keeps_logs = keeps_logs
         self._grace = grace
@@ -61,6 +66,7 @@ class Child(asyncio.Protocol):
         self._news: asyncio.Future[None] | None = None
         self._fault: str | None = None  # why it had to be killed
         self._code: int | None = None  # that it ended with
+        self.has_begun = False  # what it was ordered to run last
         self.runs = 0
         self.is_spent = False  # it must not run another
         self.idle_since: Seconds = 0.0
@@ -99,9 +105,11 @@ class Child(asyncio.Protocol):
     async def perform(self, order: Order, running: Running) -> Done:
         """Have it run one task. Cancelling this stops the task and waits until that has worked:
         SIGTERM, which raises Interrupted in it, and SIGKILL when the grace is over. How the task
-        ended is then told in place of the cancellation: it shows where the task was.
+        ended is then told in place of the cancellation: it shows where the task was. Unless it has
+        not even begun: if `has_begun` is false afterwards, no line of the task has run.
         """
         self.runs += 1
+        self.has_begun = False
         self._order, self._running, self._done = order, running, None
         if self._code is not None:
             self._conclude(self._code)
@@ -111,7 +119,10 @@ class Child(asyncio.Protocol):
             return await self._answer()
         except asyncio.CancelledError:
             self.is_spent = True  # its state is that of code which was broken off anywhere
-            return await self._stopped()
+            done = await self._stopped()
+            if not self.has_begun:
+                raise
+            return done
 
     def retire(self) -> None:
         """Let it end by itself; if it does not, kill it."""
@@ -167,15 +178,18 @@ class Child(asyncio.Protocol):
         if self._code is None:
             wait = self._grace if self.is_spent else LAST_WORDS_SECONDS
             self._loop.call_later(wait, self._kill_mute)
+        self._on_cut(self)
 
     def _kill_mute(self) -> None:
         if self._code is None:
             self._fault = self._fault or "closed its line to the worker"
             self.kill()
 
-    def _hear(self, message: News | Said | Done) -> None:
+    def _hear(self, message: Begun | News | Said | Done) -> None:
         running = self._running
-        if isinstance(message, Done):
+        if isinstance(message, Begun):
+            self.has_begun = True
+        elif isinstance(message, Done):
             self._finish(message)
         elif isinstance(message, Said):
             self._relay(message)
@@ -184,14 +198,13 @@ class Child(asyncio.Protocol):
                 progress=message.progress, note=message.note, checkpoint=message.checkpoint
             )
 
-    def _say(self, level: str, line: str) -> None:
+    def _say(self, level: str, source: str, line: str) -> None:
         if self._running is not None and self._keeps_logs:
-            self._running.say(level, "", line)
+            self._running.say(level, source, line)
 
     def _relay(self, said: Said) -> None:
         """Keep a record with the execution, and log it here as if it had been said here."""
-        if self._running is not None and self._keeps_logs:
-            self._running.say(said.level, said.source, said.message)
+        self._say(said.level, said.source, said.message)
         level = logging.getLevelNamesMapping().get(said.level.upper(), logging.INFO)
         target = logging.getLogger(said.source)
         if target.isEnabledFor(level):
@@ -226,13 +239,17 @@ class Child(asyncio.Protocol):
         if self._running is not None:
             assert self._order is not None
             fact = self._fault or _how_it_ended(code, self._order.memory_limit)
+            if not self.has_begun:
+                fact = f"{fact}, before it had begun with the task"
+            elif self._fault is None and code >= 0:
+                fact = f"{fact}, in the middle of the task"
             failure = Failure(type=DIED, message=f"the task's process {fact}")
             self._finish(Done(failure=failure, is_spent=True))
 
 
 def _how_it_ended(code: int, memory_limit: int | None) -> str:
     if code >= 0:
-        return f"ended with exit code {code}, in the middle of the task"
+        return f"ended with exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

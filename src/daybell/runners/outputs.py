@@ -15,19 +15,25 @@ from contextlib import suppress
 from typing import Final
 
 CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
-LINE_CHARS_MAX: Final = 65536  # a longer line is cut, or it would have to be kept in memory
+LINE_CHARS_MAX: Final = 65536  # of a longer line the rest is dropped: it cannot all be in memory
+DROPPED: Final = "the line before was longer: {:,} more characters of it were left out"
 
 
 class Output:
-    """One stream of a child. Each line goes to `say` and on to the worker's own stream."""
+    """One stream of a child. Each line goes to `say` and on to the worker's own stream.
 
-    def __init__(self, name: str, *, say: Callable[[str, str], None]) -> None:
+    Of a line that is too long nothing comes after the cut, not even as another line: a secret that
+    lies across it would get past the masks in two halves.
+    """
+
+    def __init__(self, name: str, *, say: Callable[[str, str, str], None]) -> None:
         self.name = name  # stdout or stderr
         self._say = say
         self._fd, self.writer = os.pipe()
         os.set_blocking(self._fd, False)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest = ""
+        self._rest = ""  # of what was read: a line without its end
+        self._dropped = 0  # characters of that line
 
     def start(self) -> None:
         """Hear what comes. The child has its end of the pipe by now."""
@@ -60,23 +66,37 @@ class Output:
         if not data:
             self._loop.remove_reader(self._fd)
             return
-        *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
-        if len(self._rest) > LINE_CHARS_MAX:
-            lines.append(self._rest)
-            self._rest = ""
+        *ends, rest = self._decoder.decode(data).split("\n")
+        lines: list[str] = []
+        for end in ends:
+            self._gather(end)
+            lines.append(self._line())
+        self._gather(rest)
         self._pass_on(lines)
 
     def end_line(self) -> None:
         """A task has ended: what comes next is another's."""
         if self._rest:
-            rest, self._rest = self._rest, ""
-            self._pass_on([rest])
+            self._pass_on([self._line()])
+
+    def _gather(self, text: str) -> None:
+        kept = text[: LINE_CHARS_MAX - len(self._rest)]
+        self._rest += kept
+        self._dropped += len(text) - len(kept)
+
+    def _line(self) -> str:
+        """The line that is complete now, said, and as it goes on to the worker's stream."""
+        line, dropped = self._rest, self._dropped
+        self._rest, self._dropped = "", 0
+        self._say(self.name, "", line)
+        if dropped:
+            self._say("warning", "daybell", DROPPED.format(dropped))
+            line = f"{line}… ({dropped:,} more characters)"
+        return line
 
     def _pass_on(self, lines: list[str]) -> None:
         if not lines:
             return
-        for line in lines:
-            self._say(self.name, line)
         stream = getattr(sys, self.name)
         with suppress(AttributeError, OSError, ValueError):  # there is none, or nobody listens
             stream.write("\n".join(lines) + "\n")

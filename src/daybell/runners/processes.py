@@ -21,10 +21,11 @@ from daybell.core.retry import Retry
 from daybell.errors import RetryLater
 from daybell.runners.child import GRACE_SECONDS, Child
 from daybell.runners.python import Running
-from daybell.runners.wire import Order, Place, Setup
+from daybell.runners.wire import Done, Order, Place, Setup
 
 IDLE_SECONDS: Final = 60.0
 NO_CHILD_SECONDS: Final = 1.0  # after which what found no child in time may be claimed again
+STILLBORN_MAX: Final = 3  # new children that die before they begin, until the task has failed
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,20 +70,33 @@ class Processes:
     async def run(self, order: Order, running: Running) -> str | None:
         """Run a task in a child; raises what it raised there, as it was described there."""
         try:
-            child = self._idle.pop() if self._idle else await self._free_child()
+            done = await self._perform(order, running)
         except asyncio.CancelledError:
             # It has not begun, so it has neither failed nor taken too long.
             raise RetryLater("no child process was free", delay=NO_CHILD_SECONDS) from None
-        try:
-            done = await child.perform(order, running)
-        finally:
-            self._give_back(child)
         running.is_hopeless = running.is_hopeless or done.is_hopeless
         if done.later is not None:
             raise RetryLater(done.later.reason, delay=done.later.delay, at=done.later.at)
         if done.failure is not None:
             raise Described(done.failure)
         return done.result
+
+    async def _perform(self, order: Order, running: Running) -> Done:
+        """Have a child run it, and another one if that has died before it began.
+
+        Children that were idle may all have been killed at once. That new ones die is no accident,
+        and the task's failure in the end: nobody would learn of it otherwise.
+        """
+        stillborn = 0
+        while True:
+            child = self._idle.pop() if self._idle else await self._free_child()
+            try:
+                done = await child.perform(order, running)
+            finally:
+                self._give_back(child)
+            stillborn += child.runs == 1
+            if child.has_begun or stillborn == STILLBORN_MAX:
+                return done
 
     async def close(self) -> None:
         """End all children, and wait for it."""
@@ -116,7 +130,9 @@ class Processes:
 
     async def _start(self) -> None:
         grace, keeps_logs = self._options.grace, self._keeps_logs
-        child = Child(on_end=self._forget, grace=grace, keeps_logs=keeps_logs)
+        child = Child(
+            on_cut=self._leave_out, on_end=self._forget, grace=grace, keeps_logs=keeps_logs
+        )
         try:
             await child.start(self._command, self._setup())
         except Exception as error:
@@ -177,6 +193,11 @@ class Processes:
             self._idle.remove(child)
         if self._waiters and len(self._children) + len(self._starts) < self._limit:
             self._start_one()
+
+    def _leave_out(self, child: Child) -> None:
+        """It can be told nothing any more. What it runs, if anything, will say so itself."""
+        if child in self._idle:
+            self._retire(child)
 
     def _forget(self, child: Child) -> None:
         """It is gone."""

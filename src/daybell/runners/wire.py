@@ -47,6 +47,10 @@ class Halt(msgspec.Struct, tag="halt", array_like=True, frozen=True):
     """To a child, just before SIGTERM: that it comes from the worker."""
 
 
+class Begun(msgspec.Struct, tag="begun", array_like=True, frozen=True):
+    """From a child: it has the order, and whatever happens from now on is the task's doing."""
+
+
 class News(msgspec.Struct, tag="news", array_like=True, frozen=True):
     """From a child: how far the task is."""
 
@@ -87,10 +91,10 @@ class WireError(Exception):
 
 _encoder: Final = msgspec.json.Encoder()
 _from_worker: Final = msgspec.json.Decoder(Setup | Order | Halt)
-_from_child: Final = msgspec.json.Decoder(News | Said | Done)
+_from_child: Final = msgspec.json.Decoder(Begun | News | Said | Done)
 
 
-def framed(message: Setup | Order | Halt | News | Said | Done) -> bytes:
+def framed(message: Setup | Order | Halt | Begun | News | Said | Done) -> bytes:
     """A message as it is sent."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
@@ -101,7 +105,7 @@ def read_order(body: bytes) -> Setup | Order | Halt:
     return _from_worker.decode(body)
 
 
-def read_answer(body: bytes) -> News | Said | Done:
+def read_answer(body: bytes) -> Begun | News | Said | Done:
     """What a child tells. Raises WireError: whatever runs there can write to the line as well."""
     try:
         return _from_child.decode(body)

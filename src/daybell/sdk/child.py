@@ -14,11 +14,15 @@ import os
 import resource
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Generator
+from concurrent.futures import thread as pools
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, Final, TextIO, cast
+
+import msgspec
 
 from daybell.core.execution import Claimed
 from daybell.core.failure import Failure
@@ -27,7 +31,7 @@ from daybell.core.size import format_size
 from daybell.errors import PermanentError, RetryLater, UsageError
 from daybell.runners.python import PythonHandler
 from daybell.runners.threads import Interrupted, Threads
-from daybell.runners.wire import Done, Later, News, Order, Place, Said, Setup
+from daybell.runners.wire import Begun, Done, Later, News, Order, Place, Said, Setup
 from daybell.sdk.app import App
 from daybell.sdk.context import Context, context_names, current
 from daybell.sdk.isolation import MAIN, here
@@ -39,6 +43,9 @@ from daybell.sdk.task import Task
 PR_SET_PDEATHSIG: Final = 1
 ALIAS: Final = "__mp_main__"  # what multiprocessing calls a script that is not the program
 PAGE_BYTES: Final = resource.getpagesize()
+JOIN_SECONDS: Final = 0.001  # between looks at threads of a task that has ended
+JOINS_MAX: Final = 100  # so that they may end as well
+OWN_THREADS: Final = "daybell-"  # connections that the next task uses again
 
 
 class ChildRunning:
@@ -130,6 +137,8 @@ class Program:
         self._apps: set[App] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._relay = Relay()
+        self._streams = Streams()
+        os.register_at_fork(before=self._flush)  # or both processes would print what is buffered
 
     def serve(self) -> None:
         """Until the worker hangs up."""
@@ -137,6 +146,7 @@ class Program:
             if isinstance(order, Setup):
                 self._set_up(order)
             elif isinstance(order, Order):
+                self._line.send(Begun())
                 self._line.send(self._perform(order))
         if self._loop is not None:
             for app in self._apps:
@@ -151,20 +161,23 @@ class Program:
     def _perform(self, order: Order) -> Done:
         running = ChildRunning(order.claimed, self._line)
         done = Done()
+        threads = set(threading.enumerate())
         try:
             with self._interruption.around(running):
                 handler = self._handlers.get(order.place) or self._find(order)
+                threads.update(threading.enumerate())  # those of its module, which stays
                 self._relay.running = running
-                with limited(order.memory_limit):
+                with self._relay.kept(), limited(order.memory_limit):
                     done = Done(contextvars.copy_context().run(self._run, handler, running))
         except BaseException as error:
             self._end_if_forked(error)
             done = described(error, order, running)
         self._end_if_forked(None)
         self._relay.running = None
-        self._flush()
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm of this task would hit the next one
-        return done
+        is_whole = self._streams.restore() and are_over(threads)
+        self._flush()
+        return done if is_whole else msgspec.structs.replace(done, is_spent=True)
 
     def _find(self, order: Order) -> PythonHandler:
         function = find(order.place)
@@ -223,6 +236,69 @@ class Program:
             with suppress(Exception):
                 stream.flush()
         self._libc.fflush(None)
+
+
+class Streams:
+    """sys.stdout and sys.stderr as they were at first, and what is behind them."""
+
+    def __init__(self) -> None:
+        self._streams = (sys.stdout, sys.stderr)
+        self._files = self._look()
+
+    def restore(self) -> bool:
+        """Put them back; answers whether they still lead to the worker."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream not in self._streams:
+                with suppress(Exception):
+                    stream.flush()
+        sys.stdout, sys.stderr = self._streams
+        return self._files == self._look() and all(map(_is_open, self._streams))
+
+    def _look(self) -> list[tuple[int, int] | None]:
+        return [_file_of(number) for number in (1, 2)]
+
+
+def _file_of(number: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(number)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_open(stream: TextIO) -> bool:
+    try:
+        return not stream.closed
+    except ValueError:  # it is detached
+        return False
+
+
+def are_over(before: set[threading.Thread]) -> bool:
+    """Whether no thread does anything that a task has begun: it would do it to the next one.
+
+    Pools, such as that of `asyncio.to_thread`, may keep their threads for it.
+    """
+    for _ in range(JOINS_MAX):
+        new = [thread for thread in threading.enumerate() if thread not in before]
+        if not new:
+            return True
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        busy = [thread for thread in new if not _is_harmless(thread, frames)]
+        if not busy:
+            return True
+        busy[0].join(JOIN_SECONDS)
+    return False
+
+
+def _is_harmless(thread: threading.Thread, frames: dict[int, FrameType]) -> bool:
+    if thread.name.startswith(OWN_THREADS):
+        return True
+    frame = frames.get(thread.ident or 0)
+    return (
+        frame is not None
+        and frame.f_code.co_filename == pools.__file__
+        and frame.f_code.co_name == "_worker"
+    )
 
 
 def find(place: Place) -> Any:

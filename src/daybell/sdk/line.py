@@ -8,9 +8,26 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from daybell.core.limits import LOG_LINE_CHARS_MAX
-from daybell.runners.wire import Done, Frames, Halt, News, Order, Said, Setup, framed, read_order
+from daybell.runners.outputs import DROPPED
+from daybell.runners.wire import (
+    Begun,
+    Done,
+    Frames,
+    Halt,
+    News,
+    Order,
+    Said,
+    Setup,
+    framed,
+    read_order,
+)
+
+# More than is kept would be carried for nothing, but for the masks: they are in the worker, and
+# find only what is there as a whole.
+MESSAGE_CHARS_MAX: Final = 2 * LOG_LINE_CHARS_MAX
 
 
 class Line:
@@ -55,7 +72,7 @@ class Line:
             return True
         return True
 
-    def send(self, message: News | Said | Done) -> None:
+    def send(self, message: Begun | News | Said | Done) -> None:
         """Send it, from any thread. If the worker is gone, this process ends."""
         if self._socket is None:
             return
@@ -101,12 +118,15 @@ class Line:
             self._socket = None
 
 
-def _encoded(message: News | Said | Done) -> bytes:
-    if isinstance(message, Said):
-        # More than is kept would be carried for nothing; one more shows that there was more.
-        text = message.message[: LOG_LINE_CHARS_MAX + 1]
-        message = Said(message.level, _storable(message.source), _storable(text))
-    return framed(message)
+def _encoded(message: Begun | News | Said | Done) -> bytes:
+    if not isinstance(message, Said):
+        return framed(message)
+    text = message.message[:MESSAGE_CHARS_MAX]
+    data = framed(Said(message.level, _storable(message.source), _storable(text)))
+    dropped = len(message.message) - len(text)
+    if dropped:
+        data += framed(Said("warning", "daybell", DROPPED.format(dropped)))
+    return data
 
 
 def _storable(text: str) -> str:

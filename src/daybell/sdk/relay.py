@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 from daybell.runners.python import Running
 from daybell.sdk.capture import LogCapture
@@ -19,6 +20,20 @@ class Relay(LogCapture):
         logging.getLogger().addHandler(self)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Have the next task find the root logger as this one did, and this handler in it."""
+        root = logging.getLogger()
+        if self not in root.handlers:  # a module that was imported has set up logging as it likes
+            root.addHandler(self)
+        handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+        try:
+            yield
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            logging.disable(disabled)
 
     def handle(self, record: logging.LogRecord) -> bool:
         if self.running is not None:

@@ -1,0 +1,72 @@
+"""What a child prints, cut into lines: nothing of a line comes after its cut."""
+
+import os
+
+import pytest
+
+from daybell.runners.outputs import DROPPED, LINE_CHARS_MAX, Output
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+async def output(said):
+    output = Output("stdout", say=lambda *words: said.append(words))
+    yield output
+    output.close()
+
+
+@pytest.fixture
+async def prints(output):
+    writer = os.dup(output.writer)
+    output.start()
+
+    def prints(text: str) -> None:
+        """In pieces that a pipe can hold, each read by itself."""
+        data = text.encode()
+        for start in range(0, len(data), 1000):
+            os.write(writer, data[start : start + 1000])
+            output.read()
+
+    yield prints
+    os.close(writer)
+
+
+async def test_the_rest_of_a_line_that_is_too_long_is_dropped_and_counted(prints, said, capsys):
+    before = "x" * (LINE_CHARS_MAX - 7)
+
+    prints(f"{before}{SECRET}{'y' * 100_000}\nthe next\n")
+
+    dropped = len(SECRET) - 7 + 100_000
+    assert said == [
+        ("stdout", "", f"{before}hunter2"),
+        ("warning", "daybell", DROPPED.format(dropped)),
+        ("stdout", "", "the next"),
+    ]
+    assert capsys.readouterr().out == (
+        f"{before}hunter2… ({dropped:,} more characters)\nthe next\n"
+    )
+
+
+async def test_the_longest_line_is_whole_and_the_next_task_starts_a_new_one(prints, output, said):
+    prints("x" * LINE_CHARS_MAX)
+    output.end_line()
+    prints("y" * (LINE_CHARS_MAX + 1))
+    output.end_line()
+    prints("ä\n\nz")
+    output.end_line()
+    output.end_line()
+
+    assert [line for *_, line in said] == [
+        "x" * LINE_CHARS_MAX,
+        "y" * LINE_CHARS_MAX,
+        DROPPED.format(1),
+        "ä",
+        "",
+        "z",
+    ]
