@@ -1,11 +1,13 @@
 """Tasks that hurt whoever runs them, and what is to become of each.
 
 They are plain functions, which the test makes tasks of: async ones on the worker's loop, others in
-its threads, or either in a child process, which imports this file to find them. Where a task would
-take the whole worker with it, it is only run in a process; docs/guide/isolation.md says so.
+its threads, or either in a child process, which imports this file to find them. Those that take
+their whole worker with them, as docs/guide/isolation.md says, are run so in workers that are
+processes: FATAL.
 """
 
 import ctypes
+import logging
 import os
 import re
 import signal
@@ -91,10 +93,14 @@ def much_output() -> None:
 
 
 def fork() -> int:
+    """The copy ends first: whatever it tells, it tells before the original does."""
+    print("one before, ", end="")  # noqa: T201  # which is in the buffers of both
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
-    return 1
+        print("one after")  # noqa: T201
+    logging.getLogger("fork").warning("one at the end")
+    return 1 if pid else 2
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ class Bad:
     says: str = ""  # found in the failure's message; for one that succeeded, in a log
     kinds: tuple[Kind, ...] = EVERYWHERE
     options: dict[str, Any] = field(default_factory=dict[str, Any])
+    log: tuple[str, ...] | None = None  # all that is in its log, if that matters
+    result: object = None
 
     def tells(self, text: str) -> bool:
         return re.search(self.says, text) is not None
@@ -137,7 +145,23 @@ BAD_TASKS = [
     Bad(no_json, "dead", "PayloadError", "result.when: cannot be stored as JSON: object"),
     Bad(unprintable_error, "dead", "Unprintable", "its __str__ raised SystemExit"),
     Bad(much_output, "succeeded", "", "more lines were left out"),
-    Bad(fork, "succeeded", kinds=ONLY_PROCESS),
+    Bad(
+        fork,
+        "succeeded",
+        kinds=ONLY_PROCESS,
+        log=("one before, one after", "one at the end"),
+        result=1,
+    ),
+]
+
+# On the loop or in a thread: each takes its worker along.
+FATAL: list[tuple[Callable[[], object], Kind]] = [
+    (leave, "async"),
+    (leave, "thread"),
+    (kill_itself, "async"),
+    (kill_itself, "thread"),
+    (segfault, "async"),
+    (segfault, "thread"),
 ]
 
 

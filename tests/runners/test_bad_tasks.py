@@ -39,6 +39,7 @@ def quiet(monkeypatch):
     """What is printed goes on to the worker's own output: here, nowhere."""
     with open(os.devnull, "w") as nowhere:
         monkeypatch.setattr(sys, "stdout", nowhere)
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # a fork copies what is in buffers
         yield
 
 
@@ -59,9 +60,9 @@ async def test_a_bad_task_ends_as_documented_and_hurts_nobody(
         after = await good.enqueue_many(items[NEIGHBOURS // 2 :])
 
         async with app.worker():
-            failure = None
+            result = failure = None
             try:
-                await handle.result(timeout=60)
+                result = await handle.result(timeout=60)
             except ExecutionFailed as error:
                 failure = error.failure
             numbers = [await one.result(timeout=60) for one in (*before, *after)]
@@ -71,6 +72,9 @@ async def test_a_bad_task_ends_as_documented_and_hurts_nobody(
 
         assert await handle.status() == bad.state
         assert numbers == list(range(NEIGHBOURS))
+        assert result == bad.result
+        if bad.log is not None:
+            assert tuple(log) == bad.log
         if failure is None:
             assert bad.tells("\n".join([*log, caplog.text]))
         else:
