@@ -14,6 +14,7 @@
       │    └─ UnknownJob         nobody here knows how to run it
       ├─ Conflict         the world moved
       │    ├─ DuplicateKey
+      │    ├─ ExecutionInTheWay  the job's overlap rule says no
       │    ├─ IllegalTransition
       │    ├─ LeaseLost
       │    └─ VersionConflict
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 SHOWN_CHARS_MAX: Final = 60
 
@@ -96,6 +98,14 @@ class Conflict(DaybellError):
 
 class DuplicateKey(Conflict):
     """The name or key is taken."""
+
+
+class ExecutionInTheWay(Conflict):
+    """An execution of the job has not finished, and its overlap rule lets no other in."""
+
+    def __init__(self, message: str, *, execution: UUID | None = None) -> None:
+        super().__init__(message)
+        self.execution = execution
 
 
 class IllegalTransition(Conflict):

@@ -68,6 +68,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduled_for: Instant | None = None  # the tick's nominal time
     schedule: UUID | None = None
     parent: UUID | None = None  # the execution whose task enqueued this one
+    force: bool = False  # whatever the job's overlap rule says
 
     @property
     def is_plain(self) -> bool:
@@ -83,6 +84,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and self.scheduled_for is None
             and self.schedule is None
             and self.parent is None
+            and not self.force
         )
 
 
@@ -93,6 +95,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
     id: UUID
     created: bool = True
+    skipped: bool = False  # by its job's overlap rule; only a tick's execution is recorded so
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -122,6 +125,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     checkpoint: str | None = None  # what an earlier attempt left behind
     gate: str | None = None  # a slot to hand on when it ends
     cancel_requested: bool = False
+    schedule: UUID | None = None  # to be told when it ends
+    previous_success: Instant | None = None  # the last tick of that schedule that succeeded
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -6,14 +6,16 @@ executions remember the version that they were created under.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.overlap import Overlap, rule_of
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.schedule import NewSchedule
 
 DEFAULT_QUEUE = "default"
 DEFAULT_TENANT = "default"
@@ -35,11 +37,24 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     user_id: str | None = None
     settings: str = "{}"  # JSON of the kind's own settings
+    args: str = "{}"  # what it is called with by a schedule, or by who says nothing else
+    schedules: tuple[str, ...] = ()  # JSON of `core.when.Schedule`
+    overlap: Overlap | None = None  # None: skip with schedules, allow without
+    misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
+    pause_after_failures: int | None = None
+
+    def overlap_rule(self, *, is_scheduled: bool = False) -> Overlap:
+        """The rule for an execution, which may come from a schedule that was added later."""
+        return rule_of(self.overlap, is_scheduled=is_scheduled or bool(self.schedules))
 
     def to_json(self) -> str:
         """The definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
+        # Left out where nothing is said, so that what was stored before they existed is still equal.
+        for name in LATER_FIELDS:
+            if fields[name] == _DEFAULTS[name]:
+                del fields[name]
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -50,6 +65,12 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
 
 
+LATER_FIELDS: Final = ("args", "schedules", "overlap", "misfire", "pause_after_failures")
+_DEFAULTS: Final = {
+    field.name: field.default for field in msgspec.structs.fields(JobDefinition)
+}
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A definition to be stored. The id counts only if the name is new."""
 
@@ -58,6 +79,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     author: str = ""
     # None: whatever is there. 0: the name must be new. n: version n must be the current one.
     expect: int | None = None
+    # Take the place of the job's declared schedules when this definition becomes the current one.
+    schedules: tuple[NewSchedule, ...] = ()
     # A definition that was superseded is not made current again by old code in a rolling
     # deploy, unless this asks for it.
     promote: bool = False
@@ -73,6 +96,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant  # of this version
     author: str = ""
     is_current: bool = True
+    paused_at: Instant | None = None  # its schedules do not fire since then
+    pause_note: str = ""  # why
 
     @property
     def name(self) -> str:

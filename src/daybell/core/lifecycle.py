@@ -101,6 +101,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     ran: Seconds | None = None  # how long the task ran; None: it was never started
     checkpoint: str | None = None  # for the next attempt; None leaves what is there
     log: str | None = None  # the last part of what the attempt said
+    schedule: UUID | None = None
 
 
 class Ruling(StrEnum):
@@ -138,6 +139,7 @@ def after_success(
         result=result,
         ran=ran,
         log=log,
+        schedule=claimed.schedule,
     )
 
 
@@ -256,4 +258,5 @@ def _move(
         error=error,
         reason=reason,
         ran=ran,
+        schedule=claimed.schedule,
     )

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import NewExecution
-from daybell.core.instant import Instant
+from daybell.core.execution import NewExecution, State
+from daybell.core.instant import Instant, Seconds
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,9 +21,15 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     job: str
-    rule: str  # JSON
+    rule: str  # JSON of `core.when.Schedule`
     next_at: Instant | None  # None: it will not fire again by itself
-    is_paused: bool = False
+    name: str = ""  # among the job's schedules
+    args: str = "{}"  # what its executions are called with
+    misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
+    delay: Seconds | None = None  # a fixed delay: each end sets the next time
+    is_reboot: bool = False  # its time comes when the first scheduler starts
+    pause_after: int | None = None  # so many failures in a row pause the job
+    is_declared: bool = False  # comes with the job's definition, and goes with it
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +40,27 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     rule: str
     next_at: Instant | None
+    name: str = ""
+    args: str = "{}"
+    misfire: str = ""
+    delay: Seconds | None = None
+    is_reboot: bool = False
+    is_declared: bool = False
+    is_paused: bool = False  # with its job
     last_at: Instant | None = None  # the last tick that was fired
+    succeeded_for: Instant | None = None  # the last tick whose execution succeeded
     fired: int = 0
-    is_paused: bool = False
+    skipped: int = 0
+    missed: int = 0
+    failures: int = 0  # executions that ended dead since one succeeded
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the schedules found, and when it is worth looking again."""
+
+    now: Instant  # by the store's clock, like everything here
+    schedules: tuple[Schedule, ...]
+    next_at: Instant | None = None  # of the first that is not among them
 
 
 class Decision(StrEnum):
@@ -54,6 +78,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision = Decision.FIRED
     reason: str | None = None
     until: Instant | None = None  # for a missed range: its last tick
+    count: int = 1  # of the ticks that it stands for
     execution: NewExecution | None = None
 
 
@@ -66,6 +91,7 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     until: Instant | None
     execution: UUID | None
+    count: int = 1
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,3 +102,12 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     expect: Instant
     next_at: Instant | None
     ticks: tuple[Tick, ...]
+    is_over: bool = False  # a fixed delay is not to be set again when its execution ends
+
+
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution of a schedule, by the tick it stands for."""
+
+    scheduled_for: Instant
+    id: UUID
+    state: State

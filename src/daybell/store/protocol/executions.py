@@ -28,8 +28,15 @@ class Executions(Protocol):
         ended in Unavailable): then ids that have finished meanwhile are recognised too.
 
         A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
-        the gate has a free slot, and takes one at once if there is and it is due. Raises
-        JobNotFound, naming it; UsageError for a row that cannot be kept, naming its position,
+        the gate has a free slot, and takes one at once if there is and it is due.
+
+        A job with an overlap rule has a gate of its own, `core.overlap.gate_of`, with one slot;
+        its executions wait there unless they name another gate. One that the rule does not let in
+        raises ExecutionInTheWay, naming the other, and nothing is created; `replace` cancels the
+        others first. `force=True` takes a slot, whatever the rule and the room. A delayed one is
+        asked when it is due, and then only waits.
+
+        Raises JobNotFound, naming it; UsageError for a row that cannot be kept, naming its position,
         or a gate that does not exist.
         """
         ...
@@ -38,8 +45,8 @@ class Executions(Protocol):
         """Create very many executions in one transaction, reading the iterable as it goes;
         answers how many.
 
-        The fast lane for bulk: memory stays flat whatever the length. Unique keys and gates are
-        refused with UsageError here. Raises DuplicateKey if one of the ids exists: since a load
+        The fast lane for bulk: memory stays flat whatever the length. Unique keys, gates and jobs
+        with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of the ids exists: since a load
         is all or nothing, an earlier one with these ids was committed.
         """
         ...
@@ -88,8 +95,9 @@ class Executions(Protocol):
         REFUSED and its neighbours are made. With `wait=False` rows locked by others are BUSY
         instead of waited for.
 
-        A terminal target frees the unique key and hands on the gate's slot in the same
-        transaction. A way back raises `attempt` and puts the ended attempt into the log. All
+        A terminal target frees the unique key, hands on the gate's slot, and tells the schedule
+        that fired it (`succeeded_for`, `failures`, the next time of a fixed delay, and a pause
+        after too many failures), all in the same transaction. A way back raises `attempt` and puts the ended attempt into the log. All
         ends are timed by the store.
         """
         ...

@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from daybell.core.instant import Instant
-from daybell.core.schedule import Firing, NewSchedule, Schedule, TickRecord
+from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
 
 
 class Schedules(Protocol):
@@ -15,7 +15,7 @@ class Schedules(Protocol):
 
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         """Create or replace these schedules, all or nothing; counts and last firing are kept.
-        Raises JobNotFound.
+        One of a paused job is paused. Wakes who waits for a schedule. Raises JobNotFound.
         """
         ...
 
@@ -27,14 +27,10 @@ class Schedules(Protocol):
         """Schedules of a tenant, or of one of its jobs, by id."""
         ...
 
-    async def due_schedules(self, *, limit: int = 1000) -> list[Schedule]:
-        """Schedules of any tenant whose cursor has come, earliest first. Locks nothing: `fire`
-        finds out who was first.
+    async def due_schedules(self, *, limit: int = 1000) -> Due:
+        """Schedules of any tenant whose cursor has come, earliest first, and when the next one
+        will be due. Locks nothing: `fire` finds out who was first.
         """
-        ...
-
-    async def next_tick(self) -> Instant | None:
-        """When the next schedule of any tenant is due."""
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
@@ -43,7 +39,30 @@ class Schedules(Protocol):
 
         True for those that were advanced here; False: somebody else did, or it is paused or
         gone, and nothing was written for it. Cursor, tick and execution of one firing are one
-        transaction. A tick that is on record already creates no execution.
+        transaction. A tick that is on record already creates no execution. One whose execution
+        is not let in by the job's overlap rule is recorded as skipped, and so is the execution;
+        a fixed delay then begins anew.
+        """
+        ...
+
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        """Set the next time of fixed delays that wait for the end of an execution which is not
+        there: the sweep behind `apply`. Answers how many.
+        """
+        ...
+
+    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
+        """Let the job's schedules fire no more until it is resumed; it can still be enqueued. A
+        paused one gets the new note. Raises JobNotFound.
+        """
+        ...
+
+    async def resume_job(
+        self, tenant: str, name: str, firings: Sequence[Firing] = ()
+    ) -> None:
+        """Let a paused job's schedules fire again, once these have gone on from where they stood:
+        nothing that came due in the meantime fires unless `firings` say so. Those whose cursor
+        is not `expect` are left alone. Raises JobNotFound.
         """
         ...
 
@@ -51,4 +70,12 @@ class Schedules(Protocol):
         self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
     ) -> list[TickRecord]:
         """The ticks on record of one schedule, newest first."""
+        ...
+
+    async def list_occurrences(
+        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    ) -> list[Occurrence]:
+        """Executions of a schedule for ticks from `since` to `until`, both included: by tick,
+        then in the order they were created.
+        """
         ...

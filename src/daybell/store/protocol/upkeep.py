@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Health, Removed, Retention
 from daybell.core.worker import Leadership
 
@@ -13,9 +13,15 @@ from daybell.core.worker import Leadership
 class Upkeep(Protocol):
     """What one node does for all."""
 
-    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
         """Take or keep the leadership of that name. None: another holder's lease lasts. A new
         holder gets a higher epoch.
+
+        `since` is when the asker came up, by the store's clock. If nobody has led since then,
+        nobody was there before him: the schedules with `is_reboot` are due, in the same
+        transaction that begins his epoch.
         """
         ...
 

@@ -22,3 +22,9 @@ class Wakeups(Protocol):
         Best effort.
         """
         ...
+
+    async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when a schedule of any tenant may be due earlier than was known. Returns what
+        ends it. Best effort.
+        """
+        ...

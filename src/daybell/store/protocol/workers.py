@@ -9,7 +9,7 @@ from uuid import UUID
 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.worker import NewWorker, Renewal, Worker
-from daybell.store.outcomes import Lost
+from daybell.store.outcomes import Losses
 
 
 class Workers(Protocol):
@@ -49,14 +49,19 @@ class Workers(Protocol):
         """
         ...
 
-    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
+    async def lost(
+        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+    ) -> Losses:
         """Mark workers whose lease has ended as dead, and list executions still in the hands of
         dead workers, of any tenant.
 
         A renewal that comes at the same moment either wins, and the worker lives, or finds
         itself dead. Workers whose row another transaction has locked are left for the next
-        time. If it is later than `not_after` by the store's clock, that has jumped, and nobody is
-        marked. Marking and listing change no execution: the caller decides for each
+        time.
+
+        All times are the store's. The caller knows of its clock that it has run evenly from
+        `since` on: a lease that was renewed before counts from then, at full length. If it is later
+        than `not_after`, the clock has jumped, and nobody is marked. Marking and listing change no execution: the caller decides for each
         (`core.lifecycle.after_loss`) and applies it with `wait=False`.
         """
         ...

@@ -1,0 +1,65 @@
+"""Overlap: what happens to an execution whose predecessor has not finished.
+
+A job that minds has a gate with one slot, named after it. Whoever creates an execution of the job
+looks at the gate under its lock, asks `enter`, and does what it says; so two schedulers, or a
+scheduler and a person, cannot both find the job idle.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+
+class Overlap(StrEnum):
+    """The rules there are."""
+
+    SKIP = "skip"  # the new one does not run, and is recorded as skipped
+    QUEUE = "queue"  # it waits; a second one that would wait is skipped
+    QUEUE_ALL = "queue_all"  # all wait, and run one after the other
+    REPLACE = "replace"  # those before it are cancelled, and it starts when they have ended
+    ALLOW = "allow"  # both run
+
+
+class Entry(Enum):
+    """What becomes of a new execution at the gate."""
+
+    IN = "takes the slot"
+    WAIT = "waits for the slot"
+    SKIP = "does not run"
+
+
+OVERLAP = "overlap"  # why something was skipped, or waits: one before it has not finished
+
+
+def rule_of(overlap: Overlap | None, *, is_scheduled: bool) -> Overlap:
+    """The rule that counts. Left open, one job never runs twice at a time by a schedule."""
+    if overlap is not None:
+        return overlap
+    return Overlap.SKIP if is_scheduled else Overlap.ALLOW
+
+
+def gate_of(job: str) -> str:
+    """The gate that a job's executions pass one at a time."""
+    return f"job:{job}"
+
+
+def backfill_gate(id: object) -> str:
+    """The gate that the executions of one backfill pass."""
+    return f"backfill:{id}"
+
+
+def is_backfill(gate: str | None) -> bool:
+    """Whether an execution repeats the past. Then its end says nothing about its schedule."""
+    return gate is not None and gate.startswith("backfill:")
+
+
+def enter(rule: Overlap, *, inside: int, waiting: int) -> Entry:
+    """Decide, given how many of the job have the slot, and how many are due and wait for it.
+
+    For `replace` the caller has cancelled before what could be cancelled.
+    """
+    if rule is Overlap.ALLOW or inside + waiting == 0:
+        return Entry.IN
+    if rule is Overlap.SKIP or (rule is Overlap.QUEUE and waiting > 0):
+        return Entry.SKIP
+    return Entry.WAIT
