@@ -112,7 +112,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the reaper ignores the lease",
-        ((WORKERS, "AND lease_until < (SELECT daybell.now())", "AND lease_until IS NOT NULL"),),
+        (
+            (
+                WORKERS,
+                "AND lease_until + greatest(0, $2 - renewed_at) < (SELECT daybell.now())",
+                "AND $2::float8 IS NOT NULL",
+            ),
+        ),
     ),
     Mutant(
         "the reaper waits for who is frozen",

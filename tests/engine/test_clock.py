@@ -34,7 +34,7 @@ def clock(seconds):
 def test_the_stores_time_goes_on_between_its_answers(clock, seconds):
     assert clock.now() == 1_700_000_000.0
     seconds.value += 5
-    assert (clock.now(), clock.age()) == (1_700_000_005.0, 5.0)
+    assert clock.now() == 1_700_000_005.0
 
 
 def test_an_answer_that_took_long_is_no_jump(clock, seconds, caplog):
@@ -43,7 +43,7 @@ def test_an_answer_that_took_long_is_no_jump(clock, seconds, caplog):
     clock.correct(1_700_000_001.0, sent)  # it was answered after one second, and heard much later
 
     assert clock.now() == 1_700_000_030.0
-    assert clock.steady() == float("inf") and not caplog.records
+    assert clock.steady_since() == 1_700_000_000.0 and not caplog.records
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, JUMP_SECONDS + 0.1])
@@ -54,15 +54,16 @@ def test_a_jump_is_noticed_and_told(clock, seconds, caplog, jump):
     assert clock.now() == 1_700_000_001.0 + jump
     assert f"has jumped by {jump:+.1f} s" in caplog.text
     seconds.value += 7
-    assert clock.steady() == 7.0
+    clock.correct(1_700_000_008.0 + jump, seconds())
+    assert clock.steady_since() == 1_700_000_001.0 + jump
 
 
 def test_the_first_answer_is_no_jump(seconds, caplog):
     clock = SystemClock(seconds)
-    assert clock.age() == float("inf")
+    assert clock.steady_since() == float("inf")
     clock.correct(5.0, seconds())
 
-    assert clock.now() == 5.0 and not caplog.records
+    assert (clock.now(), clock.steady_since()) == (5.0, 5.0) and not caplog.records
 
 
 async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(clock, seconds):
@@ -78,7 +79,6 @@ async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(cloc
 
     jumped = 3600.0
     assert await sweep() is State.RUNNING  # before anybody has noticed
-    clock.correct((await store.health()).now, seconds())
     assert await sweep() is State.RUNNING
     seconds.value += LEASE - 1
     await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
@@ -86,19 +86,45 @@ async def test_nobody_is_taken_for_dead_because_the_stores_clock_has_jumped(cloc
     assert await sweep() is State.RUNNING, "whoever lives has renewed meanwhile"
 
     seconds.value += LEASE
-    clock.correct((await store.health()).now, seconds())
     assert await sweep() is State.QUEUED
 
 
-async def test_a_node_without_workers_asks_for_the_time_now_and_then(seconds):
-    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds())
+async def test_a_node_that_has_just_started_buries_nobody_for_a_lease(seconds):
+    jumped = 0.0
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
     await store.open()
-    clock = SystemClock(seconds)
-    hands = await claimed(store)
-    reaper = Reaper(store, clock=clock, events=Events(), lease=LEASE)
-    await reaper.tick()
-    assert clock.now() == 1_700_000_000.0 + seconds()
+    living, dead = await claimed(store), await claimed(store)
+    jumped = 3600.0  # and nobody was there to see it
 
-    seconds.value += LEASE + 1
+    reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
+    for _ in range(3):
+        await reaper.tick()
+        seconds.value += LEASE / 3 - 1
+    await store.renew(TENANT, worker=living.worker, lease=LEASE, leases=[living.lease])
+    assert await states(store, [living.one.id, dead.one.id]) == [State.RUNNING] * 2
+
+    seconds.value += 4
     await reaper.tick()
-    assert await states(store, [hands.one.id]) == [State.QUEUED]
+    assert await states(store, [living.one.id, dead.one.id]) == [State.RUNNING, State.QUEUED]
+
+
+async def test_a_node_without_workers_sees_the_clock_go_back_and_forth(seconds):
+    jumped = 0.0
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped)
+    await store.open()
+    hands = await claimed(store)
+    reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
+    await reaper.tick()
+    seconds.value += 2 * LEASE
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await reaper.tick()
+
+    jumped = -3600.0
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await reaper.tick()
+    jumped = 0.0  # all that was seen before seems to be true again
+    for _ in range(2):
+        seconds.value += 1
+        await reaper.tick()
+
+    assert await states(store, [hands.one.id]) == [State.RUNNING]

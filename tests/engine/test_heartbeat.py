@@ -322,7 +322,7 @@ async def test_work_that_may_go_on_without_a_lease_does_and_is_still_fenced():
     store.is_away = True
     await asyncio.sleep(LEASE)
     store.is_away = False
-    [lost] = [one for one in await store.lost() if one.claimed.id == taken]
+    [lost] = [one for one in (await store.lost()).executions if one.claimed.id == taken]
     await store.apply(TENANT, worker=first, transitions=[after_loss(lost.claimed, max_crashes=3)])
     await until(lambda: len(ends) == 3)
     await asyncio.sleep(1)

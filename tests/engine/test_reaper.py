@@ -9,9 +9,9 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
 from daybell.core.limits import REAP_BATCH_MAX
+from daybell.core.worker import WorkerState
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, WorkerLost
-from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN
 from daybell.engine.node import Upkeep
 from daybell.engine.reaper import Reaper
@@ -179,34 +179,53 @@ async def test_after_an_outage_the_living_have_time_to_be_heard_of(store, clock)
     with pytest.raises(Unavailable):
         await reaper.tick()
     clock.advance(LEASE + 1)  # nobody could renew
-    store.fail("health")
+    store.fail("lost")
     with pytest.raises(Unavailable):
         await reaper.tick()
     clock.advance(LEASE + 1)
 
     assert await reaper.tick() is None
-    clock.advance(LEASE_SECONDS - 1)
+    clock.advance(LEASE - 1)
     await reaper.tick()
-    assert store.count("lost") == 1
     await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
-    clock.advance(1)
+    clock.advance(2)
     await reaper.tick()
-
-    assert store.count("lost") == 2
     assert (await look(store, hands.one.id)).state is State.RUNNING
 
+    clock.advance(LEASE)
+    await reaper.tick()
+    assert (await look(store, hands.one.id)).state is State.QUEUED
 
-async def test_the_upkeep_gives_the_living_the_time_of_their_own_lease(store, clock):
-    upkeep = Upkeep(store, clock=clock, mint=mint, events=Events(), lease=300.0)
+
+async def test_one_answer_that_does_not_come_is_no_outage(store, clock):
+    hands = await claimed(store)
+    reaper = a_reaper(store, clock)
+    clock.advance(LEASE - 1)
+    await reaper.tick()
+    store.fail("lost")
+    with pytest.raises(Unavailable):
+        await reaper.tick()
+
+    clock.advance(2)
+    await reaper.tick()
+
+    assert (await look(store, hands.one.id)).state is State.QUEUED
+
+
+async def test_the_living_have_the_time_of_their_own_lease(store, clock):
+    worker = await registered(store)
+    await store.renew(TENANT, worker=worker, lease=300.0, leases=[])
+    upkeep = Upkeep(store, clock=clock, mint=mint, events=Events(), lease=LEASE)
     store.fail("lost")
     with pytest.raises(Unavailable):
         await upkeep.reaper.tick()
+    clock.advance(LEASE)
     await upkeep.reaper.tick()
 
     clock.advance(299)
     await upkeep.reaper.tick()
-    assert store.count("lost") == 1
-    clock.advance(1)
+    assert [one.state for one in await store.list_workers(TENANT)] == [WorkerState.LIVE]
+    clock.advance(2)
     await upkeep.reaper.tick()
 
-    assert store.count("lost") == 2
+    assert await store.list_workers(TENANT) == []

@@ -18,7 +18,9 @@ async def suspects(store, count):
         hands = await claim(store)
         assert len(hands.executions) == count
         await asyncio.sleep(LEASE + 1)
-        moves = [after_loss(lost.claimed, max_crashes=3) for lost in await store.lost()]
+        moves = [
+            after_loss(lost.claimed, max_crashes=3) for lost in (await store.lost()).executions
+        ]
         await store.apply(TENANT, worker=hands.worker, transitions=moves)
     return ids
 

@@ -52,11 +52,8 @@ class VirtualClock:
     def correct(self, now: float, sent: float) -> None:
         pass
 
-    def age(self) -> float:
-        return 0.0
-
-    def steady(self) -> float:
-        return float("inf")
+    def steady_since(self) -> float:
+        return float("-inf")
 
     def jitter(self) -> float:
         return 0.5

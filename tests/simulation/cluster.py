@@ -260,8 +260,7 @@ class Cluster:
             case "outage":
                 self._outage(chance.uniform(0.3, 2) * LEASE)
             case "store clock":
-                self.world.checker.clock_steps += 1
-                self.world.clock.step(chance.uniform(-CLOCK_STEP, 1.5 * CLOCK_STEP))
+                self.world.step_clock(chance.uniform(-CLOCK_STEP, 1.5 * CLOCK_STEP))
             case "host clock" if slot.clock is not None:
                 slot.clock.sleep_through(chance.uniform(0, 60))
             case "cut":

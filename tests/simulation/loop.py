@@ -38,6 +38,7 @@ class Process:
         self.is_frozen = False
         self.started_at = self.frozen_at = 0.0
         self.thawed_at = float("-inf")
+        self.steps_known = 0  # of the store's clock
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 

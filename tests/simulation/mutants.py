@@ -123,7 +123,7 @@ MUTANTS: Final = (
     Mutant(
         "the reaper ignores the lease",
         "memory",
-        (("store/memory/workers.py", "if worker.lease_until < now <= not_after:", "if True:"),),
+        (("store/memory/workers.py", "if ends(worker, since) < now <= not_after:", "if True:"),),
     ),
     Mutant(
         "the reaper ignores the lease",
@@ -131,8 +131,8 @@ MUTANTS: Final = (
         (
             (
                 "store/sqlite/workers.py",
-                "WHERE state <= 2 AND lease_until < ?",
-                f"WHERE state <= 2 AND {GIVEN}",
+                "WHERE state <= 2 AND lease_until + max(0.0, ?2 - renewed_at) < ?1",
+                "WHERE state <= 2 AND ?1 IS NOT NULL AND ?2 IS NOT NULL",
             ),
         ),
     ),

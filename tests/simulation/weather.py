@@ -13,7 +13,7 @@ LEASE = 6.0  # seconds of a worker's lease; short, so that a run sees many
 POINTS = ("before", "committed", "answered")
 STEPS = (
     *("claim", "apply", "renew", "register", "report", "write_log", "release", "retire", "listen"),
-    *("lost", "admit", "expire", "lead", "retain", "health"),
+    *("lost", "admit", "expire", "lead", "retain"),
 )
 
 

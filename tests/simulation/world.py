@@ -24,6 +24,7 @@ from tests.simulation.trace import Trace
 from tests.simulation.weather import CALM, LEASE, Weather
 
 ABOUT_WORK = ("enqueue", "claim", "apply", "renew", "register", "cancel", "lost", "revive")
+TELLS_TIME = ("claim", "renew", "register", "lost")
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     answer: asyncio.Future[Any]
+    steps_known: int  # steps of the store's clock that who asks may know of
 
 
 class World:
@@ -102,6 +104,11 @@ class World:
             self.note(process, "thaws")
             self.loop.thaw(process)
 
+    def step_clock(self, seconds: float) -> None:
+        """Set the store's clock forwards or back."""
+        self.checker.clock_steps.append((self.loop.time(), seconds))
+        self.clock.step(seconds)
+
     def _before_step(self, process: Process) -> None:
         """Between any two awaits of a process it may be the end of it."""
         if not self._steps_left or process is self.loop.world or not self._can_crash(process):
@@ -130,10 +137,13 @@ class World:
             await asyncio.sleep(
                 0
             )  # where it stands until it thaws; then it goes on as if nothing were
-        call = Call(process, operation, args, kwargs, self.loop.create_future())
+        known = process.main.steps_known
+        call = Call(process, operation, args, kwargs, self.loop.create_future(), known)
         sent = self.loop.time()
         self._later(self._delay(), self._arrive, call)
         answer = await call.answer
+        if operation in TELLS_TIME:
+            process.main.steps_known = max(process.main.steps_known, call.steps_known)
         if self._dies(process, f"{operation}.answered"):
             await forever()
         if operation in ("register", "renew"):
@@ -170,6 +180,7 @@ class World:
         if call.operation in ABOUT_WORK or error is not None:
             self.note(call.process, call.operation, _shown(call, answer, error))
         self.checker.judge(call, before, answer, error)
+        call.steps_known = len(self.checker.clock_steps)
         if error is None:
             self._tell(call.operation)
         self._reply(call, answer, error)
@@ -297,7 +308,7 @@ def _shown(call: Call, answer: Any, error: BaseException | None) -> tuple[Any, .
         case "cancel" | "revive":
             return tuple(zip(call.args[1], map(str, answer), strict=True))
         case "lost":
-            return tuple((one.claimed.id, one.claimed.attempt) for one in answer)
+            return tuple((one.claimed.id, one.claimed.attempt) for one in answer.executions)
         case "renew":
             return (call.kwargs["worker"], answer.returned)
         case _:

@@ -122,7 +122,7 @@ async def test_a_lost_worker_is_a_failure(store, clock):
     await clock.advance(1)
     hands = await claimed(store)
     await store.retire(TENANT, hands.worker)
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
 
     move = after_loss(lost.claimed, max_crashes=3)
     await store.apply(TENANT, worker=hands.worker, transitions=[move], wait=False)

@@ -218,7 +218,7 @@ async def test_a_renewal_that_races_the_reaper_wins_or_finds_itself_dead(crowd, 
             assert state is WorkerState.DEAD
         else:
             assert state is WorkerState.LIVE
-            assert hands.one.id not in {entry.claimed.id for entry in lost}
+            assert hands.one.id not in {entry.claimed.id for entry in lost.executions}
         await apply(crowd[0], hands, success(hands.one))
 
 

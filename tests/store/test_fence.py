@@ -34,7 +34,7 @@ async def snapshot(store, id):
 async def test_a_worker_that_lost_its_lease_cannot_complete_the_job(store, clock):
     late = await claimed(store)
     await clock.advance(61)
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     move = after_loss(lost.claimed, max_crashes=lost.max_crashes)
     await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
 
@@ -201,7 +201,7 @@ async def test_a_death_that_was_revived_since_is_still_answered_as_made(store):
 async def test_two_workers_that_both_think_they_hold_it_cannot_both_succeed(store, clock):
     first = await claimed(store)
     await clock.advance(61)
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     await store.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=3)]
     )

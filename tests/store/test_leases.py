@@ -144,7 +144,7 @@ async def test_a_renewal_prolongs_the_lease_for_all_that_a_worker_runs(store, cl
     assert (renewal.now, renewal.lease_until) == (clock.now(), clock.now() + 60)
     assert (renewal.state, renewal.cancel, renewal.returned) == (WorkerState.LIVE, (), 0)
     await clock.advance(50)
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
     assert await apply(store, hands, *(success(one) for one in hands.executions)) == []
 
 
@@ -299,7 +299,7 @@ async def test_nothing_is_lost_while_leases_last(store, clock):
     await claimed(store, 2)
     await clock.advance(59)
 
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
 
     assert [w.state for w in await store.list_workers(TENANT)] == [WorkerState.LIVE]
 
@@ -309,7 +309,7 @@ async def test_a_worker_whose_lease_ended_is_dead_and_its_work_is_listed(store, 
     hands = await claimed(store, 2)
     await clock.advance(61)
 
-    lost = await store.lost()
+    lost = (await store.lost()).executions
 
     assert {entry.claimed.id for entry in lost} == {one.id for one in hands.executions}
     assert sorted((entry.claimed for entry in lost), key=by_id) == hands.executions
@@ -339,7 +339,7 @@ async def test_a_renewal_before_the_reaper_comes_keeps_the_worker_alive(store, c
 
     await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
 
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
     assert await apply(store, hands, success(hands.one)) == []
 
 
@@ -347,8 +347,8 @@ async def test_listing_what_is_lost_changes_no_execution(store, clock):
     hands = await claimed(store)
     await clock.advance(61)
 
-    first = await store.lost()
-    second = await store.lost()
+    first = (await store.lost()).executions
+    second = (await store.lost()).executions
 
     assert first == second
     assert await states(store, [hands.one.id]) == [State.RUNNING]
@@ -361,20 +361,20 @@ async def test_a_dead_workers_own_report_still_counts_until_somebody_decides(sto
 
     assert await apply(store, hands, success(hands.one)) == []
 
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
     assert await states(store, [hands.one.id]) == [State.SUCCEEDED]
 
 
 async def test_what_was_lost_goes_back_and_is_not_listed_again(store, clock):
     hands = await claimed(store, 2)
     await clock.advance(61)
-    lost = await store.lost()
+    lost = (await store.lost()).executions
 
     moves = [after_loss(entry.claimed, max_crashes=entry.max_crashes) for entry in lost]
     verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
 
     assert verdicts == []
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
     assert await states(store, [one.id for one in hands.executions]) == [State.QUEUED] * 2
     assert {one.crashes for one in (await claim(store)).executions} == {1}
 
@@ -385,7 +385,7 @@ async def test_what_a_job_says_about_loss_comes_from_the_executions_version(stor
     await defined(store, max_crashes=9, on_lost="retry")
     await clock.advance(61)
 
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
 
     assert (lost.max_crashes, lost.retry) == (1, False)
 
@@ -395,7 +395,7 @@ async def test_a_retired_worker_is_dead_and_what_it_still_holds_is_found(store):
 
     await store.retire(TENANT, hands.worker)
 
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     assert (lost.worker, lost.claimed) == (hands.worker, hands.one)
     with pytest.raises(LeaseLost):
         await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
@@ -416,7 +416,7 @@ async def test_a_draining_worker_whose_lease_ends_is_dead_too(store, clock):
     await store.drain(TENANT, hands.worker)
     await clock.advance(61)
 
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
 
     assert lost.worker == hands.worker
 
@@ -427,7 +427,7 @@ async def test_work_of_living_workers_is_never_listed_as_lost(store, clock):
     alive = await claimed(store)
     await clock.advance(20)
 
-    lost = await store.lost()
+    lost = (await store.lost()).executions
 
     assert len(lost) == 1
     assert lost[0].claimed.id != alive.one.id
@@ -439,7 +439,7 @@ async def test_what_is_lost_is_listed_for_all_tenants(store, clock):
     there = await claimed(store, tenant="acme")
     await clock.advance(61)
 
-    lost = await store.lost()
+    lost = (await store.lost()).executions
 
     assert {(entry.claimed.tenant, entry.claimed.id) for entry in lost} == {
         (TENANT, here.one.id),
@@ -453,7 +453,7 @@ async def test_a_list_of_what_is_lost_has_a_limit_and_goes_on_after_it(store, cl
     await clock.advance(61)
 
     found = []
-    while batch := await store.lost(limit=2):
+    while batch := (await store.lost(limit=2)).executions:
         assert len(batch) <= 2
         for entry in batch:
             move = after_loss(entry.claimed, max_crashes=9)
@@ -468,7 +468,7 @@ async def test_a_lost_one_with_a_request_to_cancel_says_so_and_ends_cancelled(st
     await store.cancel(TENANT, [hands.one.id])
     await clock.advance(61)
 
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     assert lost.claimed.cancel_requested
     await store.apply(
         TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=9)]
@@ -483,7 +483,7 @@ async def test_an_execution_lost_too_often_is_dead(store, clock):
     for _ in range(2):
         hands = await claim(store)
         await clock.advance(61)
-        (lost,) = await store.lost()
+        (lost,) = (await store.lost()).executions
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
         await store.apply(TENANT, worker=hands.worker, transitions=[move])
 
@@ -501,7 +501,7 @@ async def test_a_lost_attempt_began_when_it_was_last_seen_to(store, clock):
     await store.report(TENANT, worker=hands.worker, reports=[a_report(seen, ran=3.0)])
     began = clock.now() - 3.0
     await clock.advance(LEASE + 1)
-    for lost in await store.lost():
+    for lost in (await store.lost()).executions:
         move = a_move(lost.claimed, State.QUEUED, Outcome.LOST)
         await store.apply(TENANT, worker=lost.worker, transitions=[move])
 
@@ -514,7 +514,7 @@ async def test_a_lost_one_that_ends_began_when_it_was_last_seen_to(store, clock)
     await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, ran=3.0)])
     began = clock.now() - 3.0
     await clock.advance(LEASE + 1)
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     move = a_move(lost.claimed, State.DEAD, Outcome.LOST, reason="worker_lost")
     await store.apply(TENANT, worker=lost.worker, transitions=[move])
 
@@ -526,7 +526,23 @@ async def test_nobody_is_marked_dead_by_a_clock_that_has_jumped(store, clock):
     expected = clock.now() + 5.0
     await clock.advance(3600)
 
-    assert await store.lost(not_after=expected) == []
+    assert (await store.lost(not_after=expected)).executions == []
     (worker,) = await store.list_workers(TENANT)
     assert (worker.id, worker.state) == (hands.worker, WorkerState.LIVE)
-    assert len(await store.lost(not_after=clock.now())) == 1
+    assert len((await store.lost(not_after=clock.now())).executions) == 1
+
+
+async def test_a_lease_counts_from_when_the_clock_is_known_to_run_evenly(store, clock):
+    hands = await claimed(store)
+    await clock.advance(3600)
+    since = clock.now()
+
+    losses = await store.lost(since=since)
+    assert (losses.now, losses.executions) == (since, [])
+    assert (await store.lost(since=float("inf"))).executions == []
+    await clock.advance(LEASE - 1)
+    assert (await store.lost(since=since)).executions == []
+    await clock.advance(2)
+
+    (lost,) = (await store.lost(since=since)).executions
+    assert lost.worker == hands.worker

@@ -94,7 +94,7 @@ async def test_what_was_given_to_others_is_not_written_about(store, clock):
     await enqueued(store)
     hands = await claim(store)
     await clock.advance(LEASE + 1)
-    (lost,) = await store.lost()
+    (lost,) = (await store.lost()).executions
     await store.apply(TENANT, worker=lost.worker, transitions=[retry(lost.claimed, delay=0.0)])
 
     await store.write_log(TENANT, worker=hands.worker, parts=[a_part(hands.one)])

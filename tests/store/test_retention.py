@@ -184,7 +184,7 @@ async def test_workers_that_died_long_ago_go_once_they_hold_nothing(store, clock
         retired: WorkerState.DEAD,
     }
     assert gone not in left
-    assert len(await store.lost()) == 1
+    assert len((await store.lost()).executions) == 1
 
 
 async def test_each_kind_of_record_has_its_own_limit(store, clock):

@@ -36,12 +36,10 @@ class Clock(Protocol):
         """Learn what the store's time was, at some moment since that one."""
         ...
 
-    def age(self) -> Seconds:
-        """How long ago the store's time was last learnt; infinite if never."""
-        ...
-
-    def steady(self) -> Seconds:
-        """How long it is since the store's time was last seen to jump; infinite if never."""
+    def steady_since(self) -> Instant:
+        """From when on, by itself, the store's clock is known to have run evenly: its first answer,
+        or the first after a jump. Infinite before any.
+        """
         ...
 
     def jitter(self) -> float:
@@ -59,7 +57,7 @@ class SystemClock:
     def __init__(self, monotonic: Callable[[], Seconds] = time.monotonic) -> None:
         self.monotonic = monotonic  # not a method of ours: it is asked twice for every execution
         self._offset = time.time() - monotonic()
-        self._learnt_at = self._jumped_at = -inf
+        self._steady_since = inf
 
     def now(self) -> Instant:
         return self.monotonic() + self._offset
@@ -68,18 +66,16 @@ class SystemClock:
         received = self.monotonic()
         low, high = now - received, now - sent  # what the offset can be
         jump = min(max(self._offset, low), high) - self._offset
-        if abs(jump) > JUMP_SECONDS and self._learnt_at > -inf:
-            self._jumped_at = received
+        if self._steady_since == inf:
+            self._steady_since = now
+        elif abs(jump) > JUMP_SECONDS:
+            self._steady_since = now
             logger.warning("the store's clock has jumped by %+.1f s against this machine's", jump)
         # One call that took long says little; what was known before may be better.
         self._offset += jump
-        self._learnt_at = received
 
-    def age(self) -> Seconds:
-        return self.monotonic() - self._learnt_at
-
-    def steady(self) -> Seconds:
-        return self.monotonic() - self._jumped_at
+    def steady_since(self) -> Instant:
+        return self._steady_since
 
     def jitter(self) -> float:
         return random()
@@ -103,11 +99,8 @@ class ManualClock:
     def correct(self, now: Instant, sent: Seconds) -> None:
         pass
 
-    def age(self) -> Seconds:
-        return 0.0
-
-    def steady(self) -> Seconds:
-        return inf
+    def steady_since(self) -> Instant:
+        return -inf
 
     def jitter(self) -> float:
         return 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from itertools import groupby
-from typing import Final
+from math import inf
 from uuid import UUID
 
 from daybell.core.instant import Seconds
@@ -20,15 +20,14 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.reaper")
 
-CLOCK_AGE_SECONDS: Final = 60.0  # on a node without workers, whose claims would tell the time
-
 
 class Reaper:
     """Finds dead workers, and decides what becomes of what they held.
 
     While the store was away nobody could renew. So after that the living are given a lease's time
     to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
-    which ends all leases at once without anybody having been silent.
+    which ends all leases at once without anybody having been silent. Of what was before its own
+    start a node knows nothing, so it begins like that, too; others may be older.
     """
 
     def __init__(
@@ -44,7 +43,8 @@ class Reaper:
         self._events = events
         self._lease = lease
         self._is_store_away = False
-        self._reaps_at = clock.monotonic()
+        self._heard_at = clock.monotonic()
+        self._since = -inf  # by the store's clock: when it came back
 
     async def tick(self) -> Seconds | None:
         try:
@@ -54,25 +54,22 @@ class Reaper:
             raise
 
     async def _tick(self) -> Seconds | None:
-        if self._is_store_away:
-            await self._learn_time()
-            self._is_store_away = False
-            self._reaps_at = self._clock.monotonic() + self._lease
-        elif self._clock.age() > CLOCK_AGE_SECONDS:
-            await self._learn_time()
-        if self._clock.monotonic() < self._reaps_at or self._clock.steady() < self._lease:
-            return None
-        not_after = self._clock.now() + JUMP_SECONDS
-        lost = await self._store.lost(limit=REAP_BATCH_MAX, not_after=not_after)
-        moved = 0
+        sent = self._clock.monotonic()
+        # In a shorter absence nobody has missed more than one renewal.
+        was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
+        losses = await self._store.lost(
+            limit=REAP_BATCH_MAX,
+            since=inf if was_away else max(self._since, self._clock.steady_since()),
+            not_after=self._clock.now() + JUMP_SECONDS,
+        )
+        if was_away:
+            self._since = losses.now
+        self._is_store_away, self._heard_at = False, sent
+        self._clock.correct(losses.now, sent)
+        moved, lost = 0, losses.executions
         for (tenant, worker), group in groupby(sorted(lost, key=_owner), key=_owner):
             moved += await self._reap(tenant, worker, list(group))
         return AGAIN if moved and len(lost) >= REAP_BATCH_MAX else None
-
-    async def _learn_time(self) -> None:
-        """Ask, and bury nobody."""
-        sent = self._clock.monotonic()
-        self._clock.correct((await self._store.health()).now, sent)
 
     async def _reap(self, tenant: str, worker: UUID, lost: list[Lost]) -> int:
         moves = [

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Claimed
+from daybell.core.instant import Instant
 
 
 class Cancellation(StrEnum):
@@ -31,3 +32,10 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed
     max_crashes: int
     retry: bool  # the job's `on_lost` is not "dead"
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """What the dead hold, and the store's time by which they were judged."""
+
+    now: Instant
+    executions: list[Lost]

@@ -53,7 +53,7 @@ async def _run(store: Store, job: str, queue: str) -> None:
     again = await claim(store, worker=hands.worker, queues=[queue])
     assert [one.attempt for one in again.executions] == [2] * len(rest)
     await store.retire(TENANT, hands.worker)
-    mine = [lost for lost in await store.lost() if lost.worker == hands.worker]
+    mine = [lost for lost in (await store.lost()).executions if lost.worker == hands.worker]
     moves = [after_loss(lost.claimed, max_crashes=3) for lost in mine]
     assert await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False) == []
     assert await states(store, [first.id, second.id, third.id]) == [

@@ -168,7 +168,7 @@ async def lose(store, count):
     await store.release(TENANT, worker=hands.worker, leases=[hands.lease])
     hands = await claim(store, count, worker=hands.worker)
     await store.retire(TENANT, hands.worker)
-    moves = [after_loss(lost.claimed, max_crashes=1) for lost in await store.lost()]
+    moves = [after_loss(lost.claimed, max_crashes=1) for lost in (await store.lost()).executions]
     assert len(moves) == count
     verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
     assert verdicts == []

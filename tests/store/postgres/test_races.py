@@ -59,7 +59,7 @@ async def stopped(store, operation, *, after=1):
 async def reap(store):
     """What a reaper does; its verdicts."""
     verdicts = []
-    for lost in await store.lost():
+    for lost in (await store.lost()).executions:
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
         verdicts += await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
     return verdicts
@@ -73,11 +73,11 @@ async def test_a_reaper_leaves_a_worker_alone_whose_renewal_is_under_way(slow, s
         slow, slow.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     )
 
-    assert await store.lost() == []  # it does not even wait
+    assert (await store.lost()).executions == []  # it does not even wait
     resume()
 
     assert (await renewing).lease_until == clock.now() + 60
-    assert await store.lost() == []
+    assert (await store.lost()).executions == []
     assert await apply(store, hands, success(hands.one)) == []
 
 
@@ -94,7 +94,7 @@ async def test_a_renewal_that_waits_for_a_reaper_hears_that_it_is_dead(
     assert await settle(sql, renewing, quick.steps.processes), "it should wait for the reaper"
     resume()
 
-    assert [lost.claimed.id for lost in await reaping] == [hands.one.id]
+    assert [lost.claimed.id for lost in (await reaping).executions] == [hands.one.id]
     with pytest.raises(LeaseLost):
         await renewing
 
@@ -146,7 +146,7 @@ async def test_a_frozen_client_keeps_only_its_own_row_from_being_reaped(store, c
     await transaction.start()
     await client.execute("SELECT FROM daybell.live WHERE id = $1 FOR UPDATE", frozen)
 
-    lost = await store.lost()
+    lost = (await store.lost()).executions
     moves = [after_loss(one.claimed, max_crashes=9) for one in lost]
     verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
 
@@ -173,7 +173,7 @@ async def test_a_frozen_client_at_a_gate_keeps_only_that_gate_from_being_reaped(
     await transaction.start()
     await client.execute("SELECT FROM daybell.gate WHERE key = 'frozen' FOR UPDATE")
 
-    moves = [after_loss(one.claimed, max_crashes=1) for one in await store.lost()]
+    moves = [after_loss(one.claimed, max_crashes=1) for one in (await store.lost()).executions]
     verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
 
     assert [(verdict.id, verdict.ruling) for verdict in verdicts] == [(new[0].id, Ruling.BUSY)]

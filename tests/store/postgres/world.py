@@ -158,7 +158,7 @@ async def renews_forgetfully(store: PostgresStore, world: World, me: str) -> Any
 
 async def reaps(store: PostgresStore, world: World, me: str) -> Any:
     verdicts = []
-    for lost in await store.lost():
+    for lost in (await store.lost()).executions:
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
         verdicts += await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
     return verdicts
@@ -167,7 +167,7 @@ async def reaps(store: PostgresStore, world: World, me: str) -> Any:
 async def reaps_together(store: PostgresStore, world: World, me: str) -> Any:
     moves = [
         after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
-        for lost in await store.lost()
+        for lost in (await store.lost()).executions
         if lost.worker == world.ada
     ]
     return await store.apply(TENANT, worker=world.ada, transitions=moves, wait=False)

@@ -16,7 +16,7 @@ from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
 from daybell.store.memory import moves
 from daybell.store.memory.tables import Part, Row, Tables, claimed
-from daybell.store.outcomes import Lost
+from daybell.store.outcomes import Losses, Lost
 
 
 class MemoryWorkers(Part):
@@ -65,15 +65,17 @@ class MemoryWorkers(Part):
             if found is not None:
                 tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
-    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
+    async def lost(
+        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+    ) -> Losses:
         check_limit(limit)
         with self._begin() as tables:
             now = self._clock()
             for key, worker in tables.workers.items():
-                if worker.lease_until < now <= not_after:
+                if ends(worker, since) < now <= not_after:
                     tables.workers[key] = replace(worker, state=WorkerState.DEAD)
             found = [row for row in tables.rows.values() if is_lost(tables, row)]
-            return [describe_lost(tables, row) for row in found[:limit]]
+            return Losses(now=now, executions=[describe_lost(tables, row) for row in found[:limit]])
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         with self._begin(tenant) as tables:
@@ -125,6 +127,11 @@ def held(tables: Tables, tenant: str, worker: UUID) -> list[Row]:
         if row.execution.state is State.RUNNING
         and (row.execution.tenant, row.execution.worker) == (tenant, worker)
     ]
+
+
+def ends(worker: Worker, since: Instant) -> Instant:
+    """When a lease ends for somebody who knows nothing of the time before `since`."""
+    return worker.lease_until + max(0.0, since - worker.renewed_at)
 
 
 def is_lost(tables: Tables, row: Row) -> bool:

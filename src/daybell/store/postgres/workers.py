@@ -16,7 +16,7 @@ from daybell.core.limits import check_labels, check_name
 from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
-from daybell.store.outcomes import Lost
+from daybell.store.outcomes import Losses, Lost
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.claim import CLAIMED_COLUMNS, IN_LEASE, dead_worker
 from daybell.store.postgres.connection import Link, Row
@@ -144,22 +144,21 @@ class Leasing(Applying):
         return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
 
     # Only a row that nobody else has locked is judged, and it is judged as it is under the lock.
+    HAS_ENDED = f"""state <> {DEAD}
+         AND lease_until + greatest(0, $2 - renewed_at) < (SELECT daybell.now())
+         AND (SELECT daybell.now()) <= $1"""
     BURY = f"""
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
-      SELECT tenant, id FROM daybell.worker
-       WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now())
-         AND (SELECT daybell.now()) <= $1
-         FOR UPDATE SKIP LOCKED)
+      SELECT tenant, id FROM daybell.worker WHERE {HAS_ENDED} FOR UPDATE SKIP LOCKED)
     """
     # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
     IS_ORPHAN = f"""NOT EXISTS (
       SELECT FROM daybell.worker w
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
     ANY_LOST = f"""
-    SELECT EXISTS (SELECT FROM daybell.worker
-                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now())
-                      AND (SELECT daybell.now()) <= $1)
-        OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN})
+    SELECT daybell.now() AS now,
+           EXISTS (SELECT FROM daybell.worker WHERE {HAS_ENDED})
+        OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any
     """
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
@@ -173,14 +172,19 @@ class Leasing(Applying):
      LIMIT $1
     """
 
-    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
+    async def lost(
+        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+    ) -> Losses:
         check_limit(limit)
         async with self.db.link() as link:
-            if not await link.fetchval(self.ANY_LOST, not_after):
-                return []  # nearly always: one cheap look
-            await link.execute(self.BURY, not_after)
+            look = await link.fetchrow(self.ANY_LOST, not_after, since)
+            assert look is not None, "a SELECT without FROM has one row"
+            if not look["is_any"]:
+                return Losses(now=look["now"], executions=[])  # nearly always: one cheap look
+            await link.execute(self.BURY, not_after, since)
             await link.execute(self.END_EMPTY)
-            return await self._lost_from(link, await link.fetch(self.LOST, limit))
+            found = await self._lost_from(link, await link.fetch(self.LOST, limit))
+        return Losses(now=look["now"], executions=found)
 
     async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
         definitions = {

@@ -60,8 +60,10 @@ class Workers(Protocol):
         time.
 
         All times are the store's. The caller knows of its clock that it has run evenly from
-        `since` on: a lease that was renewed before counts from then, at full length. If it is later
-        than `not_after`, the clock has jumped, and nobody is marked. Marking and listing change no execution: the caller decides for each
+        `since` on: a lease that was renewed before counts from then, at full length. If it is
+        later than `not_after`, the clock has jumped, and nobody is marked.
+
+        Marking and listing change no execution: the caller decides for each
         (`core.lifecycle.after_loss`) and applies it with `wait=False`.
         """
         ...

@@ -16,7 +16,7 @@ from daybell.core.worker import NewWorker, Renewal, Worker
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_STATES
-from daybell.store.outcomes import Lost
+from daybell.store.outcomes import Losses, Lost
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
@@ -64,9 +64,11 @@ class SqliteWorkers(Part):
     async def retire(self, tenant: str, worker: UUID) -> None:
         await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
 
-    async def lost(self, *, limit: int = 1000, not_after: Instant = inf) -> list[Lost]:
+    async def lost(
+        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+    ) -> Losses:
         check_limit(limit)
-        return await self._write(lambda tx: lost(tx, limit, not_after))
+        return await self._write(lambda tx: lost(tx, limit, since, not_after))
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
@@ -178,7 +180,10 @@ def retire(tx: Transaction, owner: int, worker: UUID) -> None:
     tx.execute(_RETIRE, (owner, worker.bytes))
 
 
-_MARK: Final = "UPDATE worker SET state = 3 WHERE state <= 2 AND lease_until < ?"
+_MARK: Final = """
+UPDATE worker SET state = 3
+ WHERE state <= 2 AND lease_until + max(0.0, ?2 - renewed_at) < ?1
+"""
 _DEAD: Final = "SELECT tenant, id FROM worker WHERE state = 3"
 _LOST: Final = f"""
 SELECT {CLAIMED_COLUMNS}, lease FROM execution
@@ -186,10 +191,10 @@ SELECT {CLAIMED_COLUMNS}, lease FROM execution
 """
 
 
-def lost(tx: Transaction, limit: int, not_after: Instant) -> list[Lost]:
+def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Losses:
     """Mark workers whose lease has ended, and list what the dead still hold."""
     if tx.now <= not_after:
-        tx.execute(_MARK, (tx.now,))
+        tx.execute(_MARK, (tx.now, since))
     found: list[Lost] = []
     for owner, worker in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
@@ -205,7 +210,7 @@ def lost(tx: Transaction, limit: int, not_after: Instant) -> list[Lost]:
                     retry=version.retries_lost,
                 )
             )
-    return found
+    return Losses(now=tx.now, executions=found)
 
 
 _LIST: Final = """
