@@ -1,14 +1,15 @@
 """What tasks say, from their mouth to the store."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.limits import LOG_CHARS_MAX
-from daybell.core.log import LAST, lines_of
+from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
+from daybell.core.log import LAST, MASKED_CHARS_MAX, lines_of
 from daybell.engine.run import Host, Run
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, enqueued, look
@@ -56,12 +57,46 @@ async def test_a_line_without_end_is_cut_and_not_gathered_for_ever():
     run = a_run()
     for _ in range(300):
         run.print("stdout", "x" * 1000)
-        assert run.log is not None and len((run.log.begun or {})["stdout"]) < 20_000
+        assert run.log is not None and len((run.log.begun or {})["stdout"][0]) < 20_000
     run.print("stdout", "\nshort\n")
 
     (_, cut), (_, short) = said(run)
-    assert len(cut) < 9_000 and "characters)" in cut
+    assert cut == f"{'x' * LOG_LINE_CHARS_MAX}… (300,000 characters)"
     assert short == "short"
+
+
+@in_virtual_time
+async def test_no_half_of_a_secret_is_kept_of_a_text_that_is_cut():
+    secret = "hunter2-hunter2"
+    shrinks = "key:" + "k" * 8_000 + " "  # to what a mask makes of it, and so moves what is behind
+
+    for size in range(10):
+        text = f"{shrinks * 2}{'.' * (366 + size)}{secret}{'x' * 50_000}"
+        ways: list[Callable[[Run], object]] = [
+            lambda run, text=text: run.say("info", "", text),
+            lambda run, text=text: [run.print("stdout", f"{text[:9_000]}"),
+                                    run.print("stdout", f"{text[9_000:]}\n")],
+            lambda run, text=text: run.report(note=text[:MASKED_CHARS_MAX]),
+        ]  # fmt: skip
+        for way in ways:
+            run = a_run(lambda text: re.sub("k{100,}", "…", text.replace(secret, "***")))
+            way(run)
+
+            kept = f"{run.note}{run.last_words()}"
+            assert "hunter" not in kept
+
+
+@in_virtual_time
+async def test_a_line_that_is_cut_says_how_long_it_was():
+    run = a_run(lambda text: text.replace("secret", "*"))
+    run.say("info", "", "secret" * 3 + "x" * 9_000)
+    run.say("info", "", "secret" * 3_000)
+    run.say("info", "", "x" * 100, length=70_000)
+
+    (_, long), (_, longer), (_, part) = said(run)
+    assert long == f"***{'x' * (LOG_LINE_CHARS_MAX - 3)}… (9,018 characters)"
+    assert longer.endswith("… (18,000 characters)")
+    assert part == "… (70,000 characters)"
 
 
 @in_virtual_time
@@ -89,6 +124,16 @@ async def test_lines_are_masked_and_a_broken_mask_keeps_nothing():
 
     assert said(masked) == [("info", "the password is ***")]
     assert said(unmasked) == [("info", "(left out: the masking function raised ValueError)")]
+
+
+@in_virtual_time
+async def test_a_mask_that_forgets_to_return_keeps_nothing():
+    run = a_run(lambda text: None)  # pyright: ignore[reportArgumentType, reportUnknownLambdaType]
+    run.say("info", "", "the password is hunter2")
+    run.say("info", "", "the password is hunter2" * 10_000)
+
+    left_out = "(left out: the masking function returned no text but NoneType)"
+    assert said(run) == [("info", left_out), ("info", f"{left_out}… (230,000 characters)")]
 
 
 @in_virtual_time

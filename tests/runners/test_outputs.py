@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from daybell.runners.outputs import DROPPED, LINE_CHARS_MAX, Output
+from daybell.runners.outputs import LINE_CHARS_MAX, Output
 
 SECRET = "hunter2-hunter2"
 
@@ -44,9 +44,8 @@ async def test_the_rest_of_a_line_that_is_too_long_is_dropped_and_counted(prints
 
     dropped = len(SECRET) - 7 + 100_000
     assert said == [
-        ("stdout", "", f"{before}hunter2"),
-        ("warning", "daybell", DROPPED.format(dropped)),
-        ("stdout", "", "the next"),
+        ("stdout", "", f"{before}hunter2", LINE_CHARS_MAX + dropped),
+        ("stdout", "", "the next", 8),
     ]
     assert capsys.readouterr().out == (
         f"{before}hunter2… ({dropped:,} more characters)\nthe next\n"
@@ -62,11 +61,10 @@ async def test_the_longest_line_is_whole_and_the_next_task_starts_a_new_one(prin
     output.end_line()
     output.end_line()
 
-    assert [line for *_, line in said] == [
-        "x" * LINE_CHARS_MAX,
-        "y" * LINE_CHARS_MAX,
-        DROPPED.format(1),
-        "ä",
-        "",
-        "z",
+    assert [(line, length) for *_, line, length in said] == [
+        ("x" * LINE_CHARS_MAX, LINE_CHARS_MAX),
+        ("y" * LINE_CHARS_MAX, LINE_CHARS_MAX + 1),
+        ("ä", 1),
+        ("", 0),
+        ("z", 1),
     ]

@@ -16,6 +16,10 @@ import msgspec
 from daybell.core.instant import Instant
 from daybell.core.limits import LOG_LINE_CHARS_MAX
 
+# What a mask is given of a line. It finds only what is there as a whole, so it sees more than is
+# kept; and of what it could not see to the end, so much is dropped that no half of a secret shows.
+MASKED_CHARS_MAX: Final = 2 * LOG_LINE_CHARS_MAX
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -56,10 +60,17 @@ class LogPart(msgspec.Struct, frozen=True, order=True, gc=False):
         return lines_of(self.text)
 
 
-def line_text(at: Instant, level: str, source: str, message: str) -> str:
-    """A `Line` as it is kept: JSON, so that whatever was said, it stays one line."""
-    if len(message) > LOG_LINE_CHARS_MAX:
-        message = f"{message[:LOG_LINE_CHARS_MAX]}… ({len(message):,} characters)"
+def line_text(
+    at: Instant, level: str, source: str, message: str, *, cut_from: int | None = None
+) -> str:
+    """A `Line` as it is kept: JSON, so that whatever was said, it stays one line.
+
+    `cut_from` is how long the message was, if it is not all there.
+    """
+    if cut_from is None and len(message) > LOG_LINE_CHARS_MAX:
+        cut_from = len(message)
+    if cut_from is not None:
+        message = f"{message[:LOG_LINE_CHARS_MAX]}… ({cut_from:,} characters)"
     try:
         return _encode((at, level, source, message)).decode()
     except UnicodeEncodeError:  # halves of surrogate pairs, which no text in a store can have

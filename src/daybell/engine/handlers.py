@@ -30,7 +30,7 @@ class Running(Protocol):
         """Show how far it is. Written in batches, a moment later; may be called from any thread."""
         ...
 
-    def say(self, level: str, source: str, message: str) -> None:
+    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
         """Add a line to its log. Written a moment later; may be called from any thread."""
         ...
 

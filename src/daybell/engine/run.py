@@ -13,8 +13,12 @@ import msgspec
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
-from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
-from daybell.core.log import NewLogPart, joined, line_text
+from daybell.core.limits import (
+    LOG_CHARS_MAX,
+    LOG_LINE_CHARS_MAX,
+    PROGRESS_MESSAGE_CHARS_MAX,
+)
+from daybell.core.log import MASKED_CHARS_MAX, NewLogPart, joined, line_text
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler
@@ -23,6 +27,7 @@ from daybell.store.protocol.transactions import TaskTransaction
 
 Fence = tuple[UUID, int]
 
+NOTHING: Final = ("", 0)
 FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
 
 
@@ -75,16 +80,17 @@ class Run(msgspec.Struct, eq=False):
         if progress is not None:
             self.progress = progress
         if note is not None:
-            self.note = self.host.mask(note)
+            masked = self.host.mask(note, is_cut=len(note) >= MASKED_CHARS_MAX)
+            self.note = masked[:PROGRESS_MESSAGE_CHARS_MAX]
         if checkpoint is not None:
             self.checkpoint = checkpoint
         self.has_news = True
 
-    def say(self, level: str, source: str, message: str) -> None:
+    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
         if self.log is None:
             self.log = Log(deque())
         if self.log.has_room:
-            self.log.add(self.host.write(level, source, message))
+            self.log.add(self.host.write(level, source, message, length=length))
         else:
             self.log.left_out += 1
 
@@ -93,13 +99,19 @@ class Run(msgspec.Struct, eq=False):
             self.log = Log(deque())
         if self.log.begun is None:
             self.log.begun = {}
-        *lines, rest = (self.log.begun.pop(stream, "") + text).split("\n")
-        for line in lines:
-            self.say(stream, "", line)
+        *ends, rest = text.split("\n")
+        for end in ends:
+            line, length = self._gathered(self.log.begun.pop(stream, NOTHING), end)
+            self.say(stream, "", line, length=length)
         if rest:
-            # A line without end is not gathered without end. More is kept than is shown of it, so
-            # that a mask sees what it looks for as a whole.
-            self.log.begun[stream] = rest[: 2 * LOG_LINE_CHARS_MAX]
+            begun = self.log.begun.get(stream, NOTHING)
+            self.log.begun[stream] = self._gathered(begun, rest)
+
+    @staticmethod
+    def _gathered(begun: tuple[str, int], text: str) -> tuple[str, int]:
+        """A line that goes on, and how long it is. Without end, it is not gathered without end."""
+        line, length = begun
+        return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
 
     async def begin(self) -> Any:
         if self.has_begun:
@@ -148,8 +160,8 @@ class Run(msgspec.Struct, eq=False):
         if log is None:
             return None
         if log.begun:
-            for stream, line in log.begun.items():
-                self.say(stream, "", line)
+            for stream, (line, length) in log.begun.items():
+                self.say(stream, "", line, length=length)
             log.begun = None
         if log.left_out:
             full = FULL.format(log.left_out, LOG_CHARS_MAX)
@@ -183,7 +195,7 @@ class Log(msgspec.Struct, eq=False):
 
     lines: deque[str]
     unwritten: tuple[NewLogPart, ...] = ()
-    begun: dict[str, str] | None = None  # of a line, by stream
+    begun: dict[str, tuple[str, int]] | None = None  # lines without their end, by stream
     size: int = 0  # of all that was ever added
     number: int = 0  # of the last part that was made
     left_out: int = 0
@@ -215,15 +227,27 @@ class Host:
         self._clock = clock
         self._mask = mask
 
-    def write(self, level: str, source: str, message: str) -> str:
-        """A line as it is kept."""
-        message = self.mask(message[: 2 * LOG_LINE_CHARS_MAX])
-        return line_text(self._clock.now(), level, source, message)
+    def write(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
+        """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
+        length = len(message) if length is None else length
+        if length > MASKED_CHARS_MAX:
+            message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
+            return line_text(self._clock.now(), level, source, message, cut_from=length)
+        message = self.mask(message)
+        cut_from = length if len(message) > LOG_LINE_CHARS_MAX else None
+        return line_text(self._clock.now(), level, source, message, cut_from=cut_from)
 
-    def mask(self, text: str) -> str:
-        """What a task says, without what must not be kept of it."""
+    def mask(self, text: str, *, is_cut: bool = False) -> str:
+        """What a task says, without what must not be kept of it.
+
+        What was cut may end in the middle of a secret, and a mask may have moved that to where it
+        would be seen: as much as a line can show goes.
+        """
         try:
-            return self._mask(text)
+            masked: object = self._mask(text)
         except Exception as error:
             # What could not be looked at may hold a secret.
             return f"(left out: the masking function raised {type(error).__name__})"
+        if not isinstance(masked, str):
+            return f"(left out: the masking function returned no text but {type(masked).__name__})"
+        return masked[:-LOG_LINE_CHARS_MAX] if is_cut else masked

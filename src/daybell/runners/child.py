@@ -198,17 +198,20 @@ class Child(asyncio.Protocol):
                 progress=message.progress, note=message.note, checkpoint=message.checkpoint
             )
 
-    def _say(self, level: str, source: str, line: str) -> None:
+    def _say(self, level: str, source: str, line: str, length: int | None) -> None:
         if self._running is not None and self._keeps_logs:
-            self._running.say(level, source, line)
+            self._running.say(level, source, line, length=length)
 
     def _relay(self, said: Said) -> None:
         """Keep a record with the execution, and log it here as if it had been said here."""
-        self._say(said.level, said.source, said.message)
+        message = said.message
+        self._say(said.level, said.source, message, said.length)
+        if said.length is not None:
+            message = f"{message}… ({said.length:,} characters)"
         level = logging.getLevelNamesMapping().get(said.level.upper(), logging.INFO)
         target = logging.getLogger(said.source)
         if target.isEnabledFor(level):
-            target.handle(target.makeRecord(said.source, level, "", 0, said.message, (), None))
+            target.handle(target.makeRecord(said.source, level, "", 0, message, (), None))
 
     def _finish(self, done: Done) -> None:
         if self._running is None or self._done is not None:

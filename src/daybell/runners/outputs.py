@@ -16,7 +16,6 @@ from typing import Final
 
 CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
 LINE_CHARS_MAX: Final = 65536  # of a longer line the rest is dropped: it cannot all be in memory
-DROPPED: Final = "the line before was longer: {:,} more characters of it were left out"
 
 
 class Output:
@@ -26,7 +25,7 @@ class Output:
     lies across it would get past the masks in two halves.
     """
 
-    def __init__(self, name: str, *, say: Callable[[str, str, str], None]) -> None:
+    def __init__(self, name: str, *, say: Callable[[str, str, str, int], None]) -> None:
         self.name = name  # stdout or stderr
         self._say = say
         self._fd, self.writer = os.pipe()
@@ -88,9 +87,8 @@ class Output:
         """The line that is complete now, said, and as it goes on to the worker's stream."""
         line, dropped = self._rest, self._dropped
         self._rest, self._dropped = "", 0
-        self._say(self.name, "", line)
+        self._say(self.name, "", line, len(line) + dropped)
         if dropped:
-            self._say("warning", "daybell", DROPPED.format(dropped))
             line = f"{line}… ({dropped:,} more characters)"
         return line
 

@@ -65,6 +65,7 @@ class Said(msgspec.Struct, tag="said", array_like=True, frozen=True):
     level: str
     source: str
     message: str
+    length: int | None = None  # of the whole message, if this is only its beginning
 
 
 class Later(msgspec.Struct, array_like=True, frozen=True):

@@ -66,8 +66,8 @@ class ChildRunning:
     ) -> None:
         self._line.send(News(progress, note, checkpoint))
 
-    def say(self, level: str, source: str, message: str) -> None:
-        self._line.send(Said(level, source, message))
+    def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
+        self._line.send(Said(level, source, message, length))
 
     def print(self, stream: str, text: str) -> None:
         """Heard through the pipe that the stream is."""

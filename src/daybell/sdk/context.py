@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from daybell.core import arguments, payload
-from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
+from daybell.core.log import MASKED_CHARS_MAX
 from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
 
@@ -75,7 +75,8 @@ class Context:
         if not 0 <= percent <= 100:
             raise UsageError(f"progress {percent!r} must be from 0 to 100", field="progress")
         if note is not None:
-            note = note[:PROGRESS_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
+            # It is cut for good when masks have seen it.
+            note = note[:MASKED_CHARS_MAX].encode("utf-8", "replace").decode()
             note = note.replace("\0", " ")
         self._running.report(progress=float(percent), note=note)
 

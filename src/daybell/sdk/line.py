@@ -8,10 +8,8 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
-from daybell.core.limits import LOG_LINE_CHARS_MAX
-from daybell.runners.outputs import DROPPED
+from daybell.core.log import MASKED_CHARS_MAX
 from daybell.runners.wire import (
     Begun,
     Done,
@@ -24,10 +22,6 @@ from daybell.runners.wire import (
     framed,
     read_order,
 )
-
-# More than is kept would be carried for nothing, but for the masks: they are in the worker, and
-# find only what is there as a whole.
-MESSAGE_CHARS_MAX: Final = 2 * LOG_LINE_CHARS_MAX
 
 
 class Line:
@@ -121,12 +115,10 @@ class Line:
 def _encoded(message: Begun | News | Said | Done) -> bytes:
     if not isinstance(message, Said):
         return framed(message)
-    text = message.message[:MESSAGE_CHARS_MAX]
-    data = framed(Said(message.level, _storable(message.source), _storable(text)))
-    dropped = len(message.message) - len(text)
-    if dropped:
-        data += framed(Said("warning", "daybell", DROPPED.format(dropped)))
-    return data
+    text, length = message.message, message.length
+    if len(text) > MASKED_CHARS_MAX:  # which the masks are given; they are in the worker
+        text, length = text[:MASKED_CHARS_MAX], length or len(text)
+    return framed(Said(message.level, _storable(message.source), _storable(text), length))
 
 
 def _storable(text: str) -> str:
