@@ -24,8 +24,9 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.overlap import Overlap
 from daybell.core.worker import Report
-from daybell.errors import PayloadTooLarge, UsageError, shown
+from daybell.errors import ExecutionInTheWay, PayloadTooLarge, UsageError, shown
 
 CAPACITY_MAX: Final = 1_000_000
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
@@ -76,11 +77,28 @@ def check_batch(executions: Sequence[NewExecution]) -> None:
         check_execution(execution, position)
 
 
-def check_loadable(execution: NewExecution, position: int) -> None:
+def check_loadable(
+    execution: NewExecution, position: int, *, overlap: Overlap = Overlap.ALLOW
+) -> None:
     """Refuse a row of a load that needs more than the fast lane has."""
-    if execution.unique_key is not None or execution.gate is not None:
-        raise _at(position, "load takes no unique keys and no gates; use enqueue")
+    if execution.unique_key is not None or execution.gate is not None or execution.force:
+        raise _at(position, "load takes no unique keys, no gates and no force; use enqueue")
+    if overlap is not Overlap.ALLOW:
+        raise _at(
+            position,
+            f"load takes no executions of job {shown(execution.job)}, whose overlap rule is"
+            f" {overlap.value!r}; use enqueue",
+        )
     check_execution(execution, position)
+
+
+def in_the_way(job: str, rule: Overlap, execution: UUID) -> ExecutionInTheWay:
+    """What somebody hears whose execution the job's overlap rule does not let in."""
+    return ExecutionInTheWay(
+        f"execution {execution} of job {shown(job)} has not finished, and the job's overlap rule is"
+        f" {rule.value!r}; wait for it, cancel it, or pass force=True to run beside it",
+        execution=execution,
+    )
 
 
 def check_execution(execution: NewExecution, position: int) -> None:
