@@ -1,9 +1,11 @@
 """What is kept of an exception, whatever it does."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 import daybell as package
 from daybell.core import limits
 from daybell.core.duration import parse_duration
-from daybell.core.failure import Described, Failure, dotted_name
+from daybell.core.failure import Account, Described, Excerpt, Failure, dotted_name
 from daybell.errors import PayloadError, shown
 
 
@@ -198,14 +200,71 @@ def test_no_more_of_a_long_ancestry_is_kept_than_the_limit():
 
 
 def test_what_was_described_elsewhere_stays_as_it_was():
-    failure = Failure(type="ProcessDied", message="gone", names=("ProcessDied", "builtins.OSError"))
+    names = ("ProcessDied", "builtins.OSError")
+    account = Account(type="ProcessDied", message=Excerpt("gone"), names=names)
 
-    assert Failure.from_exception(Described(failure)) is failure
+    failure = Failure.from_exception(Described(account))
+
+    assert failure == Failure(type="ProcessDied", message="gone", names=names)
 
 
 def test_what_was_described_elsewhere_shows_as_a_cause():
-    told = Failure(type="ValueError", message="no", traceback="Traceback: where it was")
+    traceback = Excerpt("Traceback: where it was")
+    told = Account(type="ValueError", message=Excerpt("no"), traceback=traceback)
     late = TimeoutError("too late")
     late.__cause__ = Described(told)
 
     assert "Traceback: where it was" in Failure.from_exception(late).traceback
+
+
+SECRET = "hunter2-hunter2"
+
+
+def hidden(text: str) -> str:
+    """A mask that also shortens, and so moves what is behind."""
+    return re.sub("k{100,}", "…", text.replace(SECRET, "***"))
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("size", [0, 100, 4_000, 100_000])
+def test_a_mask_sees_a_secret_before_it_is_cut_in_two(size, is_told):
+    # Secrets at all places where an end of the text may be cut, then or later.
+    filler = "k" * 1_009
+    text = f"{(SECRET + filler) * (size // 1_000 + 1)}{SECRET}" + "." * size + SECRET * 3
+    error = raised(ValueError(text))
+
+    if is_told:
+        error = Described(msgspec.json.decode(msgspec.json.encode(Account.of(error)), type=Account))
+    failure = Failure.from_exception(error, mask=hidden)
+
+    assert "hunter" not in failure.message
+    assert "hunter" not in failure.traceback
+    assert failure.traceback.endswith("***\n")
+
+
+def test_of_an_error_without_end_both_ends_are_kept_and_its_length():
+    failure = Failure.from_exception(ValueError("a" * 1_000_000 + "z" * 1_000_000), mask=hidden)
+
+    assert failure.message.startswith("a" * 4_000) and failure.message.endswith("z" * 4_000)
+    assert "cut: 2,000,000 characters in all" in failure.message
+    assert len(failure.message.encode()) <= limits.ERROR_MESSAGE_BYTES_MAX
+
+
+def test_what_is_told_of_an_error_has_a_limit_and_can_be_sent():
+    error = type("Bad", (Exception,), {"__module__": "\ud800"})("\0\ud800" * 5_000_000)
+
+    told = msgspec.json.encode(Account.of(error))
+
+    assert len(told) < 1_000_000
+    assert Failure.from_exception(Described(msgspec.json.decode(told, type=Account))).message
+
+
+@pytest.mark.parametrize("bytes_max", [100, limits.ERROR_MESSAGE_BYTES_MAX])
+def test_no_half_of_a_secret_comes_into_view_where_a_text_without_end_is_cut(bytes_max):
+    for offset in range(len(SECRET) + 1):
+        end = "k" * (2 * bytes_max - offset)
+        text = f"{end}{SECRET}{'.' * 5 * bytes_max}{SECRET}{end}"
+
+        kept = Excerpt.of(text, bytes_max).kept(bytes_max, hidden)
+
+        assert not re.search("hun|er2", kept)

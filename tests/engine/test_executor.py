@@ -186,6 +186,15 @@ async def test_retry_later_is_no_failure():
     assert (timed.target, timed.at) == (State.SCHEDULED, at.timestamp())
 
 
+@in_virtual_time
+async def test_the_reason_to_retry_later_is_masked():
+    asked = RetryLater("hunter2 was refused", delay="5m")
+
+    move = await the_end_of(a_claimed(), raising(asked))
+
+    assert move.reason == "*** was refused"
+
+
 @pytest.mark.parametrize(
     "asked",
     [

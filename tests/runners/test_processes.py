@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from daybell.core import payload
-from daybell.core.failure import Described
+from daybell.core.failure import Described, Failure
 from daybell.core.log import MASKED_CHARS_MAX
 from daybell.errors import RetryLater
 from daybell.runners.processes import STILLBORN_MAX, PoolOptions, Processes
@@ -75,7 +75,7 @@ class Started:
     async def failure(self):
         with pytest.raises(Described) as raised:
             await asyncio.wait_for(self.task, 30)
-        return raised.value.failure
+        return Failure.from_exception(raised.value)
 
 
 async def ran(pool: Processes, function: Any, **args: Any) -> Any:

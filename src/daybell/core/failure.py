@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -21,6 +21,8 @@ from daybell.core.limits import (
     NAME_CHARS_MAX,
 )
 from daybell.errors import PayloadError
+
+Mask = Callable[[str], str]
 
 _FRAMES_MAX: Final = 100  # of one exception; a runaway recursion repeats itself anyway
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -41,30 +43,21 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Cut and clean the texts."""
-        names = [_clean(name, NAME_CHARS_MAX) for name in self.names[:ERROR_NAMES_MAX]]
         setattr_ = msgspec.structs.force_setattr
         setattr_(self, "type", _clean(self.type, NAME_CHARS_MAX))
         setattr_(self, "message", _clean(self.message, ERROR_MESSAGE_BYTES_MAX))
         setattr_(self, "traceback", _clean(self.traceback, ERROR_TRACEBACK_BYTES_MAX))
-        setattr_(self, "names", tuple(names) or (self.type,))
+        setattr_(self, "names", _clean_names(self.names) or (self.type,))
 
     @classmethod
-    def from_exception(cls, error: BaseException) -> Failure:
+    def from_exception(cls, error: BaseException, *, mask: Mask = str) -> Failure:
         """Describe `error`, whatever it does when it is asked. Source lines are read from disk."""
-        if isinstance(error, Described):
-            return error.failure
-        names = tuple(dotted_name(ancestor) for ancestor in type(error).__mro__[:-1])
+        account = Account.of(error)
         return cls(
-            type=names[0].removeprefix("builtins."),
-            message=_message(error),
-            traceback=_traceback(error),
-            names=names,
-        )
-
-    def masked(self, mask: Callable[[str], str]) -> Failure:
-        """The same without what a mask takes out."""
-        return msgspec.structs.replace(
-            self, message=mask(self.message), traceback=mask(self.traceback)
+            type=account.type,
+            message=account.message.kept(ERROR_MESSAGE_BYTES_MAX, mask),
+            traceback=account.traceback.kept(ERROR_TRACEBACK_BYTES_MAX, mask),
+            names=account.names,
         )
 
     def to_json(self) -> str:
@@ -80,17 +73,67 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             raise PayloadError(f"a stored failure cannot be read: {error}") from error
 
 
+class Excerpt(msgspec.Struct, frozen=True, array_like=True):
+    """A text that may be cut for good only when masks have seen it: they find what is there as a
+    whole. Of one without end, both ends, each with as much to spare as is kept in all.
+    """
+
+    head: str
+    tail: str = ""
+    length: int | None = None  # of the whole; None: head is all of it
+
+    @classmethod
+    def of(cls, text: str, bytes_max: int) -> Excerpt:
+        room = 2 * bytes_max
+        if len(text) <= 2 * room:
+            return cls(_storable(text).decode())
+        head, tail = _storable(text[:room]).decode(), _storable(text[-room:]).decode()
+        return cls(head, tail, len(text))
+
+    def kept(self, bytes_max: int, mask: Mask) -> str:
+        """The text in at most so many bytes of UTF-8, without what a mask takes out."""
+        if self.length is None:
+            return _clean(mask(self.head), bytes_max)
+        # Either may have half a secret at the cut, which the mask may have moved.
+        head, tail = mask(self.head)[:-bytes_max], mask(self.tail)[bytes_max:]
+        return _without_middle(head, tail, self.length, bytes_max)
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception as one process tells another of it."""
+
+    type: str
+    message: Excerpt
+    traceback: Excerpt = Excerpt("")
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, error: BaseException) -> Account:
+        if isinstance(error, Described):
+            return error.account
+        mro = type(error).__mro__[:-1]
+        names = _clean_names([dotted_name(ancestor) for ancestor in mro[:ERROR_NAMES_MAX]])
+        return cls(
+            type=names[0].removeprefix("builtins."),
+            message=Excerpt.of(_message(error), ERROR_MESSAGE_BYTES_MAX),
+            traceback=Excerpt.of(_traceback(error), ERROR_TRACEBACK_BYTES_MAX),
+            names=names,
+        )
+
+
 class Described(Exception):
     """Stands for an exception of another process, where it was described already."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure)
-        self.failure = failure
+    def __init__(self, account: Account) -> None:
+        super().__init__(account)
+        self.account = account
 
     def __str__(self) -> str:
-        """What shows in a traceback that this is the cause of."""
-        failure = self.failure
-        return failure.traceback or f"{failure.type}: {failure.message}"
+        """What shows in a traceback that this is the cause of. Nobody has masked it yet."""
+        account = self.account
+        told = account.traceback if account.traceback.head else account.message
+        text = told.head if told.length is None else f"{told.head}\n…\n{told.tail}"
+        return text if account.traceback.head else f"{account.type}: {text}"
 
 
 def dotted_name(of: type) -> str:
@@ -100,6 +143,10 @@ def dotted_name(of: type) -> str:
     """
     module, name = getattr(of, "__module__", None), getattr(of, "__qualname__", None)
     return f"{module}.{name}" if isinstance(module, str) else str(name)
+
+
+def _clean_names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_clean(name, NAME_CHARS_MAX) for name in names[:ERROR_NAMES_MAX])
 
 
 def _message(error: BaseException) -> str:
@@ -137,11 +184,16 @@ def _clean(text: str, bytes_max: int) -> str:
         kept = _storable(text)
         if len(kept) <= bytes_max:
             return kept.decode()
+    return _without_middle(text, text, len(text), bytes_max)
+
+
+def _without_middle(head: str, tail: str, length: int, bytes_max: int) -> str:
+    """The beginning of `head` and the end of `tail`, of a text that was so long."""
     # A character is one byte at least, so bytes_max of them at either end are enough to cut from.
-    mark = f"\n… cut: {len(text):,} characters in all …\n".encode()
+    mark = f"\n… cut: {length:,} characters in all …\n".encode()
     half = max(0, (bytes_max - len(mark)) // 2)
-    head, tail = _storable(text[:bytes_max])[:half], _storable(text[-bytes_max:])[-half:]
-    return (head + mark + tail).decode(errors="ignore")
+    start, end = _storable(head[:bytes_max])[:half], _storable(tail[-bytes_max:])[-half:]
+    return (start + mark + end).decode(errors="ignore")
 
 
 def _storable(text: str) -> bytes:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -58,6 +59,10 @@ class Executor:
         self._freed = freed
         self._host = host
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
+        self.held_until: Seconds = (
+            inf  # by the lease, on the monotonic clock; kept by the heartbeat
+        )
+        self.lose: Callable[[], None] = _nothing  # told when it is later than that
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._loose: dict[Run, None] = {}  # go on without a lease
         self._is_idle = asyncio.Event()
@@ -147,6 +152,10 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         try:
+            if self._clock.monotonic() >= self.held_until:
+                # The process stood still. What it holds may be in other hands: that is found out
+                # before anything is begun, and stops this one, too.
+                self.lose()
             if run.stop is None:
                 move = self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
@@ -261,12 +270,12 @@ class Executor:
             delay=delay,
             at=at,
             ran=ran,
-            reason=asked.reason or None,
+            reason=self._host.mask(asked.reason) if asked.reason else None,
             checkpoint=run.checkpoint,
         )
 
     def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
-        failure = Failure.from_exception(error).masked(self._host.mask)
+        failure = Failure.from_exception(error, mask=self._host.mask)
         return lifecycle.after_failure(
             run.claimed,
             self._policy(run),
@@ -321,3 +330,7 @@ async def _regardless(work: Coroutine[Any, Any, T]) -> T:
 
 async def _nowhere(runs: list[Run]) -> None:
     del runs
+
+
+def _nothing() -> None:
+    pass

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from daybell.core.failure import Failure
+from daybell.core.failure import Account, Excerpt
 from daybell.core.instant import Seconds
 from daybell.core.size import format_size
 from daybell.runners.outputs import Output
@@ -246,7 +246,7 @@ class Child(asyncio.Protocol):
                 fact = f"{fact}, before it had begun with the task"
             elif self._fault is None and code >= 0:
                 fact = f"{fact}, in the middle of the task"
-            failure = Failure(type=DIED, message=f"the task's process {fact}")
+            failure = Account(type=DIED, message=Excerpt(f"the task's process {fact}"))
             self._finish(Done(failure=failure, is_spent=True))
 
 

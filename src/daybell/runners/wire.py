@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.failure import Failure
+from daybell.core.failure import Account
 from daybell.core.instant import Instant, Seconds
 
 LENGTH_BYTES: Final = 4
@@ -80,7 +80,7 @@ class Done(msgspec.Struct, tag="done", array_like=True, frozen=True):
     """From a child: how the task ended, in one of three ways."""
 
     result: str | None = None
-    failure: Failure | None = None
+    failure: Account | None = None  # masks are in the worker, so it is not cut yet
     later: Later | None = None
     is_hopeless: bool = False
     is_spent: bool = False  # the child should not run another

@@ -25,7 +25,7 @@ from typing import Any, Final, TextIO, cast
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.failure import Failure
+from daybell.core.failure import Account, Excerpt
 from daybell.core.retry import Retry, when
 from daybell.core.size import format_size
 from daybell.errors import PermanentError, RetryLater, UsageError
@@ -349,18 +349,18 @@ def described(error: BaseException, order: Order, running: ChildRunning) -> Done
             return Done(later=Later(error.reason, delay if at is None else None, at))
         except UsageError as refused:
             error = refused
-    failure = Failure.from_exception(error)
+    account = Account.of(error)
     # Rules in the worker know the script's own classes by its name there.
-    names = tuple(name.replace(f"{ALIAS}.", f"{MAIN}.", 1) for name in failure.names)
-    kind, message = failure.type.replace(f"{ALIAS}.", f"{MAIN}.", 1), failure.message
+    names = tuple(name.replace(f"{ALIAS}.", f"{MAIN}.", 1) for name in account.names)
+    kind, message = account.type.replace(f"{ALIAS}.", f"{MAIN}.", 1), account.message
     if isinstance(error, MemoryError) and order.memory_limit is not None:
         spent = True
         kind, names = "MemoryLimit", ("MemoryLimit", *names)
         limit = format_size(order.memory_limit)
-        message = f"the task needed more memory than its memory_limit of {limit}"
-    failure = Failure(type=kind, message=message, traceback=failure.traceback, names=names)
+        message = Excerpt(f"the task needed more memory than its memory_limit of {limit}")
+    account = msgspec.structs.replace(account, type=kind, message=message, names=names)
     hopeless = hopeless or isinstance(error, PermanentError)
-    return Done(failure=failure, is_hopeless=hopeless, is_spent=spent)
+    return Done(failure=account, is_hopeless=hopeless, is_spent=spent)
 
 
 def end_with(parent: int, libc: ctypes.CDLL) -> None:
