@@ -140,6 +140,31 @@ async def test_a_frozen_worker_inside_a_transaction_while_others_are_reaped(clie
     assert await sales(url) == [(1, 2), (2, 2)]
 
 
+@pytest.mark.postgres
+async def test_a_frozen_worker_that_thaws_with_a_claims_answer_waiting_begins_nothing(
+    client, url, work
+):
+    async with Proxy(url, clock=SystemClock()) as proxy:
+        frozen = await asyncio.to_thread(work, proxy.url)
+        keeping = asyncio.create_task(proxy.keep_back(b"Ada Lovelace"))
+        await asyncio.sleep(0)
+        id = (await client.enqueue("greet", {"name": "Ada Lovelace"})).id
+        await asyncio.wait_for(keeping, WAIT)
+        heir = await asyncio.to_thread(work, url)
+
+        frozen.signal(signal.SIGSTOP)
+        proxy.let_go()
+        try:
+            await asyncio.to_thread(heir.wait_for, "greets Ada Lovelace")
+        finally:
+            frozen.signal(signal.SIGCONT)
+        await asyncio.to_thread(frozen.wait_for, "lost its lease")
+
+        assert await asyncio.to_thread(stopped, frozen) == 0
+    assert "greets" not in frozen.said
+    assert ((found := await seen(client, id)).attempt, found.state) == (2, State.SUCCEEDED)
+
+
 async def seen(client: Client, id):
     return (await client.execution(id)).execution
 

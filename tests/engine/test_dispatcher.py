@@ -8,6 +8,7 @@ from daybell.core.execution import State
 from daybell.engine.clock import ManualClock
 from daybell.engine.dispatcher import AHEAD_MAX, POLL_SECONDS
 from daybell.engine.loop import AGAIN
+from daybell.engine.run import Stop
 from daybell.errors import Unavailable
 from tests.builders import TENANT, claim, enqueued, look, states
 from tests.engine.faults import faulty
@@ -243,3 +244,31 @@ async def test_no_new_lease_is_asked_for_while_a_renewal_names_the_others():
     with bench.leases.naming():
         pass
     assert woken == [True], "nobody waited this time"
+
+
+async def test_nothing_is_started_from_an_answer_that_came_after_the_lease(store, clock):
+    log, lost = Log(), []
+    await enqueued(store, 3)
+    bench = await a_bench(store, Tasks(resize=log), clock=clock)
+    bench.dispatcher.lose = lambda: lost.append(clock.monotonic())
+    bench.executor.held_until = clock.monotonic() + 12.0
+    store.hook("claim", lambda: clock.advance(12.0))  # the process stands still
+
+    await bench.dispatcher.tick()
+    await turns()
+
+    assert (len(lost), log.ran) == (1, [])
+
+
+async def test_nothing_begins_that_was_started_just_before_the_process_stood_still(store, clock):
+    log = Log()
+    await enqueued(store, 3)
+    bench = await a_bench(store, Tasks(resize=log), clock=clock)
+    bench.executor.lose = lambda: bench.executor.stop_all(Stop.ABANDON)
+    bench.executor.held_until = clock.monotonic() + 12.0
+
+    await bench.dispatcher.tick()
+    clock.advance(12.0)
+    await turns()
+
+    assert (log.ran, bench.ends, len(bench.executor)) == ([], [], 0)

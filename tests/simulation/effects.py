@@ -38,6 +38,10 @@ class Effects:
         if start in checker.started:
             world.fail(f"attempt {claimed.attempt} of {claimed.id} is started twice")
         checker.started.add(start)
+        age = world.loop.time() - checker.renewals[checker.given[start][0]]
+        if age > LEASE:
+            # Unlike a step of what it was at when it froze: nothing new may begin.
+            world.fail(f"{process} begins {start} {age:.3f} s after its last good renewal")
         body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], goes_on)
         for other in self._at_work.setdefault(claimed.id, []):
             self._check_pair(other, body)

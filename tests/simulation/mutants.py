@@ -174,6 +174,18 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "who thaws begins with what it was given",
+        "memory",
+        (
+            (
+                "engine/dispatcher.py",
+                "if self._moved_at >= self._executor.held_until:",
+                "if False:",
+            ),
+            ("engine/executor.py", "if self._clock.monotonic() >= self.held_until:", "if False:"),
+        ),
+    ),
+    Mutant(
         "a claim without an answer is asked for under another id",
         "memory",
         (

@@ -45,6 +45,9 @@ class Proxy:
         self._is_open.set()
         self._answers_to_lose = 0
         self._holding = b""
+        self._kept_back = b""
+        self._is_kept = asyncio.Event()
+        self._is_let_go = asyncio.Event()
         self.lost = 0  # answers that were committed and never came
         self.cut = 0
 
@@ -79,6 +82,17 @@ class Proxy:
         """
         self._answers_to_lose += count
         self._holding = holding
+
+    async def keep_back(self, holding: bytes) -> None:
+        """Keep the next answer that holds these bytes; returns when it is here."""
+        self._is_kept.clear()
+        self._is_let_go.clear()
+        self._kept_back = holding
+        await self._is_kept.wait()
+
+    def let_go(self) -> None:
+        """Send what was kept back."""
+        self._is_let_go.set()
 
     async def delay(self, seconds: Seconds) -> None:
         """Let nothing through for a while."""
@@ -128,6 +142,10 @@ class Proxy:
                 self._answers_to_lose -= 1
                 self.lost += 1
                 raise ConnectionError("broken after the commit")
+            if self._kept_back and self._kept_back in some:
+                self._kept_back = b""
+                self._is_kept.set()
+                await self._is_let_go.wait()
             to.write(some)
             await to.drain()
         raise ConnectionError("the server has gone")

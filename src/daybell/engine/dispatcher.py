@@ -76,6 +76,7 @@ class Dispatcher:
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
         self.give_back: Callable[[Claimed, Seconds], None] = _keep  # likewise
+        self.lose: Callable[[], None] = _nothing  # likewise: the lease may be over
 
     async def tick(self) -> Seconds | None:
         self._return_stranded()
@@ -144,6 +145,9 @@ class Dispatcher:
         if count <= 0:
             return
         self._moved_at = self._clock.monotonic()
+        if self._moved_at >= self._executor.held_until:
+            self.lose()  # the answer had to wait for a process that stood still
+            return
         self._started += count
         emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
         for _ in range(count):

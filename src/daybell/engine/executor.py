@@ -59,9 +59,7 @@ class Executor:
         self._freed = freed
         self._host = host
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
-        self.held_until: Seconds = (
-            inf  # by the lease, on the monotonic clock; kept by the heartbeat
-        )
+        self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
         self.lose: Callable[[], None] = _nothing  # told when it is later than that
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._loose: dict[Run, None] = {}  # go on without a lease

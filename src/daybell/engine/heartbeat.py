@@ -56,7 +56,12 @@ class Heartbeat:
         self._on_lost = on_lost
         self._on_end = on_end
         self._is_given_up = False
-        self.renewed_at = clock.monotonic()  # before the last good renewal was sent
+        self.renewed(clock.monotonic())
+
+    def renewed(self, sent: Seconds) -> None:
+        """A good renewal was sent then: the lease holds for so long, at least."""
+        self._renewed_at = sent
+        self._executor.held_until = sent + self.lease * (1 - MARGIN)
 
     async def tick(self) -> Seconds | None:
         try:
@@ -68,14 +73,14 @@ class Heartbeat:
         except LeaseLost:
             self.call(self._on_lost)
             return None
-        self.renewed_at = sent
+        self.renewed(sent)
         self._clock.correct(renewal.now, sent)
         self.call(self._hear, renewal)
         return None
 
     async def watch(self) -> Seconds | None:
         """Give the lease up in time before it can end, also while a renewal has no answer yet."""
-        silent = self._clock.monotonic() - self.renewed_at
+        silent = self._clock.monotonic() - self._renewed_at
         left = self.lease * (1 - MARGIN) - silent
         if left > 0:
             return left

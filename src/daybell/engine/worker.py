@@ -157,6 +157,7 @@ class Worker:
         self._leases.named = self._claims.wake
         self.dispatcher.wake = self._claims.wake
         self.dispatcher.give_back = self._give_back
+        self.dispatcher.lose = self.executor.lose = self._lost
         self.completer.wake = self._finishes.wake
         self.completer.write = self.executor.write = self.reporter.write
         self.completer.returned = self._claims.wake  # to learn when it is due
@@ -182,7 +183,7 @@ class Worker:
         )
         self._is_registered = True
         self._clock.correct(renewal.now, sent)
-        self.heartbeat.renewed_at = sent
+        self.heartbeat.renewed(sent)
         for loop in self._loops:
             loop.start()
         if self._pacemaker is not None:
