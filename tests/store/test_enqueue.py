@@ -191,6 +191,8 @@ async def test_an_unknown_job_stops_the_whole_batch(store):
         {"delay": float("nan")},
         {"at": float("inf")},
         {"expires_in": -1.0},
+        {"expires_in": 0.0},
+        {"timeout": 0.0},
         {"retries": -1},
         {"timeout": float("inf")},
     ],

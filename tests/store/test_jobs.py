@@ -172,8 +172,15 @@ async def test_definitions_are_stored_all_or_not_at_all(store):
 
 @pytest.mark.parametrize(
     "bad",
-    [a_job("a/b"), a_job("ok", queue="a,b"), a_job("ok", description="\ud800")],
-    ids=["name", "queue", "text"],
+    [
+        a_job("a/b"),
+        a_job("ok", queue="a,b"),
+        a_job("ok", description="\ud800"),
+        a_job("ok", timeout=0.0),
+        a_job("ok", timeout=float("nan")),
+        a_job("ok", expires=0.0),
+    ],
+    ids=["name", "queue", "text", "timeout", "no number", "expires"],
 )
 async def test_a_definition_that_cannot_be_kept_is_refused(store, bad):
     with pytest.raises(UsageError):

@@ -52,9 +52,12 @@ def check_cursor(cursor: str | None) -> UUID | None:
 
 
 def check_definition(definition: JobDefinition) -> str:
-    """Return the text that a definition is kept as; refuse names and texts that cannot be."""
+    """Return the text that a definition is kept as; refuse what cannot be kept or makes no sense."""
     check_name(definition.name, what="job")
     check_name(definition.queue, what="queue")
+    for what, limit in (("timeout", definition.timeout), ("expires", definition.expires)):
+        if fault := _limit_fault(what, limit):
+            raise UsageError(f"job {shown(definition.name)}: {fault}", field=what)
     try:
         return definition.to_json()
     except UnicodeEncodeError:
@@ -119,8 +122,9 @@ def check_execution(execution: NewExecution, position: int) -> None:
         _named(position, lambda: check_key(execution.unique_key))
     _check_number(position, "delay", execution.delay, DURATION_SECONDS_MAX)
     _check_number(position, "at", execution.at, INSTANT_MAX)
-    _check_number(position, "expires_in", execution.expires_in, DURATION_SECONDS_MAX)
-    _check_number(position, "timeout", execution.timeout, DURATION_SECONDS_MAX)
+    for what, limit in (("expires_in", execution.expires_in), ("timeout", execution.timeout)):
+        if fault := _limit_fault(what, limit):
+            raise _at(position, fault, field=what)
     _check_number(position, "retries", execution.retries, RETRIES_MAX)
     _check_number(position, "scheduled_for", execution.scheduled_for, INSTANT_MAX)
 
@@ -201,6 +205,15 @@ def _check_number(position: int, what: str, value: float | None, most: float) ->
     # NaN compares as false with everything, and so is refused too.
     if value is not None and not 0 <= value <= most:
         raise _at(position, f"{what}={value} must be from 0 to {most:,}", field=what)
+
+
+def _limit_fault(what: str, limit: float | None) -> str | None:
+    """Say what is wrong with a length of time that something may take."""
+    if limit is None or 0 < limit <= DURATION_SECONDS_MAX:
+        return None
+    if limit == 0:
+        return f"{what}=0 is no time at all; leave it out if there is no limit"
+    return f"{what}={limit} must be more than 0 and at most {DURATION_SECONDS_MAX:,}"
 
 
 def _at(position: int, fault: str, *, field: str = "executions") -> UsageError:
