@@ -334,6 +334,7 @@ async def test_doctor_names_a_right_that_a_role_lacks(database, tmp_path):
         await connection.execute(f"REVOKE INSERT ON daybell.log FROM {role}")
         as_role = database.replace("postgres@", f"{role}@", 1)
         ended = daybell("doctor", "--json", "--database-url", as_role, folder=tmp_path)
+        listed = daybell("jobs", "list", "--database-url", as_role, folder=tmp_path)
     finally:
         await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
         await connection.close()
@@ -342,6 +343,7 @@ async def test_doctor_names_a_right_that_a_role_lacks(database, tmp_path):
     schema = checks_of(ended)["schema"]
     assert schema["found"] == f"role {role} may not write daybell.log"
     assert schema["advice"] == f"run `daybell migrate --grant {role}` as the owner"
+    assert listed.err.endswith(f"run `daybell migrate --grant {role}` as the owner\n")
 
 
 @pytest.mark.postgres

@@ -59,9 +59,7 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
         reached = Check(name="store", is_ok=True, found=place)
-        said = str(error)
-        # What the owner has to run is not for the URL of the role that was looked at.
-        return [reached, _failed("schema", said if "--grant" in said else with_flag(said, flag))]
+        return [reached, _failed("schema", with_flag(str(error), flag))]
     except DaybellError as error:
         said = told(error, limit=f"within {CONNECT_SECONDS:g} s")
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]

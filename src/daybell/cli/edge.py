@@ -78,7 +78,8 @@ def with_flag(
     """Advice to run a command, for the store that a --database-url named.
 
     Without the flag, the command would be for another store. One with a password is not repeated;
-    `otherwise` is said instead. What is advised to programs is left out.
+    `otherwise` is said instead. What is advised to programs is left out. A grant is made by the
+    owner, and the flag has named another role.
     """
     advice = re.sub(r"(`daybell migrate) --database-url [^`]+`, or .*", r"\1`", advice)
     if flag is None:
@@ -91,7 +92,7 @@ def with_flag(
     given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
     after = "" if is_plain else f" {otherwise}"
     return re.sub(
-        r"(`?)(daybell (?:migrate|executions list|queues purge \S+ --tenant \S+))\b\1",
+        r"(`?)(daybell (?:migrate(?! --grant)|executions list|queues purge \S+ --tenant \S+))\b\1",
         lambda found: f"{found[1]}{found[2]}{given}{found[1]}{after}",
         advice,
     )
