@@ -29,6 +29,7 @@ from daybell.core.worker import Report
 from daybell.errors import ExecutionInTheWay, PayloadTooLarge, UsageError, shown
 
 CAPACITY_MAX: Final = 1_000_000
+OCCURRENCES_MAX: Final = 10_000  # of a schedule, looked through at once
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
 
 
