@@ -9,7 +9,7 @@ from uuid import UUID
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
-from daybell.core.schedule import Firing, NewSchedule, Tick
+from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
@@ -33,10 +33,16 @@ class Hands(NamedTuple):
         return claimed
 
 
+OF_NEW_JOBS = ("id", "author", "expect", "promote")
+
+
 def a_job(name: str = "resize", **options: Any) -> NewJob:
-    """A job; what is no field of NewJob goes into its definition."""
-    own = {key: options.pop(key) for key in ("id", "author", "expect", "promote") if key in options}
+    """A job; what is no field of NewJob goes into its definition, and `declared` are the schedules
+    that come with it.
+    """
+    own = {key: options.pop(key) for key in OF_NEW_JOBS if key in options}
     own.setdefault("id", mint())
+    own["schedules"] = tuple(options.pop("declared", ()))
     return NewJob(definition=JobDefinition(name=name, **options), **own)
 
 
@@ -58,13 +64,15 @@ def a_schedule(job: str = "resize", **options: Any) -> NewSchedule:
     return NewSchedule(job=job, **options)
 
 
-def a_firing(schedule: NewSchedule, *ticks: Tick, **options: Any) -> Firing:
-    """A firing of what the schedule has next, once, by default."""
+def a_firing(schedule: NewSchedule | Schedule, *ticks: Tick, **options: Any) -> Firing:
+    """A firing of what the schedule has next, once, by default. A fixed delay then has no next
+    time until its execution ends.
+    """
     assert schedule.next_at is not None, "a schedule without a cursor does not fire"
     options.setdefault("tenant", TENANT)
     options.setdefault("expect", schedule.next_at)
-    options.setdefault("next_at", schedule.next_at + 60)
-    ticks = ticks or (a_tick(schedule.next_at, job=schedule.job),)
+    options.setdefault("next_at", schedule.next_at + 60 if schedule.delay is None else None)
+    ticks = ticks or (a_tick(options["expect"], job=schedule.job, schedule=schedule.id),)
     return Firing(schedule=schedule.id, ticks=ticks, **options)
 
 
@@ -115,6 +123,30 @@ async def defined(store: Store, *names: str, tenant: str = TENANT, **definition:
     """Define jobs of these names, or one; the rest says what they have in common."""
     jobs = [a_job(name, **definition) for name in names or ("resize",)]
     return await store.define_jobs(tenant, jobs)
+
+
+async def put(
+    store: Store, *schedules: NewSchedule, tenant: str = TENANT, **definition: Any
+) -> None:
+    """Keep these schedules, of jobs that are defined like this."""
+    await defined(store, *{one.job for one in schedules}, tenant=tenant, **definition)
+    await store.put_schedules(tenant, schedules)
+
+
+async def seen(store: Store, schedule: NewSchedule, *, tenant: str = TENANT) -> Schedule:
+    """A schedule as people see it."""
+    found = await store.list_schedules(tenant, job=schedule.job)
+    return next(one for one in found if one.id == schedule.id)
+
+
+async def fired(
+    store: Store, schedule: NewSchedule, *ticks: Tick, tenant: str = TENANT, **options: Any
+) -> list[UUID]:
+    """Fire a schedule from where it stands; answers the executions of its ticks."""
+    current = await seen(store, schedule, tenant=tenant)
+    firing = a_firing(current, *ticks, tenant=tenant, **options)
+    assert await store.fire([firing]) == [True]
+    return [tick.execution.id for tick in firing.ticks if tick.execution is not None]
 
 
 async def enqueued(

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import Enum
 
 Wake = Callable[[], None]
+
+
+class Signal(Enum):
+    """What a transaction has to say to others once it is made."""
+
+    ASK = "a worker has something to hear"
+    SCHEDULES = "a schedule may be due earlier than was known"
 
 
 class Listeners:

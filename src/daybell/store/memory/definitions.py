@@ -9,9 +9,12 @@ from msgspec.structs import replace
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import check_name
+from daybell.core.overlap import Overlap
 from daybell.core.view import Page
 from daybell.errors import JobNotFound, VersionConflict, shown
 from daybell.store.checks import check_definition, check_limit
+from daybell.store.memory.enqueue import make_gate
+from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
 
 
@@ -33,12 +36,12 @@ class MemoryDefinitions(Part):
 
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
         with self._begin(tenant) as tables:
-            row = find_job(tables, tenant, name, or_deleted=version is not None)
+            row = tables.job(tenant, name, or_deleted=version is not None)
             if version is None:
                 return row.current
             for job in row.versions:
                 if job.version == version:
-                    return job
+                    return row.shown(job)
             raise JobNotFound(f"job {shown(name)} has no version {version}")
 
     async def list_jobs(
@@ -59,15 +62,14 @@ class MemoryDefinitions(Part):
 
     async def list_versions(self, tenant: str, name: str) -> list[Job]:
         with self._begin(tenant) as tables:
-            return list(reversed(find_job(tables, tenant, name, or_deleted=True).versions))
+            row = tables.job(tenant, name, or_deleted=True)
+            return [row.shown(job) for job in reversed(row.versions)]
 
     async def delete_job(self, tenant: str, name: str) -> None:
         with self._begin(tenant) as tables:
-            row = find_job(tables, tenant, name)
-            tables.jobs[tenant, name] = replace(row, is_deleted=True)
-            for key, schedule in list(tables.schedules.items()):
-                if (schedule.tenant, schedule.job) == (tenant, name):
-                    del tables.schedules[key]
+            row = tables.job(tenant, name)
+            tables.jobs[tenant, name] = replace(row, is_deleted=True, paused_at=None, pause_note="")
+            remove_schedules(tables, tenant, name)
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         check_name(queue, what="queue")
@@ -76,14 +78,6 @@ class MemoryDefinitions(Part):
                 tables.paused[tenant, queue] = None
             else:
                 tables.paused.pop((tenant, queue), None)
-
-
-def find_job(tables: Tables, tenant: str, name: str, *, or_deleted: bool = False) -> JobRow:
-    """A job that can be used; a deleted one only if asked for."""
-    row = tables.jobs.get((tenant, name))
-    if row is None or (row.is_deleted and not or_deleted):
-        raise JobNotFound(f"no job named {shown(name)}")
-    return row
 
 
 def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
@@ -99,7 +93,8 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         )
     known = [job.definition for job in row.versions]
     is_current = bool(known) and known[-1] == definition
-    if not is_current and (new.promote or definition not in known):
+    becomes_current = not is_current and (new.promote or definition not in known)
+    if becomes_current:
         job = Job(
             id=row.versions[0].id if row.versions else new.id,
             tenant=tenant,
@@ -110,5 +105,10 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         )
         older = tuple(replace(version, is_current=False) for version in row.versions)
         row = replace(row, versions=(*older, job))
-    tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
+    comes_back = row.is_deleted
+    row = tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
+    if definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
+        make_gate(tables, tenant, definition.name)
+    if becomes_current or comes_back:
+        declare_schedules(tables, row, new.schedules)
     return row.current

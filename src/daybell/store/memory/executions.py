@@ -12,11 +12,13 @@ from daybell.core.instant import Instant
 from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.log import NewLogPart
+from daybell.core.overlap import OVERLAP, gate_of
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.memory import moves
-from daybell.store.memory.tables import Part, Row, Tables, claimed, shown_state
+from daybell.store.memory import endings, gates, moves
+from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
+from daybell.store.memory.tables import Part, Row, Tables, claimed
 from daybell.store.memory.workers import living
 from daybell.store.outcomes import Cancellation, Revival
 
@@ -31,21 +33,18 @@ class MemoryExecutions(Part):
         del repeat
         with self._begin(tenant) as tables:
             checks.check_batch(executions)
-            now = self._clock()
-            answers = [moves.enqueue(tables, tenant, new, now) for new in executions]
-            for gate in {new.gate for new in executions}:
-                moves.admit(tables, tenant, gate, now)
-            return answers
+            return enqueue(tables, tenant, executions, self._clock())
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         with self._begin(tenant) as tables:
             now = self._clock()
             count = 0
             for new in executions:
-                checks.check_loadable(new, count)
+                rule = rule_for(tables.job(tenant, new.job).current, new)
+                checks.check_loadable(new, count, overlap=rule)
                 if (tenant, new.id) in tables.rows:
                     raise DuplicateKey(f"execution {new.id} exists; an earlier load was committed")
-                moves.enqueue(tables, tenant, new, now)
+                create(tables, tenant, new, now)
                 count += 1
             return count
 
@@ -122,14 +121,14 @@ class MemoryExecutions(Part):
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         with self._begin(tenant) as tables:
             now = self._clock()
-            return [cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
+            return [endings.cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
 
     async def expire(self, *, limit: int = 1000) -> int:
         with self._begin() as tables:
             now = self._clock()
             expired = [row for row in tables.rows.values() if has_expired(row, now)][:limit]
             for row in expired:
-                end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
+                endings.end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
             return len(expired)
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
@@ -227,27 +226,6 @@ def reported(row: Row, report: Report, now: Instant) -> Row:
     )
 
 
-def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
-    if row is None:
-        return Cancellation.UNKNOWN
-    execution = row.execution
-    if execution.state in TERMINAL:
-        return Cancellation.FINISHED
-    if execution.state is State.RUNNING:
-        asked_at = execution.cancel_requested_at or now
-        tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
-        return Cancellation.REQUESTED
-    end(tables, row, Event.CANCELLED, now)
-    return Cancellation.CANCELLED
-
-
-def end(tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None) -> None:
-    """End what has not started."""
-    state = target(shown_state(row.execution, now), event)
-    ended = replace(row.execution, state=state, finished_at=now, reason=reason)
-    moves.finish(tables, replace(row, execution=ended), now)
-
-
 def has_expired(row: Row, now: Instant) -> bool:
     execution = row.execution
     if execution.state in TERMINAL or execution.state is State.RUNNING:
@@ -265,7 +243,7 @@ def revive(tables: Tables, row: Row | None, now: Instant) -> Revival:
     if not is_dead_letter(row):
         return Revival.NOT_DEAD
     dead = row.execution
-    if moves.key_holder(tables, dead.tenant, dead.job, dead.unique_key) is not None:
+    if key_holder(tables, dead.tenant, dead.job, dead.unique_key) is not None:
         return Revival.KEY_HELD
     state = target(dead.state, Event.REVIVED)
     logged = replace(row, attempts=(*row.attempts, moves.final_attempt(dead)))
@@ -273,7 +251,8 @@ def revive(tables: Tables, row: Row | None, now: Instant) -> Revival:
     # A person wants it run, however late it is by now.
     execution = replace(revived.execution, failures=0, crashes=0, expires_at=None)
     if dead.gate is not None:
-        execution = replace(execution, state=State.WAITING, reason="gate")
+        reason = OVERLAP if dead.gate == gate_of(dead.job) else "gate"
+        execution = replace(execution, state=State.WAITING, reason=reason)
     tables.put(replace(revived, execution=execution))
-    moves.admit(tables, dead.tenant, dead.gate, now)
+    gates.admit(tables, dead.tenant, dead.gate, now)
     return Revival.REVIVED

@@ -1,18 +1,22 @@
-"""Cursors and ticks."""
+"""Cursors: what is due, and who stops it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant
-from daybell.core.schedule import Decision, Firing, NewSchedule, Schedule, Tick, TickRecord
-from daybell.store.checks import check_batch, check_limit
-from daybell.store.memory import moves
-from daybell.store.memory.definitions import find_job
-from daybell.store.memory.tables import Part, Tables
+from daybell.core.overlap import is_backfill
+from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.store.checks import OCCURRENCES_MAX, check_limit
+from daybell.store.memory import endings
+from daybell.store.memory.enqueue import make_gate
+from daybell.store.memory.firing import fire
+from daybell.store.memory.tables import JobRow, Part, Tables, shown_state
+from daybell.store.wakeups import Signal
 
 
 class MemorySchedules(Part):
@@ -21,18 +25,8 @@ class MemorySchedules(Part):
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         with self._begin(tenant) as tables:
             for new in schedules:
-                find_job(tables, tenant, new.job)
-                old = tables.schedules.get((tenant, new.id))
-                tables.schedules[tenant, new.id] = Schedule(
-                    id=new.id,
-                    tenant=tenant,
-                    job=new.job,
-                    rule=new.rule,
-                    next_at=new.next_at,
-                    last_at=old.last_at if old else None,
-                    fired=old.fired if old else 0,
-                    is_paused=new.is_paused,
-                )
+                make_gate(tables, tenant, new.job)
+                put_schedule(tables, tables.job(tenant, new.job), new)
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
         with self._begin(tenant) as tables:
@@ -50,19 +44,46 @@ class MemorySchedules(Part):
             ]
             return sorted(found, key=lambda schedule: schedule.id)
 
-    async def due_schedules(self, *, limit: int = 1000) -> list[Schedule]:
+    async def due_schedules(self, *, limit: int = 1000) -> Due:
         check_limit(limit)
-        now = self._clock()
         with self._begin() as tables:
-            return [schedule for at, schedule in upcoming(tables) if at <= now][:limit]
-
-    async def next_tick(self) -> Instant | None:
-        with self._begin() as tables:
-            return min((at for at, _ in upcoming(tables)), default=None)
+            now = self._clock()
+            coming = upcoming(tables)
+            due = [schedule for at, schedule in coming if at <= now][:limit]
+            later = [at for at, _ in coming[len(due) :]]
+            return Due(now=now, schedules=tuple(due), next_at=min(later, default=None))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         with self._begin() as tables:
             return [fire(tables, firing, self._clock()) for firing in firings]
+
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        check_limit(limit)
+        with self._begin() as tables:
+            now = self._clock()
+            idle = [s for s in tables.schedules.values() if waits_in_vain(tables, s)][:limit]
+            for schedule in idle:
+                assert schedule.delay is not None, "only a fixed delay waits for an end"
+                next_at = now + schedule.delay
+                tables.schedules[schedule.tenant, schedule.id] = replace(schedule, next_at=next_at)
+                tables.signals[Signal.SCHEDULES] = None
+            return len(idle)
+
+    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
+        with self._begin(tenant) as tables:
+            endings.pause(tables, tenant, name, self._clock(), note)
+
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        with self._begin(tenant) as tables:
+            row = tables.job(tenant, name)
+            tables.jobs[tenant, name] = replace(row, paused_at=None, pause_note="")
+            for schedule in schedules_of(tables, tenant, name):
+                tables.schedules[tenant, schedule.id] = replace(
+                    schedule, is_paused=False, failures=0
+                )
+            for firing in firings:
+                fire(tables, firing, self._clock())
+            tables.signals[Signal.SCHEDULES] = None
 
     async def list_ticks(
         self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
@@ -76,6 +97,77 @@ class MemorySchedules(Part):
             ]
             return sorted(found, key=lambda tick: tick.at, reverse=True)[:limit]
 
+    async def list_occurrences(
+        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    ) -> list[Occurrence]:
+        check_limit(limit, most=OCCURRENCES_MAX)
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            found = [
+                (one.scheduled_for, one.created_at, one.id, shown_state(one, now))
+                for one in (row.execution for row in tables.rows.values())
+                if (one.tenant, one.schedule) == (tenant, schedule)
+                and one.scheduled_for is not None
+                and since <= one.scheduled_for <= until
+            ]
+            return [
+                Occurrence(scheduled_for=at, id=id, state=state)
+                for at, _, id, state in sorted(found)[:limit]
+            ]
+
+
+def put_schedule(tables: Tables, job: JobRow, new: NewSchedule) -> None:
+    """Create or replace one schedule of a job, which is paused with it."""
+    key = job.current.tenant, new.id
+    old = tables.schedules.get(key)
+    schedule = Schedule(
+        id=new.id,
+        tenant=job.current.tenant,
+        job=job.current.name,
+        rule=new.rule,
+        next_at=new.next_at,
+        name=new.name,
+        args=new.args,
+        misfire=new.misfire,
+        delay=new.delay,
+        is_reboot=new.is_reboot,
+        is_declared=new.is_declared,
+        is_paused=job.paused_at is not None,
+    )
+    if old is not None:
+        schedule = replace(
+            schedule,
+            last_at=old.last_at,
+            succeeded_for=old.succeeded_for,
+            fired=old.fired,
+            skipped=old.skipped,
+            missed=old.missed,
+            failures=old.failures,
+        )
+    tables.schedules[key] = schedule
+    tables.pause_after[key] = new.pause_after
+    tables.signals[Signal.SCHEDULES] = None
+
+
+def declare_schedules(tables: Tables, job: JobRow, schedules: Iterable[NewSchedule]) -> None:
+    """Let these take the place of the schedules that came with an earlier definition."""
+    new = [replace(schedule, is_declared=True) for schedule in schedules]
+    kept = {schedule.id for schedule in new}
+    for old in schedules_of(tables, job.current.tenant, job.current.name):
+        if old.is_declared and old.id not in kept:
+            del tables.schedules[old.tenant, old.id]
+    for schedule in new:
+        put_schedule(tables, job, schedule)
+
+
+def remove_schedules(tables: Tables, tenant: str, job: str) -> None:
+    for schedule in schedules_of(tables, tenant, job):
+        del tables.schedules[tenant, schedule.id]
+
+
+def schedules_of(tables: Tables, tenant: str, job: str) -> list[Schedule]:
+    return [s for s in tables.schedules.values() if (s.tenant, s.job) == (tenant, job)]
+
 
 def upcoming(tables: Tables) -> list[tuple[Instant, Schedule]]:
     """Schedules that will fire, with their time, earliest first."""
@@ -87,38 +179,13 @@ def upcoming(tables: Tables) -> list[tuple[Instant, Schedule]]:
     return sorted(found, key=lambda entry: (entry[0], entry[1].id))
 
 
-def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
-    """Advance one schedule, if its cursor still is where the caller saw it."""
-    schedule = tables.schedules.get((firing.tenant, firing.schedule))
-    if schedule is None or schedule.is_paused or schedule.next_at != firing.expect:
+def waits_in_vain(tables: Tables, schedule: Schedule) -> bool:
+    """Whether a fixed delay waits for an end that will not come."""
+    if schedule.delay is None or schedule.next_at is not None:
         return False
-    new_ticks = [tick for tick in firing.ticks if record(tables, firing, tick, now)]
-    fired = [tick.at for tick in new_ticks if tick.decision is Decision.FIRED]
-    tables.schedules[firing.tenant, firing.schedule] = replace(
-        schedule,
-        next_at=firing.next_at,
-        last_at=fired[-1] if fired else schedule.last_at,
-        fired=schedule.fired + len(fired),
+    return not any(
+        (one.tenant, one.schedule) == (schedule.tenant, schedule.id)
+        and one.state not in TERMINAL
+        and not is_backfill(one.gate)
+        for one in (row.execution for row in tables.rows.values())
     )
-    return True
-
-
-def record(tables: Tables, firing: Firing, tick: Tick, now: Instant) -> bool:
-    """Keep one tick with its execution; False if it is on record already."""
-    key = firing.tenant, firing.schedule, tick.at
-    if key in tables.ticks:
-        return False
-    execution: UUID | None = None
-    if tick.execution is not None:
-        check_batch([tick.execution])
-        execution = moves.enqueue(tables, firing.tenant, tick.execution, now).id
-        moves.admit(tables, firing.tenant, tick.execution.gate, now)
-    tables.ticks[key] = TickRecord(
-        schedule=firing.schedule,
-        at=tick.at,
-        decision=tick.decision,
-        reason=tick.reason,
-        until=tick.until,
-        execution=execution,
-    )
-    return True

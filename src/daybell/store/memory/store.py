@@ -19,8 +19,7 @@ from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
 from daybell.store.memory.views import MemoryViews
 from daybell.store.memory.workers import MemoryWorkers
-from daybell.store.outcomes import Cancellation
-from daybell.store.wakeups import Listeners, Wake
+from daybell.store.wakeups import Listeners, Signal, Wake
 
 StopListening = Callable[[], Awaitable[None]]
 
@@ -40,12 +39,23 @@ class MemoryStore(
     def __init__(self, *, clock: Clock = time.time) -> None:
         super().__init__(clock)
         self._listeners = Listeners()
+        self._schedule_listeners = Listeners()
+
+    def _give(self, signal: Signal) -> None:
+        if signal is Signal.ASK:
+            self._listeners.ask()
+        else:
+            self._schedule_listeners.wake()
 
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
     ) -> StopListening:
         with self._begin(tenant):
             return self._listeners.add(wake, ask)
+
+    async def listen_schedules(self, wake: Wake) -> StopListening:
+        with self._begin():
+            return self._schedule_listeners.add(wake)
 
     async def enqueue(
         self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
@@ -64,11 +74,9 @@ class MemoryStore(
         self._listeners.wake()
         return answers
 
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        answers = await super().cancel(tenant, ids)
-        if Cancellation.REQUESTED in answers:
-            self._listeners.ask()
-        return answers
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        await super().resume_job(tenant, name, firings)
+        self._listeners.wake()
 
     async def drain(self, tenant: str, worker: UUID) -> bool:
         is_drained = await super().drain(tenant, worker)

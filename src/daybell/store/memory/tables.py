@@ -12,6 +12,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.execution import Attempt, Claimed, Execution, State
 from daybell.core.instant import Instant
@@ -19,7 +20,8 @@ from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.worker import Leadership, Worker
-from daybell.errors import TenantNotFound, UsageError, shown
+from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store.wakeups import Signal
 
 Clock: TypeAlias = Callable[[], Instant]
 
@@ -29,10 +31,23 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     versions: tuple[Job, ...]
     is_deleted: bool = False
+    paused_at: Instant | None = None
+    pause_note: str = ""
 
     @property
     def current(self) -> Job:
-        return self.versions[-1]
+        return self.shown(self.versions[-1])
+
+    def shown(self, version: Job) -> Job:
+        """One of its versions as people see it."""
+        return replace(version, paused_at=self.paused_at, pause_note=self.pause_note)
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads, and when that was last heard of him."""
+
+    leadership: Leadership
+    renewed_at: Instant
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +73,14 @@ class Tables(msgspec.Struct):
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
     leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
     schedules: dict[tuple[str, UUID], Schedule] = {}
+    # So many failures in a row of a schedule pause its job.
+    pause_after: dict[tuple[str, UUID], int | None] = {}
     ticks: dict[tuple[str, UUID, Instant], TickRecord] = {}
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
-    leaders: dict[str, Leadership] = {}
+    leaders: dict[str, Leader] = {}
     # By attempt and number of the part: when it was written, and its text.
     logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
+    signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
     def snapshot(self) -> Tables:
         """A copy that later writes do not reach."""
@@ -74,6 +92,19 @@ class Tables(msgspec.Struct):
     def definition(self, execution: Execution) -> JobDefinition:
         """What the job said at the execution's version."""
         return self.jobs[execution.tenant, execution.job].versions[execution.version - 1].definition
+
+    def schedule_of(self, execution: Execution) -> Schedule | None:
+        """The schedule that fired it, if it is still there."""
+        if execution.schedule is None:
+            return None
+        return self.schedules.get((execution.tenant, execution.schedule))
+
+    def job(self, tenant: str, name: str, *, or_deleted: bool = False) -> JobRow:
+        """A job that can be used; a deleted one only if asked for. Raises JobNotFound."""
+        row = self.jobs.get((tenant, name))
+        if row is None or (row.is_deleted and not or_deleted):
+            raise JobNotFound(f"no job named {shown(name)}")
+        return row
 
 
 class Part:
@@ -97,6 +128,12 @@ class Part:
         except BaseException:
             self._tables = before
             raise
+        signals, self._tables.signals = self._tables.signals, {}
+        for signal in signals:
+            self._give(signal)
+
+    def _give(self, signal: Signal) -> None:
+        """Tell who waits for it."""
 
 
 def shown_state(execution: Execution, now: Instant) -> State:
@@ -108,12 +145,13 @@ def shown_state(execution: Execution, now: Instant) -> State:
 
 def shown_execution(row: Row, now: Instant) -> Execution:
     """An execution as people see it."""
-    return msgspec.structs.replace(row.execution, state=shown_state(row.execution, now))
+    return replace(row.execution, state=shown_state(row.execution, now))
 
 
 def claimed(tables: Tables, row: Row) -> Claimed:
     """A running execution as its worker sees it."""
     execution = row.execution
+    schedule = tables.schedule_of(execution)
     assert row.lease is not None, "only a running execution has a lease"
     return Claimed(
         id=execution.id,
@@ -137,4 +175,6 @@ def claimed(tables: Tables, row: Row) -> Claimed:
         checkpoint=execution.checkpoint,
         gate=execution.gate,
         cancel_requested=execution.cancel_requested_at is not None,
+        schedule=execution.schedule,
+        previous_success=None if schedule is None else schedule.succeeded_for,
     )

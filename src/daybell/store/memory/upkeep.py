@@ -11,34 +11,39 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
 from daybell.store.memory.executions import is_dead_letter
-from daybell.store.memory.tables import Part, Row, Tables
+from daybell.store.memory.tables import Leader, Part, Row, Tables
 from daybell.store.memory.workers import held
+from daybell.store.wakeups import Signal
 
 
 class MemoryUpkeep(Part):
     """See `protocol.Upkeep`."""
 
-    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
         with self._begin() as tables:
             now = self._clock()
             leader = tables.leaders.get(name)
-            if leader is None:
-                epoch = 1
-            elif leader.until < now:
-                epoch = leader.epoch + 1  # even for the same holder: it may have been away
-            elif leader.holder == holder:
-                epoch = leader.epoch
-            else:
+            epoch = 1 if leader is None else leader.leadership.epoch
+            if leader is not None and leader.leadership.until <= now:
+                epoch += 1  # even for the same holder: it may have been away
+            elif leader is not None and leader.leadership.holder != holder:
                 return None
+            begins = leader is None or epoch > leader.leadership.epoch
+            if begins and since is not None and (leader is None or leader.renewed_at < since):
+                reboot(tables, now)
             taken = Leadership(name=name, holder=holder, epoch=epoch, until=now + lease)
-            tables.leaders[name] = taken
+            tables.leaders[name] = Leader(leadership=taken, renewed_at=now)
             return taken
 
     async def resign(self, name: str, *, holder: UUID) -> None:
         with self._begin() as tables:
+            now = self._clock()
             leader = tables.leaders.get(name)
-            if leader is not None and leader.holder == holder:
-                tables.leaders[name] = replace(leader, until=float("-inf"))
+            if leader is not None and leader.leadership.holder == holder:
+                left = replace(leader.leadership, until=now)
+                tables.leaders[name] = Leader(leadership=left, renewed_at=now)
 
     async def retain(self, policy: Retention) -> Removed:
         with self._begin() as tables:
@@ -63,6 +68,14 @@ class MemoryUpkeep(Part):
             return Health(
                 product="memory", now=self._clock(), schema=0, checks=(schema, durability)
             )
+
+
+def reboot(tables: Tables, now: Instant) -> None:
+    """Nobody was there before: what waits for that is due."""
+    for key, schedule in list(tables.schedules.items()):
+        if schedule.is_reboot:
+            tables.schedules[key] = replace(schedule, next_at=now)
+            tables.signals[Signal.SCHEDULES] = None
 
 
 def remove_executions(tables: Tables, before: Instant) -> int:

@@ -1,0 +1,80 @@
+"""What an end sets off, and the ends of what no worker has begun."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.instant import Instant
+from daybell.core.lifecycle import Event, target
+from daybell.core.overlap import is_backfill
+from daybell.store.memory import gates
+from daybell.store.memory.tables import Row, Tables, shown_state
+from daybell.store.outcomes import Cancellation
+from daybell.store.wakeups import Signal
+
+
+def finish(tables: Tables, row: Row, now: Instant) -> None:
+    """Keep an ended execution, tell its schedule, and hand its slot on."""
+    tables.put(replace(row, has_slot=False))
+    tell(tables, row.execution, now)
+    if row.has_slot:
+        gates.admit(tables, row.execution.tenant, row.execution.gate, now)
+
+
+def tell(tables: Tables, ended: Execution, now: Instant) -> None:
+    """Let the schedule that fired an execution know how it ended."""
+    schedule = tables.schedule_of(ended)
+    if schedule is None or is_backfill(ended.gate):
+        return
+    key = schedule.tenant, schedule.id
+    if ended.state is State.SUCCEEDED:
+        known = [at for at in (schedule.succeeded_for, ended.scheduled_for) if at is not None]
+        schedule = replace(schedule, failures=0, succeeded_for=max(known, default=None))
+    elif ended.state is State.DEAD:
+        schedule = replace(schedule, failures=schedule.failures + 1)
+    if schedule.delay is not None and schedule.next_at is None:
+        schedule = replace(schedule, next_at=now + schedule.delay)
+        tables.signals[Signal.SCHEDULES] = None
+    tables.schedules[key] = schedule
+    most = tables.pause_after[key]
+    if ended.state is State.DEAD and most is not None and schedule.failures >= most:
+        note = f"paused after {schedule.failures} failures in a row"
+        pause(tables, schedule.tenant, schedule.job, now, note, again=False)
+
+
+def pause(
+    tables: Tables, tenant: str, name: str, now: Instant, note: str, *, again: bool = True
+) -> None:
+    """Stop a job's schedules. One that is paused gets the new note, if it is `again`."""
+    row = tables.job(tenant, name)
+    if row.paused_at is not None and not again:
+        return
+    paused_at = now if row.paused_at is None else row.paused_at
+    tables.jobs[tenant, name] = replace(row, paused_at=paused_at, pause_note=note)
+    for key, schedule in list(tables.schedules.items()):
+        if (schedule.tenant, schedule.job) == (tenant, name):
+            tables.schedules[key] = replace(schedule, is_paused=True)
+
+
+def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
+    """End what has not started; ask what runs to end."""
+    if row is None:
+        return Cancellation.UNKNOWN
+    execution = row.execution
+    if execution.state in TERMINAL:
+        return Cancellation.FINISHED
+    if execution.state is State.RUNNING:
+        asked_at = execution.cancel_requested_at or now
+        tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
+        tables.signals[Signal.ASK] = None
+        return Cancellation.REQUESTED
+    end(tables, row, Event.CANCELLED, now)
+    return Cancellation.CANCELLED
+
+
+def end(tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None) -> None:
+    """End what has not started."""
+    state = target(shown_state(row.execution, now), event)
+    ended = replace(row.execution, state=state, finished_at=now, reason=reason)
+    finish(tables, replace(row, execution=ended), now)

@@ -1,0 +1,75 @@
+"""Firing: a cursor goes on, its ticks are recorded, their executions created, as one."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from daybell.core.execution import Enqueued
+from daybell.core.instant import Instant
+from daybell.core.overlap import OVERLAP
+from daybell.core.schedule import Decision, Firing, Tick, TickRecord
+from daybell.store.checks import check_batch
+from daybell.store.memory.enqueue import enqueue
+from daybell.store.memory.tables import Tables
+from daybell.store.wakeups import Signal
+
+
+def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
+    """Advance one schedule, if its cursor still is where the caller saw it."""
+    key = firing.tenant, firing.schedule
+    schedule = tables.schedules.get(key)
+    if schedule is None or schedule.is_paused or schedule.next_at != firing.expect:
+        return False
+    delay = None if firing.is_over else schedule.delay
+    tables.schedules[key] = replace(schedule, next_at=firing.next_at, delay=delay)
+    answers: list[Enqueued] = []
+    records: list[TickRecord] = []
+    for tick in firing.ticks:
+        if (*key, tick.at) not in tables.ticks:
+            if tick.execution is not None:
+                check_batch([tick.execution])
+                answers += enqueue(tables, firing.tenant, [tick.execution], now)
+            records.append(describe(firing, tick, None if tick.execution is None else answers[-1]))
+            tables.ticks[*key, tick.at] = records[-1]
+    count(tables, firing, records)
+    begin_anew(tables, firing, answers, now)
+    return True
+
+
+def describe(firing: Firing, tick: Tick, answer: Enqueued | None) -> TickRecord:
+    """A tick as it is kept: what the overlap rule did not let in was skipped."""
+    is_skipped = answer is not None and answer.skipped
+    return TickRecord(
+        schedule=firing.schedule,
+        at=tick.at,
+        decision=Decision.SKIPPED if is_skipped else tick.decision,
+        reason=OVERLAP if is_skipped else tick.reason,
+        until=tick.until,
+        execution=None if answer is None else answer.id,
+        count=tick.count,
+    )
+
+
+def count(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
+    # Read again: an execution that was replaced has told the schedule of its end.
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    fired = [record.at for record in records if record.decision is Decision.FIRED]
+    skipped = [record for record in records if record.decision is Decision.SKIPPED]
+    missed = [record.count for record in records if record.decision is Decision.MISSED]
+    tables.schedules[firing.tenant, firing.schedule] = replace(
+        schedule,
+        last_at=fired[-1] if fired else schedule.last_at,
+        fired=schedule.fired + len(fired),
+        skipped=schedule.skipped + len(skipped),
+        missed=schedule.missed + sum(missed),
+    )
+
+
+def begin_anew(tables: Tables, firing: Firing, answers: list[Enqueued], now: Instant) -> None:
+    """Start a fixed delay again if nothing came of the firing whose end could do so."""
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    is_refused = bool(answers) and all(one.skipped or not one.created for one in answers)
+    if is_refused and schedule.delay is not None and schedule.next_at is None:
+        next_at = now + schedule.delay
+        tables.schedules[firing.tenant, firing.schedule] = replace(schedule, next_at=next_at)
+        tables.signals[Signal.SCHEDULES] = None
