@@ -55,6 +55,16 @@ DURATION_SECONDS_MAX: Final = 3_653 * 86_400  # ten years with their leap days: 
 DURATION_CHARS_MAX: Final = 64
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999, where datetime ends
 
+# Schedules. A rule is read by every scheduler and every page that shows it.
+CRON_CHARS_MAX: Final = 500
+RRULE_CHARS_MAX: Final = 4_000
+SCHEDULE_CHARS_MAX: Final = 20_000  # as JSON
+SCHEDULE_PARTS_MAX: Final = 50  # of a union, exclusions included
+SCHEDULE_DATES_MAX: Final = 1_000  # of a calendar, and of a recurrence rule
+EVERY_MILLISECONDS_MIN: Final = 10
+EXECUTIONS_MAX: Final = 1_000_000_000  # max_executions
+MISFIRE_LIMIT_MAX: Final = 1_000  # ticks made up for at once
+
 # Processes.
 MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a forgotten unit
 

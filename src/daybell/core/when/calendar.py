@@ -1,0 +1,292 @@
+"""Days and times on which nothing runs, and what becomes of a tick that falls on one.
+
+A calendar knows days: weekends, public holidays, dates of one's own. A tick on a closed day is
+skipped, or moved to the nearest open day after or before it, at the same time on the clock. It also
+knows blackouts, stretches of time from one instant to another; what falls in one is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from daybell.core.instant import Instant, to_iso
+from daybell.core.limits import SCHEDULE_DATES_MAX
+from daybell.core.when.checks import check_keys, choice, parse_moment
+from daybell.core.when.holidays import check_country, public_holidays
+from daybell.core.when.zone import instant_of, just_before, local
+from daybell.errors import InvalidSchedule, shown
+
+if TYPE_CHECKING:
+    from daybell.core.when.rule import Schedule
+
+OnClosed = Literal["skip", "next_open", "previous_open"]
+ON_CLOSED: Final = ("skip", "next_open", "previous_open")
+
+_CLOSED_DAYS_MAX: Final = 366  # in a row; a year of holidays is a mistake
+_TRIES: Final = 64  # ticks in a row that may fall on closed days
+_DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """Which days are closed. Days are those of the schedule's zone."""
+
+    country: str | None = None  # public holidays: DE, US
+    subdivision: str | None = None  # and of its part: BY, CA
+    business_days: bool = False  # Saturdays and Sundays are closed
+    dates: tuple[date, ...] = ()  # closed, too
+    blackouts: tuple[tuple[Instant, Instant], ...] = ()  # from, until
+    on_closed: OnClosed = "skip"
+
+    def __post_init__(self) -> None:
+        """Bring what was given into one form, and refuse what cannot be."""
+        choice(self.on_closed, ON_CLOSED, what="on_closed")
+        if not isinstance(self.business_days, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidSchedule(
+                f"business_days {shown(self.business_days)} is not true or false",
+                field="business_days",
+            )
+        object.__setattr__(self, "dates", _dates(self.dates))
+        object.__setattr__(self, "blackouts", _blackouts(self.blackouts))
+        if self.country is not None:
+            check_country(self.country, self.subdivision)
+        elif self.subdivision is not None:
+            raise InvalidSchedule("subdivision needs a country", field="subdivision")
+
+    def is_open(self, day: date) -> bool:
+        """Whether ticks may fall on a day."""
+        if self.business_days and day.weekday() >= 5:
+            return False
+        if day in self.dates:
+            return False
+        return self.country is None or day not in public_holidays(
+            self.country, self.subdivision, day.year
+        )
+
+    def tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+        """The schedule's first tick later than `after` that this calendar leaves or moves there."""
+        find = self._open_tick_after if self.on_closed == "skip" else self._moved_tick_after
+        for _ in range(_TRIES):
+            tick = find(schedule, after)
+            blackout = None if tick is None else self._blackout(tick)
+            if blackout is None:
+                return tick
+            after = just_before(blackout[1])
+        return None
+
+    def tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+        """The last one that is not later than `until`."""
+        find = self._open_tick_until if self.on_closed == "skip" else self._moved_tick_until
+        for _ in range(_TRIES):
+            tick = find(schedule, until)
+            blackout = None if tick is None else self._blackout(tick)
+            if blackout is None:
+                return tick
+            until = just_before(blackout[0])
+        return None
+
+    def _blackout(self, tick: Instant) -> tuple[Instant, Instant] | None:
+        return next((one for one in self.blackouts if one[0] <= tick < one[1]), None)
+
+    def _open_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+        for _ in range(_TRIES):
+            tick = schedule.tick_after(after)
+            if tick is None:
+                return None
+            day = local(tick, schedule.tz).date()
+            if self.is_open(day):
+                return tick
+            opening = self._nearest_open(day, _DAY)
+            if opening is None:
+                return None
+            after = just_before(_start(opening, schedule.tz))
+        return None
+
+    def _open_tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+        for _ in range(_TRIES):
+            tick = schedule.tick_until(until)
+            if tick is None:
+                return None
+            day = local(tick, schedule.tz).date()
+            if self.is_open(day):
+                return tick
+            closing = self._nearest_open(day, -_DAY)
+            if closing is None:
+                return None
+            until = just_before(_start(closing + _DAY, schedule.tz))
+        return None
+
+    # Where ticks are moved, an open day has its own and those of the closed days beside it.
+
+    def _moved_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+        tz = schedule.tz
+        day = self._destination(local(after, tz).date())
+        for _ in range(_TRIES):
+            if day is None:
+                return None
+            days = list(self._days_moved_to(day))
+            moved = [tick for one in days for tick in _first_moved(schedule, one, day, after)]
+            if moved:
+                return min(moved)
+            tick = schedule.tick_after(just_before(_start(max(days) + _DAY, tz)))
+            day = None if tick is None else self._destination(local(tick, tz).date())
+        return None
+
+    def _moved_tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+        tz = schedule.tz
+        day = self._destination(local(until, tz).date())
+        for _ in range(_TRIES):
+            if day is None:
+                return None
+            days = list(self._days_moved_to(day))
+            moved = [tick for one in days for tick in _last_moved(schedule, one, day, until)]
+            if moved:
+                return max(moved)
+            tick = schedule.tick_until(just_before(_start(min(days), tz)))
+            day = None if tick is None else self._destination(local(tick, tz).date())
+        return None
+
+    def _destination(self, day: date) -> date | None:
+        """The open day that ticks of a day fall on."""
+        return self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY)
+
+    def _nearest_open(self, day: date, step: timedelta) -> date | None:
+        for _ in range(_CLOSED_DAYS_MAX):
+            if self.is_open(day):
+                return day
+            if not date.min + _DAY < day < date.max - _DAY:
+                return None
+            day += step
+        return None
+
+    def _days_moved_to(self, day: date) -> Iterator[date]:
+        """An open day, and the closed ones whose ticks are moved to it."""
+        step = -_DAY if self.on_closed == "next_open" else _DAY
+        yield day
+        for _ in range(_CLOSED_DAYS_MAX):
+            day += step
+            if self.is_open(day):
+                return
+            yield day
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `parse` reads back."""
+        written: dict[str, Any] = {
+            "country": self.country,
+            "subdivision": self.subdivision,
+            "business_days": self.business_days or None,
+            "dates": [day.isoformat() for day in self.dates] or None,
+            "blackouts": [[to_iso(start), to_iso(end)] for start, end in self.blackouts] or None,
+            "on_closed": None if self.on_closed == "skip" else self.on_closed,
+        }
+        return {key: value for key, value in written.items() if value is not None}
+
+    @classmethod
+    def parse(cls, value: object) -> Calendar | None:
+        """Read a calendar as JSON has it; None stays None."""
+        if value is None or isinstance(value, Calendar):
+            return value
+        if not isinstance(value, Mapping):
+            raise InvalidSchedule(
+                f"calendar {shown(value)} is not a Calendar, nor an object such as"
+                ' {"country": "DE"}',
+                field="calendar",
+            )
+        given = cast("Mapping[str, Any]", value)
+        check_keys(given, tuple(one.name for one in fields(cls)), what="calendar")
+        return cls(**given)
+
+
+def _dates(given: object) -> tuple[date, ...]:
+    return tuple(sorted({_date(one) for one in _listed(given, "dates")}))
+
+
+def _date(value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        return date.fromisoformat(cast("str", value))
+    except (ValueError, TypeError):
+        raise InvalidSchedule(
+            f"dates has {shown(value)}; it takes dates such as 2026-12-24", field="dates"
+        ) from None
+
+
+def _blackouts(given: object) -> tuple[tuple[Instant, Instant], ...]:
+    windows: set[tuple[Instant, Instant]] = set()
+    for one in _listed(given, "blackouts"):
+        pair = _listed(one, "blackouts")
+        if len(pair) != 2:
+            raise InvalidSchedule(
+                f"blackouts has {shown(one)}; it takes pairs of times, from and until",
+                field="blackouts",
+            )
+        start, end = (parse_moment(edge, what="blackouts") for edge in pair)
+        if end <= start:
+            raise InvalidSchedule(
+                f"a blackout ends at {to_iso(end)}, before it starts", field="blackouts"
+            )
+        windows.add((start, end))
+    return tuple(sorted(windows))
+
+
+def _listed(given: object, what: str) -> list[object]:
+    if not isinstance(given, list | tuple | set | frozenset):
+        raise InvalidSchedule(f"{what} {shown(given)} is not a list", field=what)
+    items = list(cast("Iterable[object]", given))
+    if len(items) > SCHEDULE_DATES_MAX:
+        raise InvalidSchedule(
+            f"{len(items):,} {what} are too many; the limit is {SCHEDULE_DATES_MAX:,}", field=what
+        )
+    return items
+
+
+def _first_moved(schedule: Schedule, day: date, to: date, after: Instant) -> Iterator[Instant]:
+    """The first tick of a day that, on another day at the same time, is later than `after`."""
+    tz = schedule.tz
+    end = _start(day + _DAY, tz)
+    now = local(after, tz)
+    time_of_day = now.time() if now.date() == to else time.min
+    if now.date() > to:
+        return
+    tick = schedule.tick_after(just_before(instant_of(datetime.combine(day, time_of_day), tz)))
+    while tick is not None and tick < end:
+        moved = _moved(tick, to, tz)
+        if moved > after:
+            yield moved
+            return
+        tick = schedule.tick_after(tick)
+
+
+def _last_moved(schedule: Schedule, day: date, to: date, until: Instant) -> Iterator[Instant]:
+    """The last tick of a day that, on another day at the same time, is not later than `until`."""
+    tz = schedule.tz
+    start = _start(day, tz)
+    now = local(until, tz)
+    if now.date() < to:
+        return
+    if now.date() == to:
+        latest = instant_of(datetime.combine(day, now.time()), tz)
+    else:
+        latest = just_before(_start(day + _DAY, tz))
+    tick = schedule.tick_until(latest)
+    while tick is not None and tick >= start:
+        moved = _moved(tick, to, tz)
+        if moved <= until:
+            yield moved
+            return
+        tick = schedule.tick_until(just_before(tick))
+
+
+def _moved(tick: Instant, to: date, tz: str) -> Instant:
+    shown_there = local(tick, tz)
+    if shown_there.date() == to:
+        return tick
+    return instant_of(datetime.combine(to, shown_there.time()), tz)
+
+
+def _start(day: date, tz: str) -> Instant:
+    return instant_of(datetime.combine(day, time.min), tz)

@@ -1,0 +1,155 @@
+"""Reading a schedule: the forms that people, requests and stored rules come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from daybell.core.duration import parse_duration
+from daybell.core.instant import Instant
+from daybell.core.limits import SCHEDULE_CHARS_MAX
+from daybell.core.when.at import Manual, Reboot, at
+from daybell.core.when.checks import check_keys
+from daybell.core.when.dialects import cron
+from daybell.core.when.every import every
+from daybell.core.when.options import OPTIONS, settled
+from daybell.core.when.recurrence import rrule
+from daybell.core.when.rule import Schedule
+from daybell.core.when.union import any_of
+from daybell.errors import InvalidSchedule, shown
+
+Given = Mapping[str, Any]
+
+_DEPTH_MAX: Final = 4
+_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "manual")
+
+
+def read(value: object, *, now: Instant | None = None, depth: int = 0) -> Schedule:
+    """Read a schedule in any form; with `now`, refuse one that is over."""
+    if isinstance(value, Schedule):
+        schedule = value
+    elif isinstance(value, str):
+        text = value.strip()
+        schedule = Manual() if text.casefold() == "manual" else cron(value)
+    elif isinstance(value, Mapping):
+        schedule = _read_object(cast("Given", value), now, depth)
+    else:
+        raise InvalidSchedule(
+            f"schedule {shown(value)} is of type {type(value).__name__}; it takes a cron"
+            ' expression or an object such as {"every": "5m"}',
+            field="schedule",
+        )
+    if now is not None and not isinstance(schedule, Manual | Reboot):
+        _check_future(schedule, now)
+    return schedule
+
+
+def _check_future(schedule: Schedule, now: Instant) -> None:
+    if schedule.next_after(now) is None:
+        raise InvalidSchedule(
+            f"the schedule never fires from now on: {schedule.describe()}", field="schedule"
+        )
+
+
+def read_json(text: str) -> Schedule:
+    """Read a schedule that is JSON text."""
+    if len(text) > SCHEDULE_CHARS_MAX:
+        raise InvalidSchedule(
+            f"the schedule has {len(text):,} characters; the limit is {SCHEDULE_CHARS_MAX:,}",
+            field="schedule",
+        )
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidSchedule(f"schedule {shown(text)} is not JSON", field="schedule") from None
+    return read(value)
+
+
+def _read_object(given: Given, now: Instant | None, depth: int) -> Schedule:
+    if depth >= _DEPTH_MAX:
+        raise InvalidSchedule(
+            f"unions are nested more than {_DEPTH_MAX} deep; write one list", field="any"
+        )
+    kinds = [kind for kind in _KINDS if kind in given]
+    if len(kinds) != 1:
+        fact = f"has {' and '.join(kinds)}" if kinds else "says not when"
+        raise InvalidSchedule(
+            f"schedule {fact}; it takes exactly one of {', '.join(_KINDS)}", field="schedule"
+        )
+    kind = kinds[0]
+    allowed = (kind, *_EXTRA.get(kind, ()), *OPTIONS)
+    check_keys(given, allowed, what=f"a schedule with {kind}")
+    options = {key: given[key] for key in OPTIONS if given.get(key) is not None}
+    if kind == "any":
+        return _read_union(given, options, now, depth)
+    return _READERS[kind](given, options, now)
+
+
+def _read_cron(given: Given, options: Given, now: Instant | None) -> Schedule:
+    dialect = given.get("dialect", "unix")
+    return cron(given["cron"], dialect=dialect, **_dst(given), **options)
+
+
+def _read_every(given: Given, options: Given, now: Instant | None) -> Schedule:
+    return every(
+        given["every"], mode=given.get("mode", "rate"), anchor=given.get("anchor"), **options
+    )
+
+
+def _read_at(given: Given, options: Given, now: Instant | None) -> Schedule:
+    return at(given["at"], **options)
+
+
+def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
+    seconds = parse_duration(given["delay"], what="delay")
+    if now is None:
+        raise InvalidSchedule("delay counts from now, which is not known here", field="delay")
+    return at(now + seconds, **options)
+
+
+def _read_rrule(given: Given, options: Given, now: Instant | None) -> Schedule:
+    return rrule(given["rrule"], **_dst(given), **options)
+
+
+def _read_manual(given: Given, options: Given, now: Instant | None) -> Schedule:
+    if given["manual"] is not True:
+        raise InvalidSchedule("manual takes true and nothing else", field="manual")
+    return Manual(**settled(cast("Any", options)))
+
+
+def _read_union(given: Given, options: Given, now: Instant | None, depth: int) -> Schedule:
+    def members(key: str) -> list[Schedule]:
+        listed = given.get(key, [])
+        if not isinstance(listed, list | tuple):
+            raise InvalidSchedule(f"{key} {shown(listed)} is not a list of schedules", field=key)
+        return [read(one, now=None, depth=depth + 1) for one in cast("list[object]", listed)]
+
+    return any_of(*members("any"), excluding=members("except"), **options)
+
+
+_EXTRA: Final = {
+    "cron": ("dialect", "dst"),
+    "every": ("mode", "anchor"),
+    "rrule": ("dst",),
+    "any": ("except",),
+}
+_READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] = {
+    "cron": _read_cron,
+    "every": _read_every,
+    "at": _read_at,
+    "delay": _read_delay,
+    "rrule": _read_rrule,
+    "manual": _read_manual,
+}
+
+
+def _dst(given: Given) -> dict[str, Any]:
+    dst = given.get("dst", {})
+    if not isinstance(dst, Mapping):
+        raise InvalidSchedule(
+            f'dst {shown(dst)} is not an object such as {{"gap": "skip", "fold": "both"}}',
+            field="dst",
+        )
+    check_keys(cast("Given", dst), ("gap", "fold"), what="dst")
+    return dict(cast("Given", dst))

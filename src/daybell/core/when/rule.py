@@ -1,0 +1,194 @@
+"""What every schedule has and can do, whatever its language: the common base."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
+from typing import Any, ClassVar, Self
+
+from daybell.core.instant import Instant, Seconds, to_iso
+from daybell.core.limits import INSTANT_MAX
+from daybell.core.when.calendar import Calendar
+from daybell.core.when.zone import INSTANT_MIN, just_before, local
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When something runs: a value that can be compared, hashed and written as JSON.
+
+    Its *ticks* are nominal times: instants that follow from the schedule alone, the same on every
+    machine. A kind of schedule says with `ticks_after` and `ticks_until` where its own are; what
+    is said here about start, end and calendar applies to all kinds.
+    """
+
+    tz: str = "UTC"
+    jitter: Seconds | None = None  # each tick is late by up to this: see `jitter_of`
+    start_at: Instant | None = None  # no tick is earlier
+    end_at: Instant | None = None  # no tick is later
+    max_executions: int | None = None
+    calendar: Calendar | None = None
+
+    is_reboot: ClassVar[bool] = False  # runs once when a leader takes over and nobody was there
+
+    @property
+    def delay(self) -> Seconds | None:
+        """For a fixed delay, how long after the end of the execution before it; else None."""
+        return None
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether it has an H, whose value depends on the name that it is bound to."""
+        return False
+
+    def bind(self, name: str) -> Schedule:
+        """The same schedule with each H replaced by what it is for this name.
+
+        The name is the tenant's and the job's. One that was never bound has the empty name.
+        """
+        return self
+
+    def tick_after(self, after: Instant) -> Instant | None:
+        """The first tick later than `after`, of this kind alone."""
+        raise NotImplementedError
+
+    def tick_until(self, until: Instant) -> Instant | None:
+        """The last tick that is not later than `until`, of this kind alone."""
+        raise NotImplementedError
+
+    def next_after(self, after: Instant, name: str = "") -> Instant | None:
+        """The first tick later than `after`; None: never again."""
+        if name and self.is_hashed:
+            return self.bind(name).next_after(after)
+        if self.start_at is not None and after < self.start_at:
+            after = just_before(self.start_at)
+        after = max(after, INSTANT_MIN)
+        tick = (
+            self.tick_after(after)
+            if self.calendar is None
+            else self.calendar.tick_after(self, after)
+        )
+        if tick is None or (self.end_at is not None and tick > self.end_at) or tick > INSTANT_MAX:
+            return None
+        return tick
+
+    def previous_until(self, until: Instant, name: str = "") -> Instant | None:
+        """The last tick that is not later than `until`; None: there was none."""
+        if name and self.is_hashed:
+            return self.bind(name).previous_until(until)
+        if self.end_at is not None and until > self.end_at:
+            until = self.end_at
+        until = min(until, INSTANT_MAX)
+        tick = (
+            self.tick_until(until)
+            if self.calendar is None
+            else self.calendar.tick_until(self, until)
+        )
+        if tick is None or (self.start_at is not None and tick < self.start_at):
+            return None
+        return tick
+
+    def latest(self, at_or_before: Instant, after: Instant, name: str = "") -> Instant | None:
+        """The last tick that is later than `after` and not later than `at_or_before`.
+
+        What it costs does not depend on how far they are apart.
+        """
+        tick = self.previous_until(at_or_before, name)
+        return None if tick is None or tick <= after else tick
+
+    def ticks(self, after: Instant, name: str = "") -> Iterator[Instant]:
+        """All ticks later than `after`, one by one; it may never end."""
+        rule = self.bind(name)
+        tick = rule.next_after(after)
+        while tick is not None:
+            yield tick
+            tick = rule.next_after(tick)
+
+    def preview(self, count: int, after: Instant, name: str = "") -> list[datetime]:
+        """The next ticks as clocks in the schedule's zone will show them."""
+        left = count if self.max_executions is None else min(count, self.max_executions)
+        return [local(tick, self.tz) for tick in islice(self.ticks(after, name), left)]
+
+    def jitter_of(self, tick: Instant, name: str) -> Seconds:
+        """How late a tick is run, on purpose: the same for the same name and tick, everywhere.
+
+        Up to `jitter`, and never so late that the next tick would be reached.
+        """
+        if not self.jitter:
+            return 0.0
+        following = self.next_after(tick, name)
+        room = self.jitter if following is None else min(self.jitter, following - tick)
+        digest = sha256(f"{tick!r}\0{name}".encode(errors="surrogatepass")).digest()
+        return int.from_bytes(digest[:6], "big") / (1 << 48) * room
+
+    def describe(self) -> str:
+        """What it means, in plain English."""
+        from daybell.core.when.describe import describe
+
+        return describe(self)
+
+    def own_fields(self) -> dict[str, Any]:
+        """What this kind alone adds to the JSON object."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `Schedule.parse` reads back; what is left out is the default."""
+        fields: dict[str, Any] = {
+            "tz": None if self.tz == "UTC" else self.tz,
+            "jitter": self.jitter,
+            "start_at": None if self.start_at is None else to_iso(self.start_at),
+            "end_at": None if self.end_at is None else to_iso(self.end_at),
+            "max_executions": self.max_executions,
+            "calendar": None if self.calendar is None else self.calendar.to_dict(),
+        }
+        return self.own_fields() | {
+            key: value for key, value in fields.items() if value is not None
+        }
+
+    def to_json(self) -> str:
+        """The one text for this schedule: equal schedules have equal texts."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Schedule:
+        """Read what `to_json` wrote, or any form that `parse` takes as JSON."""
+        return _from_json(text)
+
+    @classmethod
+    def parse(cls, value: object, *, now: Instant | None = None) -> Schedule:
+        """Read a schedule in any form that a person or a program may write.
+
+        Text: a cron expression, a macro, AWS's `cron(…)`, `rate(…)`, `at(…)`, or "manual". An
+        object: one of cron, every, at, delay, rrule or any, and options. With `now`, one that will
+        never fire again is refused; `delay` needs it.
+        """
+        from daybell.core.when.read import read
+
+        return read(value, now=now)
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same with other options."""
+        return replace(self, **changes)
+
+    def __or__(self, other: Schedule) -> Schedule:
+        """Both: the ticks of either."""
+        from daybell.core.when.union import any_of
+
+        return any_of(self, other)
+
+    def __sub__(self, other: Schedule) -> Schedule:
+        """Without the ticks of the other."""
+        from daybell.core.when.union import any_of
+
+        return any_of(self, excluding=other)
+
+
+@lru_cache(maxsize=16_384)  # what is stored is read again at every firing
+def _from_json(text: str) -> Schedule:
+    from daybell.core.when.read import read_json
+
+    return read_json(text)
