@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from daybell import Context
@@ -248,3 +249,50 @@ def detach_stdout() -> int:
 def redirect_stdout() -> int:
     os.dup2(2, 1)
     return os.getpid()
+
+
+ticks: list[str] = []
+left: set[asyncio.Task[None]] = set()
+
+
+async def leave_a_coroutine(log: str) -> int:
+    async def tick() -> None:
+        try:
+            while True:
+                ticks.append("tick")
+                await asyncio.sleep(0)
+        finally:
+            Path(log).write_text("cancelled")  # noqa: ASYNC240
+
+    left.add(asyncio.create_task(tick()))
+    await asyncio.sleep(0.01)
+    return os.getpid()
+
+
+async def leave_a_stubborn_coroutine() -> int:
+    async def stay() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    left.add(asyncio.create_task(stay()))
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+async def leave_a_coroutine_that_fails() -> int:
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("on the way out")
+
+    left.add(asyncio.create_task(fail()))
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+async def count_ticks() -> list[int]:
+    ticks.clear()
+    await asyncio.sleep(0.05)
+    return [os.getpid(), len(ticks)]

@@ -397,6 +397,33 @@ async def test_what_can_be_put_right_after_a_task_is_and_the_child_stays(functio
         assert sorted(after.running.said) == [("stdout", "", "heard"), ("warning", "mine", "heard")]
 
 
+async def test_what_a_coroutine_leaves_on_the_loop_is_cancelled(tmp_path):
+    log = tmp_path / "log"
+    async with a_pool() as pool:
+        pid = await ran(pool, isolated.leave_a_coroutine, log=str(log))
+
+        assert log.read_text() == "cancelled"
+        assert await ran(pool, isolated.count_ticks) == [pid, 0]
+
+
+async def test_how_what_was_left_on_the_loop_fails_is_logged_with_its_task():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.leave_a_coroutine_that_fails)
+        pid = await started.result()
+
+        assert await ran(pool, isolated.whoami) == pid
+    [(level, source, message)] = started.running.said
+    assert (level, source) == ("error", "asyncio")
+    assert "ValueError: on the way out" in message
+
+
+async def test_a_child_with_something_on_its_loop_that_does_not_end_is_replaced():
+    async with a_pool() as pool:
+        pid = await ran(pool, isolated.leave_a_stubborn_coroutine)
+
+        assert await ran(pool, isolated.whoami) != pid
+
+
 @pytest.mark.parametrize(
     ("function", "args", "reason"),
     [

@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator
-from concurrent.futures import thread as pools
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, TextIO, cast
@@ -35,6 +34,7 @@ from daybell.runners.wire import Begun, Done, Later, News, Order, Place, Said, S
 from daybell.sdk.app import App
 from daybell.sdk.context import Context, context_names, current
 from daybell.sdk.isolation import MAIN, here
+from daybell.sdk.leftovers import are_over, cancel_left
 from daybell.sdk.line import Line
 from daybell.sdk.loading import load_main, load_module
 from daybell.sdk.relay import Relay
@@ -43,9 +43,6 @@ from daybell.sdk.task import Task
 PR_SET_PDEATHSIG: Final = 1
 ALIAS: Final = "__mp_main__"  # what multiprocessing calls a script that is not the program
 PAGE_BYTES: Final = resource.getpagesize()
-JOIN_SECONDS: Final = 0.001  # between looks at threads of a task that has ended
-JOINS_MAX: Final = 100  # so that they may end as well
-OWN_THREADS: Final = "daybell-"  # connections that the next task uses again
 
 
 class ChildRunning:
@@ -136,6 +133,7 @@ class Program:
         self._handlers: dict[Place, PythonHandler] = {}
         self._apps: set[App] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_loop_free = True  # of what the last task has left there
         self._relay = Relay()
         self._streams = Streams()
         os.register_at_fork(before=self._flush)  # or both processes would print what is buffered
@@ -175,7 +173,7 @@ class Program:
         self._end_if_forked(None)
         self._relay.running = None
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm of this task would hit the next one
-        is_whole = self._streams.restore() and are_over(threads)
+        is_whole = self._streams.restore() and self._is_loop_free and are_over(threads)
         self._flush()
         return done if is_whole else msgspec.structs.replace(done, is_spent=True)
 
@@ -217,6 +215,7 @@ class Program:
         task = self._loop.create_task(whole())
         self._interruption.cancels(task)
         result, error = self._loop.run_until_complete(task)
+        self._is_loop_free = cancel_left(self._loop)
         if error is not None:
             raise error
         return result
@@ -271,34 +270,6 @@ def _is_open(stream: TextIO) -> bool:
         return not stream.closed
     except ValueError:  # it is detached
         return False
-
-
-def are_over(before: set[threading.Thread]) -> bool:
-    """Whether no thread does anything that a task has begun: it would do it to the next one.
-
-    Pools, such as that of `asyncio.to_thread`, may keep their threads for it.
-    """
-    for _ in range(JOINS_MAX):
-        new = [thread for thread in threading.enumerate() if thread not in before]
-        if not new:
-            return True
-        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
-        busy = [thread for thread in new if not _is_harmless(thread, frames)]
-        if not busy:
-            return True
-        busy[0].join(JOIN_SECONDS)
-    return False
-
-
-def _is_harmless(thread: threading.Thread, frames: dict[int, FrameType]) -> bool:
-    if thread.name.startswith(OWN_THREADS):
-        return True
-    frame = frames.get(thread.ident or 0)
-    return (
-        frame is not None
-        and frame.f_code.co_filename == pools.__file__
-        and frame.f_code.co_name == "_worker"
-    )
 
 
 def find(place: Place) -> Any:
