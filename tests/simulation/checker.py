@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Outcome, State
-from daybell.core.lifecycle import Ruling, Transition
+from daybell.core.lifecycle import SUSPECT_CRASHES, Ruling, Transition
 from daybell.core.worker import WorkerState
 from daybell.engine.clock import JUMP_SECONDS
 from daybell.errors import LeaseLost
@@ -203,6 +203,8 @@ class Checker:
             before = old.get(move.id)
             if holds(before, worker, move):
                 self._check_made(call, before, move, ruling)
+                if is_reaper and move.outcome is Outcome.RELEASED:
+                    self._check_spared(before)
             elif ruling is None:
                 self._check_on_record(worker, move)
                 self.seen["reapers collided" if is_reaper else "end repeated"] += 1
@@ -221,6 +223,12 @@ class Checker:
             self.seen["cancel won" if won else "cancel heard"] += 1
         if move.outcome is Outcome.RELEASED and call.process in self.draining:
             self.seen["released in drain"] += 1
+
+    def _check_spared(self, before: Seen) -> None:
+        """A suspect whose worker was lost is not charged with it if it had not begun."""
+        self.seen["spared"] += 1
+        if before.crashes < SUSPECT_CRASHES or (before.id, before.attempt) in self.started:
+            self.fail(f"the loss of its worker was not counted: {before}")
 
     def _check_on_record(self, worker: UUID, move: Transition) -> None:
         """A move that was answered as made, and was not made now, was made before."""

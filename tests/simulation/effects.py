@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from daybell.core.execution import Claimed
+from daybell.core.lifecycle import SUSPECT_CRASHES
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.weather import LEASE
 from tests.simulation.world import World
@@ -42,6 +43,8 @@ class Effects:
         if age > LEASE:
             # Unlike a step of what it was at when it froze: nothing new may begin.
             world.fail(f"{process} begins {start} {age:.3f} s after its last good renewal")
+        if claimed.crashes >= SUSPECT_CRASHES:
+            self._check_alone(process, start)
         body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], goes_on)
         for other in self._at_work.setdefault(claimed.id, []):
             self._check_pair(other, body)
@@ -70,6 +73,13 @@ class Effects:
 
     def is_at_work(self, process: Process | None) -> bool:
         return any(body.process is process for bodies in self._at_work.values() for body in bodies)
+
+    def _check_alone(self, process: Process, start: tuple[UUID, int]) -> None:
+        """What is suspected of killing its workers is not at work beside another that is."""
+        for other in (one for bodies in self._at_work.values() for one in bodies):
+            is_suspect = other.claimed.crashes >= SUSPECT_CRASHES
+            if other.process is process and is_suspect and not other.goes_on:
+                self._world.fail(f"{process} begins {start} beside {other.claimed.id}")
 
     def _check_pair(self, one: Body, other: Body) -> None:
         """Two at work on one execution: only if the store has taken it from the earlier attempt,

@@ -186,6 +186,28 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "suspects run side by side",
+        "memory",
+        (
+            (
+                "engine/dispatcher.py",
+                "if not self._suspects or self._has_suspect():",
+                "if not self._suspects:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a suspect begins before that is on record",
+        "memory",
+        (
+            (
+                "engine/executor.py",
+                "if run.claimed.crashes >= lifecycle.SUSPECT_CRASHES:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         "a claim without an answer is asked for under another id",
         "memory",
         (

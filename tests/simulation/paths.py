@@ -20,6 +20,7 @@ PATHS: Final = {
     "begun anew": "a worker lost its lease, and began anew under a new id",
     "crash before start": "a worker died between a claim and the start",
     "poison": "an execution that kills its workers died of it",
+    "spared": "a suspect that had not begun was not charged with the loss of its worker",
     "at most once": "an execution that must not be started twice died with its worker",
     "leaders collided": "a node that had led found another leading",
     "reapers collided": "two nodes wanted to take the same execution from a dead worker",

@@ -4,7 +4,7 @@ import pytest
 
 from daybell.core.execution import Outcome, State
 from daybell.core.lifecycle import after_loss
-from daybell.core.worker import WorkerState
+from daybell.core.worker import Report, WorkerState
 from daybell.errors import LeaseLost, UsageError
 from daybell.store.ids import mint
 from tests.builders import (
@@ -546,3 +546,15 @@ async def test_a_lease_counts_from_when_the_clock_is_known_to_run_evenly(store, 
 
     (lost,) = (await store.lost(since=since)).executions
     assert lost.worker == hands.worker
+
+
+async def test_what_is_lost_says_whether_it_had_begun(store, clock):
+    hands = await claimed(store, 2)
+    begun = hands.executions[0]
+    report = Report(id=begun.id, attempt=begun.attempt, lease=begun.lease, ran=0.0)
+    assert await store.report(TENANT, worker=hands.worker, reports=[report]) == []
+    await clock.advance(LEASE + 1)
+
+    found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
+
+    assert found == {one.id: one.id == begun.id for one in hands.executions}

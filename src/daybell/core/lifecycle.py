@@ -40,6 +40,9 @@ class Event(StrEnum):
     REVIVED = "revived"
 
 
+# What has lost so many workers is suspected of killing them. It runs without others of its kind, and
+# its start is on record before it begins: the next time only that one is counted as lost.
+SUSPECT_CRASHES: Final = 2
 EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
 
 _S = State
@@ -196,13 +199,17 @@ def after_release(
     return _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
 
 
-def after_loss(claimed: Claimed, *, max_crashes: int, retry: bool = True) -> Transition:
+def after_loss(
+    claimed: Claimed, *, max_crashes: int, retry: bool = True, is_begun: bool = True
+) -> Transition:
     """The worker's lease ended while it held this execution.
 
     Such an end is counted apart from failures: after `max_crashes` of them the execution is
     taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
-    promises at most one start.
+    promises at most one start. A suspect that has not begun, by the record, had no part in it.
     """
+    if claimed.crashes >= SUSPECT_CRASHES and not is_begun:
+        return after_release(claimed)
     crashes = claimed.crashes + 1
     error = loss_error(claimed)
     if retry and crashes < max_crashes:

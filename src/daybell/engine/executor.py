@@ -34,6 +34,7 @@ T = TypeVar("T")
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
+SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
 
 
 class Executor:
@@ -59,6 +60,7 @@ class Executor:
         self._freed = freed
         self._host = host
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
+        self.announce: Callable[[Run], Awaitable[bool]] = _unheard  # likewise
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
         self.lose: Callable[[], None] = _nothing  # told when it is later than that
         self._runs: dict[Run, None] = {}  # in the order of their starts
@@ -150,10 +152,7 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         try:
-            if self._clock.monotonic() >= self.held_until:
-                # The process stood still. What it holds may be in other hands: that is found out
-                # before anything is begun, and stops this one, too.
-                self.lose()
+            self._look_at_lease()
             if run.stop is None:
                 move = self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
@@ -193,9 +192,30 @@ class Executor:
             run.timer = loop.call_later(timeout, self._stop, run, Stop.TIMEOUT)
         return None
 
+    def _look_at_lease(self) -> None:
+        """If the process stood still, what it holds may be in other hands. That is found out before
+        anything is begun, and stops all that is here.
+        """
+        if self._clock.monotonic() >= self.held_until:
+            self.lose()
+
+    async def _put_on_record(self, run: Run) -> Transition | None:
+        """Should its worker be lost, it is known that this one had begun, and others had not."""
+        try:
+            is_ours = await self.announce(run)
+        except Unavailable:
+            is_ours = False
+        self._look_at_lease()
+        if run.stop is not None:
+            raise asyncio.CancelledError
+        return None if is_ours else lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
+
     async def _perform(self, run: Run) -> Transition | None:
         assert run.handler is not None
         try:
+            if run.claimed.crashes >= lifecycle.SUSPECT_CRASHES:
+                if back := await self._put_on_record(run):
+                    return back
             result = await run.handler.run(run)
         except RetryLater as asked:
             return self._put_off(run, asked)
@@ -328,6 +348,11 @@ async def _regardless(work: Coroutine[Any, Any, T]) -> T:
 
 async def _nowhere(runs: list[Run]) -> None:
     del runs
+
+
+async def _unheard(run: Run) -> bool:
+    del run
+    return True
 
 
 def _nothing() -> None:

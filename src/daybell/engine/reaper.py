@@ -73,7 +73,12 @@ class Reaper:
 
     async def _reap(self, tenant: str, worker: UUID, lost: list[Lost]) -> int:
         moves = [
-            after_loss(entry.claimed, max_crashes=entry.max_crashes, retry=entry.retry)
+            after_loss(
+                entry.claimed,
+                max_crashes=entry.max_crashes,
+                retry=entry.retry,
+                is_begun=entry.is_begun,
+            )
             for entry in lost
         ]
         verdicts = await self._store.apply(tenant, worker=worker, transitions=moves, wait=False)

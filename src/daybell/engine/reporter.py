@@ -37,6 +37,11 @@ class Reporter:
         await self.write([run for run in self._executor if run.started is not None])
         return None
 
+    async def announce(self, run: Run) -> bool:
+        """Put on record that this one begins; False if it is not this worker's any more."""
+        report = run.as_report(self._clock)
+        return not await self._store.report(self._tenant, worker=self._worker, reports=[report])
+
     async def write(self, runs: list[Run]) -> None:
         """Write what these runs have to show. What cannot be kept is left out. After Unavailable,
         everything can be written again.

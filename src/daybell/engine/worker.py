@@ -160,6 +160,7 @@ class Worker:
         self.dispatcher.lose = self.executor.lose = self._lost
         self.completer.wake = self._finishes.wake
         self.completer.write = self.executor.write = self.reporter.write
+        self.executor.announce = self.reporter.announce
         self.completer.returned = self._claims.wake  # to learn when it is due
 
     async def start(self) -> None:

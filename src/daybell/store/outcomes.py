@@ -32,6 +32,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed
     max_crashes: int
     retry: bool  # the job's `on_lost` is not "dead"
+    is_begun: bool  # its worker has reported that it runs
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,4 +149,5 @@ def describe_lost(tables: Tables, row: Row) -> Lost:
         claimed=claimed(tables, row),
         max_crashes=definition.max_crashes,
         retry=definition.on_lost != "dead",
+        is_begun=row.execution.started_at is not None,
     )

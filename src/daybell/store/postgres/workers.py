@@ -166,7 +166,8 @@ class Leasing(Applying):
     """
     LOST = f"""
     WITH l AS MATERIALIZED (SELECT * FROM daybell.lease l WHERE {IS_ORPHAN})
-    SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition
+    SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition,
+           v.started_at IS NOT NULL AS is_begun
       FROM l, {IN_LEASE}
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
      LIMIT $1
@@ -201,6 +202,7 @@ class Leasing(Applying):
                     claimed=claimed,
                     max_crashes=definition.max_crashes,
                     retry=definition.on_lost == "retry",
+                    is_begun=row["is_begun"],
                 )
             )
         return found

@@ -10,19 +10,21 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import asdict, replace
 
+from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import check_labels, check_name
 from daybell.core.worker import NewWorker, Renewal, Worker
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
-from daybell.store.codes import WORKER_STATES
+from daybell.store.codes import STATE_CODES, WORKER_STATES
 from daybell.store.outcomes import Losses, Lost
-from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import CLAIMED_COLUMNS, claimed, uuids
 
 DEAD: Final = 3
+CANCELLED: Final = STATE_CODES[State.CANCELLED]
 
 
 class SqliteWorkers(Part):
@@ -144,7 +146,7 @@ UPDATE execution
        started_at = NULL, progress = NULL, note = NULL
  WHERE {_HELD} AND cancel_requested_at IS NULL
 """
-_SLOTS: Final = f"SELECT gate FROM execution WHERE {_HELD} AND slot = 1"
+_LINKS: Final = f"SELECT {LINKS} FROM execution WHERE {_HELD}"
 _CANCEL: Final = f"""
 UPDATE execution
    SET state = 8, outcome = 5, reason = NULL, finished_at = ?, lease = NULL,
@@ -161,10 +163,10 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         tx.execute(_LOG, (tx.now, *held))
         count += tx.execute(_BACK, (tx.now, *held)).rowcount
         # What is still there has been asked to end.
-        slots = tx.execute(_SLOTS, held).fetchall()
+        links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
-        for (gate,) in slots:
-            gates.hand_on(tx, gate)
+        for row in links:
+            follow_up(tx, Links(*row), CANCELLED)
     return count
 
 
@@ -186,7 +188,7 @@ UPDATE worker SET state = 3
 """
 _DEAD: Final = "SELECT tenant, id FROM worker WHERE state = 3"
 _LOST: Final = f"""
-SELECT {CLAIMED_COLUMNS}, lease FROM execution
+SELECT {CLAIMED_COLUMNS}, started_at IS NOT NULL, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
 """
 
@@ -198,9 +200,10 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
     found: list[Lost] = []
     for owner, worker in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
-        leases, rows = uuids([row[-1] for row in rows]), [row[:-1] for row in rows]
-        tenant = tx.names.tenant_name(tx, owner)
-        for row, execution in zip(rows, claimed(tx, tenant, leases, rows), strict=True):
+        leases, begun = uuids([row[-1] for row in rows]), [bool(row[-2]) for row in rows]
+        rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
+        executions = claimed(tx, tenant, leases, rows)
+        for row, execution, is_begun in zip(rows, executions, begun, strict=True):
             version = tx.names.version(tx, row[3])
             found.append(
                 Lost(
@@ -208,6 +211,7 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
                     claimed=execution,
                     max_crashes=version.max_crashes,
                     retry=version.retries_lost,
+                    is_begun=is_begun,
                 )
             )
     return Losses(now=tx.now, executions=found)
