@@ -179,7 +179,7 @@ MUTANTS: Final = (
         (
             (
                 "engine/dispatcher.py",
-                "if self._moved_at >= self._executor.held_until:",
+                "if now >= self._executor.held_until:",
                 "if False:",
             ),
             ("engine/executor.py", "if self._clock.monotonic() >= self.held_until:", "if False:"),
@@ -202,8 +202,8 @@ MUTANTS: Final = (
         (
             (
                 "engine/executor.py",
-                "if run.claimed.crashes >= lifecycle.SUSPECT_CRASHES:",
-                "if False:",
+                "is_suspect = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES",
+                "is_suspect = False",
             ),
         ),
     ),

@@ -40,8 +40,8 @@ class Event(StrEnum):
     REVIVED = "revived"
 
 
-# What has lost so many workers is suspected of killing them. It runs without others of its kind, and
-# its start is on record before it begins: the next time only that one is counted as lost.
+# What has lost so many workers is suspected of killing them. It runs without others of its kind,
+# and its start is on record before it begins: the next time only that one is counted as lost.
 SUSPECT_CRASHES: Final = 2
 EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
 

@@ -213,9 +213,9 @@ class Executor:
     async def _perform(self, run: Run) -> Transition | None:
         assert run.handler is not None
         try:
-            if run.claimed.crashes >= lifecycle.SUSPECT_CRASHES:
-                if back := await self._put_on_record(run):
-                    return back
+            is_suspect = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
+            if is_suspect and (back := await self._put_on_record(run)):
+                return back
             result = await run.handler.run(run)
         except RetryLater as asked:
             return self._put_off(run, asked)
