@@ -51,7 +51,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         """The definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
-        # Left out where nothing is said, so that what was stored before they existed is still equal.
+        # Left out where nothing is said: what was stored before they existed is still equal.
         for name in LATER_FIELDS:
             if fields[name] == _DEFAULTS[name]:
                 del fields[name]
@@ -66,9 +66,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LATER_FIELDS: Final = ("args", "schedules", "overlap", "misfire", "pause_after_failures")
-_DEFAULTS: Final = {
-    field.name: field.default for field in msgspec.structs.fields(JobDefinition)
-}
+_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,11 @@ def gate_of(job: str) -> str:
     return f"job:{job}"
 
 
+def is_job_gate(gate: str) -> bool:
+    """Whether a gate is a job's own. Such a one is made when it is first needed."""
+    return gate.startswith("job:")
+
+
 def backfill_gate(id: object) -> str:
     """The gate that the executions of one backfill pass."""
     return f"backfill:{id}"

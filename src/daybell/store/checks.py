@@ -96,15 +96,6 @@ def check_loadable(
     check_execution(execution, position)
 
 
-def in_the_way(job: str, rule: Overlap, execution: UUID) -> ExecutionInTheWay:
-    """What somebody hears whose execution the job's overlap rule does not let in."""
-    return ExecutionInTheWay(
-        f"execution {execution} of job {shown(job)} has not finished, and the job's overlap rule is"
-        f" {rule.value!r}; wait for it, cancel it, or pass force=True to run beside it",
-        execution=execution,
-    )
-
-
 def check_execution(execution: NewExecution, position: int) -> None:
     """Refuse an execution that cannot be kept, naming its position in the batch."""
     args = execution.args
@@ -167,6 +158,16 @@ def check_capacity(gate: str, capacity: int) -> None:
             f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
             field="capacity",
         )
+
+
+def in_the_way(job: str, rule: Overlap, other: UUID | None) -> ExecutionInTheWay:
+    """What a person hears whose execution is not let in."""
+    what = "one before it" if other is None else f"execution {other}"
+    return ExecutionInTheWay(
+        f"job {shown(job)} has not finished {what}, and its overlap rule is {rule}; wait for it,"
+        " cancel it, or force this one",
+        execution=other,
+    )
 
 
 def size_fault(text: str, most: int) -> str | None:

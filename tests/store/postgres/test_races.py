@@ -202,8 +202,9 @@ async def test_two_reapers_at_once_charge_each_loss_once(slow, quick, store, clo
 
 
 async def test_a_tick_is_fired_once_by_three_schedulers(store, place, clock, sql):
-    await defined(store)
-    schedules = [a_schedule(next_at=clock.now() - n) for n in range(10)]
+    jobs = [f"job-{n}" for n in range(10)]
+    await defined(store, *jobs)
+    schedules = [a_schedule(job, next_at=clock.now() - n) for n, job in enumerate(jobs)]
     await store.put_schedules(TENANT, schedules)
     schedulers = [place.connect() for _ in range(3)]
     for scheduler in schedulers:
@@ -223,9 +224,10 @@ async def test_a_tick_is_fired_once_by_three_schedulers(store, place, clock, sql
 async def test_schedulers_that_fire_in_opposite_orders_do_not_stop_each_other(
     store, another_store, clock, sql
 ):
-    await defined(store)
+    jobs = [f"job-{n}" for n in range(8)]
+    await defined(store, *jobs)
     for _ in range(10):
-        schedules = [a_schedule(next_at=clock.now()) for _ in range(8)]
+        schedules = [a_schedule(job, next_at=clock.now()) for job in jobs]
         await store.put_schedules(TENANT, schedules)
 
         answers = await asyncio.gather(
@@ -240,14 +242,15 @@ async def test_schedulers_that_fire_in_opposite_orders_do_not_stop_each_other(
 async def test_a_scheduler_that_froze_before_its_commit_delays_only_that_tick(
     slow, store, clock, sql
 ):
-    await defined(store)
-    frozen, free = (a_schedule(next_at=clock.now()) for _ in range(2))
-    await store.put_schedules(TENANT, [frozen, free])
+    await defined(store, "frozen", "free")
+    frozen, twin, free = (a_schedule(job, next_at=clock.now()) for job in ("frozen", "frozen", "free"))
+    await store.put_schedules(TENANT, [frozen, twin, free])
     await slow.due_schedules()
     firing, resume = await stopped(slow, slow.fire([a_firing(frozen)]), after=5)
 
-    assert await store.fire([a_firing(free)]) == [True]
-    assert len(await store.due_schedules()) <= 1
+    # Neither waits for him who has the job's gate locked.
+    assert await store.fire([a_firing(twin), a_firing(free)]) == [False, True]
+    assert len((await store.due_schedules()).schedules) <= 2
     resume()
 
     assert await firing == [True]

@@ -19,9 +19,9 @@ from daybell.errors import Unavailable, UsageError
 from daybell.store.checks import transition_fault
 from daybell.store.codes import OUTCOMES, STATE_CODES
 from daybell.store.postgres.claim import Fence
+from daybell.store.postgres.columns import IN_HISTORY
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import IN_HISTORY
-from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease, slots_of
+from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 5
@@ -34,7 +34,7 @@ class Way(Enum):
 
     SUCCEED = "the plain end"
     END = "any other end"
-    END_GATED = "an end that hands on a slot"
+    END_LINKED = "an end that a gate or a schedule waits for"
     BACK = "back to be claimed again"
     UNLOCKED = "whatever is not locked by others"
 
@@ -108,10 +108,11 @@ class Applying(Moving):
                     made = await self.end(link, key, batch)
                 case Way.BACK:
                     made = await self.back(link, key, batch)
-                case Way.END_GATED:
-                    made = await self.end_gated(link, key, batch)
+                case Way.END_LINKED:
+                    made = await self.end_linked(link, key, batch)
                 case Way.UNLOCKED:
                     made = await self._make_unlocked(link, key, batch)
+        self.say_rearmed()
         verdicts, again = await self._judge(batch, made)
         if not again:
             return verdicts
@@ -130,15 +131,23 @@ class Applying(Moving):
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
        FOR UPDATE SKIP LOCKED
     """
+    LOCK_SCHEDULES_FREE = """
+    SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
+    """
+    # A schedule that is gone is in nobody's way.
+    GONE = """
+    SELECT u.id FROM unnest($2::uuid[]) u(id)
+     WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
+    """
     LOCK_LIVE = """
     SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
     """
 
     async def _make_unlocked(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
-        gates = sorted({move.gate for move in batch.moves if move.gate is not None})
-        open_gates = {row["key"] for row in await link.fetch(self.LOCK_GATES, tenant, gates)}
-        moves = [move for move in batch.moves if move.gate is None or move.gate in open_gates]
+        free = await self._lock_free(link, tenant, batch)
+        moves = [m for m in batch.moves if m.gate in free and m.schedule in free]
         rows = await link.fetch(self.LOCK_LIVE, tenant, [move.id for move in moves])
         locked = {row["id"]: row["is_cancelling"] for row in rows}
         ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
@@ -150,9 +159,22 @@ class Applying(Moving):
             made |= await self.back(link, tenant, batch.only(backs))
         if ends:
             ended = await self.end(link, tenant, batch.only(ends))
-            await self.free_slots(link, tenant, slots_of(ended))
+            await self.follow_up(link, tenant, ended.values())
             made |= ended
         return made
+
+    async def _lock_free(self, link: Link, tenant: int, batch: Batch) -> set[str | UUID | None]:
+        """Lock the schedules and gates of these moves that nobody else has locked."""
+        free: set[str | UUID | None] = {None}
+        schedules = sorted({m.schedule for m in batch.moves if m.schedule is not None})
+        if schedules:
+            locked = await link.fetch(self.LOCK_SCHEDULES_FREE, tenant, schedules)
+            gone = await link.fetch(self.GONE, tenant, schedules)
+            free |= {row["id"] for row in (*locked, *gone)}
+        gates = sorted({m.gate for m in batch.moves if m.gate is not None and m.schedule in free})
+        if gates:
+            free |= {row["key"] for row in await link.fetch(self.LOCK_GATES, tenant, gates)}
+        return free
 
     async def _judge(
         self, batch: Batch, made: dict[Fence, Row]
@@ -246,7 +268,7 @@ def _by_way(
     if not wait:
         yield Way.UNLOCKED, list(moves)
         return
-    if not cancelled and all(m.target is State.SUCCEEDED and m.gate is None for m in moves):
+    if not cancelled and all(map(_is_plain, moves)):
         yield Way.SUCCEED, list(moves)
         return
     ways: dict[Way, list[Transition]] = {}
@@ -254,14 +276,18 @@ def _by_way(
         is_cancelled = move.id in cancelled
         if move.target not in TERMINAL and not is_cancelled:
             way = Way.BACK
-        elif move.gate is not None:
-            way = Way.END_GATED
+        elif move.gate is not None or move.schedule is not None:
+            way = Way.END_LINKED
         elif move.target is State.SUCCEEDED and not is_cancelled:
             way = Way.SUCCEED
         else:
             way = Way.END
         ways.setdefault(way, []).append(move)
     yield from ways.items()
+
+
+def _is_plain(move: Transition) -> bool:
+    return move.target is State.SUCCEEDED and move.gate is None and move.schedule is None
 
 
 def _ruling(

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Enqueued
-from daybell.errors import JobNotFound, SchemaError, UsageError
+from daybell.errors import ExecutionInTheWay, JobNotFound, SchemaError, UsageError
 
 # Everything goes as text and comes as text: a connection may have codecs of its own for the rest.
 ENQUEUE: Final = (
@@ -217,6 +217,10 @@ def _ours(error: BaseException) -> Exception | None:
                 " let it: SELECT daybell.grant_enqueue_to('role')",
                 field="connection",
             )
+        case "55006":  # object_in_use
+            return ExecutionInTheWay(f"{said}; wait for it, or cancel it")
+        case "0A000":  # feature_not_supported
+            return UsageError(said, field="connection")
         case str(state) if state.startswith(("22", "54")):  # wrong data, or too much of it
             return UsageError(said)
         case _:

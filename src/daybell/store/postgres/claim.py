@@ -15,8 +15,8 @@ from daybell.core.worker import Claim, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
+from daybell.store.postgres.bulk import Loading
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import Enqueueing
 from daybell.store.postgres.names import LaneRow
 
 LAG_SECONDS: Final = 0.2  # how much later than its run_at a row may be committed and still be seen
@@ -28,7 +28,9 @@ Fence = tuple[UUID, int]
 CLAIMED_COLUMNS: Final = (
     "v.id, v.attempt, v.job, v.version, v.lane, v.priority, v.args, v.failures, v.crashes,"
     " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
-    " v.gate, v.cancel_requested_at"
+    " v.gate, v.cancel_requested_at, v.schedule,"
+    " CASE WHEN v.schedule IS NOT NULL THEN (SELECT s.succeeded_for FROM daybell.schedule s"
+    " WHERE s.tenant = v.tenant AND s.id = v.schedule) END AS previous_success"
 )
 # What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it. LIMIT 1
 # makes this one probe for each, whatever the planner believes of the table's size.
@@ -138,7 +140,7 @@ def _key(row: Row) -> tuple[int, int]:
     return row["lane"], row["priority"]
 
 
-class Claiming(Enqueueing):
+class Claiming(Loading):
     """Taking executions, each once."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
@@ -354,6 +356,8 @@ def _claimed(
         checkpoint,
         gate,
         cancel_requested_at,
+        schedule,
+        previous_success,
         *_,
     ) = row
     lane = lanes[lane_key]
@@ -379,4 +383,6 @@ def _claimed(
         checkpoint,
         gate,
         cancel_requested_at is not None,
+        schedule,
+        previous_success,
     )

@@ -6,18 +6,22 @@ from collections.abc import Sequence
 
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import check_name
+from daybell.core.overlap import Overlap, gate_of
 from daybell.core.view import Page
 from daybell.errors import JobNotFound, VersionConflict, shown
 from daybell.store.checks import check_definition, check_limit
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.gates import Connected
+from daybell.store.postgres.gates import MAKE_JOB_GATES
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
+from daybell.store.postgres.schedules import Scheduling
 
 COLUMNS = """
-    SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at
+    SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at,
+           j.paused_at, j.pause_note
       FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key"""
 
 
-class Defining(Connected):
+class Defining(Scheduling):
     """What there is to run."""
 
     async def add_tenants(self, names: Sequence[str]) -> None:
@@ -49,6 +53,8 @@ class Defining(Connected):
                 made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}
             for job in jobs:
                 self.names.forget_job(key, job.definition.name)
+            if any(job.schedules for job in jobs):
+                self.notifier.touch(ALL_TENANTS, [SCHEDULES])
             return [made[index] for index in range(len(jobs))]
 
         return await self.db.settled(work)
@@ -56,7 +62,8 @@ class Defining(Connected):
     # The update that changes nothing takes the row's lock, whoever was first.
     TAKE = """
     INSERT INTO daybell.job AS j (id, tenant, name, version, queue) VALUES ($2, $1, $3, 0, '')
-    ON CONFLICT (tenant, name) DO UPDATE SET name = j.name RETURNING j.key, j.version
+    ON CONFLICT (tenant, name) DO UPDATE SET name = j.name
+    RETURNING j.key, j.version, j.deleted_at IS NOT NULL AS is_deleted
     """
     KNOWN = "SELECT version FROM daybell.job_version WHERE job = $1 AND definition = $2"
     ADD = """
@@ -64,6 +71,10 @@ class Defining(Connected):
     """
     PROMOTE = """
     UPDATE daybell.job SET version = $2, queue = $3, deleted_at = NULL WHERE key = $1
+    """
+    # Those that the definition still declares are replaced, and keep their counts.
+    UNDECLARE = """
+    DELETE FROM daybell.schedule WHERE job = $1 AND is_declared AND id <> ALL($2::uuid[])
     """
 
     VERSION = f"{COLUMNS} WHERE j.key = $1 AND v.version = $2"
@@ -79,13 +90,20 @@ class Defining(Connected):
                 " read it again, then decide again"
             )
         known = {row["version"] for row in await link.fetch(self.KNOWN, job, text)}
-        if version not in known and (new.promote or not known):
+        is_new = version not in known and (new.promote or not known)
+        if is_new:
             version += 1
             await link.execute(self.ADD, job, version, text, new.author)
         row = await link.fetchrow(self.VERSION, job, version)
         assert row is not None
         made = _job(row, tenant, current=version)
         await link.execute(self.PROMOTE, job, version, made.definition.queue)
+        if made.definition.overlap_rule() is not Overlap.ALLOW:
+            await link.execute(MAKE_JOB_GATES, key, [gate_of(name)])
+        if is_new or (taken["is_deleted"] and version in known):
+            await link.execute(self.UNDECLARE, job, [schedule.id for schedule in new.schedules])
+            if new.schedules:
+                await self.write_schedules(link, key, new.schedules, {name: job})
         return made
 
     GET = f"""{COLUMNS}
@@ -131,7 +149,7 @@ class Defining(Connected):
 
     DELETE = """
     WITH j AS (
-      UPDATE daybell.job SET deleted_at = daybell.now()
+      UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
        WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL RETURNING key),
     s AS (DELETE FROM daybell.schedule USING j WHERE job = j.key)
     SELECT key FROM j
@@ -167,4 +185,6 @@ def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:
         created_at=row["created_at"],
         author=row["author"],
         is_current=row["version"] == (row["current"] if current is None else current),
+        paused_at=row["paused_at"],
+        pause_note=row["pause_note"],
     )

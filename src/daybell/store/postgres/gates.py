@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from daybell.core.limits import check_name
+from daybell.core.overlap import is_job_gate
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.postgres.connection import Database, Link, Row
@@ -17,6 +20,11 @@ from daybell.store.postgres.listener import Notifier
 from daybell.store.postgres.names import Names
 
 NO_LIMIT: Final = 2**31 - 1
+# One slot for each of these jobs, for whoever defines them or gives them a schedule.
+MAKE_JOB_GATES: Final = """
+    INSERT INTO daybell.gate (tenant, key, capacity)
+    SELECT $1, key, 1 FROM unnest($2::text[]) u(key) ORDER BY key ON CONFLICT DO NOTHING
+    """
 
 
 class Connected:
@@ -29,20 +37,57 @@ class Connected:
         self.listen_url = listen_url  # a direct way to the server, past a pooler
 
 
+class Room(msgspec.Struct):
+    """A locked gate, and what has been decided about it since."""
+
+    capacity: int
+    holders: int
+    waiting: int = 0  # due and parked; more than two are counted as two
+    now: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.holders < self.capacity and self.waiting == 0
+
+
 class Admission(Connected):
     """Slots: who has one, and who gets the next."""
 
     # Keys sorted: two who lock several gates meet in the same order.
     LOCK_SLOTS = """
-    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
+    SELECT key, capacity, holders FROM daybell.gate
+     WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
     """
 
-    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> None:
+    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> dict[str, Room]:
         """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
-        found = {row["key"] for row in await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))}
-        for key in sorted(keys):
-            if key not in found:
+        rows = await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))
+        found = {row["key"]: Room(row["capacity"], row["holders"]) for row in rows}
+        missing = sorted(key for key in keys if key not in found)
+        if not missing:
+            return found
+        for key in missing:
+            if not is_job_gate(key):
                 raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
+        await link.execute(MAKE_JOB_GATES, tenant, missing)
+        return await self.lock_gates(link, tenant, keys)
+
+    # A statement of its own, after the lock: the one that waited for it saw the table before.
+    LOOK = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    SELECT k.key, (SELECT now FROM t) AS now,
+           (SELECT count(*) FROM (SELECT FROM daybell.parked p
+                                   WHERE p.tenant = $1 AND p.gate = k.key
+                                     AND p.run_at <= (SELECT now FROM t) LIMIT 2) w) AS waiting
+      FROM unnest($2::text[]) k(key)
+    """
+
+    async def look_into(self, link: Link, tenant: int, keys: Collection[str]) -> dict[str, Room]:
+        """Lock these gates, and count who waits."""
+        rooms = await self.lock_gates(link, tenant, keys)
+        for row in await link.fetch(self.LOOK, tenant, list(rooms)):
+            rooms[row["key"]].waiting, rooms[row["key"]].now = row["waiting"], row["now"]
+        return rooms
 
     # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
     # keeps a lower bound must not miss a row that comes late.
@@ -75,13 +120,25 @@ class Admission(Connected):
         """Let in what fits through these gates, which the caller has locked."""
         return sum([await link.fetchval(self.ADMIT, tenant, key, limit) for key in sorted(keys)])
 
-    FREE = "UPDATE daybell.gate SET holders = holders - $3 WHERE tenant = $1 AND key = $2"
+    # One statement for all of them: the executions of a thousand jobs have a thousand gates.
+    CHANGE = """
+    UPDATE daybell.gate g SET holders = g.holders + u.count
+      FROM unnest($2::text[], $3::int[]) u(key, count) WHERE g.tenant = $1 AND g.key = u.key
+    RETURNING g.key, EXISTS (SELECT FROM daybell.parked p
+                              WHERE p.tenant = $1 AND p.gate = g.key) AS is_wanted
+    """
+
+    async def take_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
+        """Count those who were let in by the holder of the lock himself."""
+        if slots:
+            await link.execute(self.CHANGE, tenant, list(slots), list(slots.values()))
 
     async def free_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
         """Give back slots of locked gates, and let the next ones in."""
-        for key, count in slots.items():
-            await link.execute(self.FREE, tenant, key, count)
-        await self.admit_gates(link, tenant, slots)
+        if slots:
+            freed = [-count for count in slots.values()]
+            rows = await link.fetch(self.CHANGE, tenant, list(slots), freed)
+            await self.admit_gates(link, tenant, [row["key"] for row in rows if row["is_wanted"]])
 
     SET = """
     INSERT INTO daybell.gate (tenant, key, capacity)

@@ -1,24 +1,21 @@
 """Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 These take several statements and are not on the hot path; each is one transaction, with locks in
-the order gate, live, agenda.
+the order schedule, gate, live, agenda.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
-from daybell.store.codes import STATE_CODES
 from daybell.store.outcomes import Cancellation, Revival
-from daybell.store.postgres.connection import Link
-from daybell.store.postgres.enqueue import IN_HISTORY
+from daybell.store.postgres.columns import ENDED, IN_HISTORY
 from daybell.store.postgres.listener import WORKERS
-from daybell.store.postgres.moves import ENDED, KEPT
+from daybell.store.postgres.pending import ids_of
 from daybell.store.postgres.workers import Leasing
 
 
@@ -32,44 +29,6 @@ class Intervening(Leasing):
             return []
         return await self.db.settled(lambda: self._cancel(tenant, ids))
 
-    GATES = """
-    SELECT DISTINCT gate FROM daybell.{table}
-     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND gate IS NOT NULL
-    """
-    # Under this lock nothing can end or come back; a claim can still take one, which the next
-    # statement then waits for.
-    FIND_UNFINISHED = """
-    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
-    """
-    LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
-    # The agenda's key is known from live.
-    UNQUEUE = """
-    DELETE FROM daybell.agenda a USING daybell.live v
-     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
-       AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
-    RETURNING a.id, v.gate
-    """
-    UNPARK = """
-    DELETE FROM daybell.parked p USING daybell.live v
-     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
-       AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
-    RETURNING p.id
-    """
-    # What waits without being parked waits for something else, and keeps its slot.
-    WAITING = """
-    SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
-    """
-    END_PENDING = f"""
-    WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)
-    INSERT INTO daybell.history ({ENDED})
-    SELECT {KEPT}, failures, crashes, $3, NULL, daybell.now(), NULL, NULL, NULL, error, $4,
-           checkpoint, NULL
-      FROM d
-    """
-    CANCEL_RUNNING = """
-    UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
-     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
-    """
     ENDED_IDS = f"""
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     UNION ALL
@@ -80,9 +39,10 @@ class Intervening(Leasing):
         wanted = sorted(set(ids))
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            live, pending = await self._end_pending(link, key, wanted, State.CANCELLED)
+            live, pending = await self.end_pending(link, key, wanted, State.CANCELLED)
             await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
-            ended = await _ids(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+            ended = await ids_of(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+        self.say_rearmed()
         if live - pending:
             self.notifier.touch(key, [WORKERS])
 
@@ -94,20 +54,6 @@ class Intervening(Leasing):
             return Cancellation.FINISHED if id in ended else Cancellation.UNKNOWN
 
         return [answer(id) for id in ids]
-
-    async def _end_pending(
-        self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
-    ) -> tuple[set[UUID], set[UUID]]:
-        """End what has not started. Answers which are unfinished, and which it has ended."""
-        await self._lock_gates_of(link, tenant, "live", ids)
-        live = await _ids(link, self.LOCK_UNFINISHED, tenant, ids)
-        inside = await _gates(link, self.UNQUEUE, tenant, live)
-        parked = await _ids(link, self.UNPARK, tenant, list(live))
-        inside |= await _gates(link, self.WAITING, tenant, live - parked)
-        pending = {*inside, *parked}
-        await link.execute(self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason)
-        await self.free_slots(link, tenant, Counter(gate for gate in inside.values() if gate))
-        return live, pending
 
     # What is too late and not seen to have started. The subselect, unlike the function itself, can
     # be looked up in the index.
@@ -126,7 +72,8 @@ class Intervening(Leasing):
 
     async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
         async with self.db.transaction() as link:
-            _, ended = await self._end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
+            _, ended = await self.end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
+        self.say_rearmed()
         return len(ended)
 
     # In the order asked for: of two that want the same unique key, the first gets it.
@@ -171,13 +118,13 @@ class Intervening(Leasing):
         distinct = list(dict.fromkeys(ids))
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            gates = await self._lock_gates_of(link, key, "dead", distinct)
-            dead = await _ids(link, self.LOCK_DEAD, key, distinct)
-            revived = await _ids(link, self.REVIVE, key, [id for id in distinct if id in dead])
+            gates = await self.lock_links_of(link, key, "dead", distinct)
+            dead = await ids_of(link, self.LOCK_DEAD, key, distinct)
+            revived = await ids_of(link, self.REVIVE, key, [id for id in distinct if id in dead])
             await self.admit_gates(link, key, gates)
             others = [id for id in distinct if id not in dead]
-            known = await _ids(link, self.ENDED_IDS, key, others)
-            known |= await _ids(link, self.FIND_UNFINISHED, key, others)
+            known = await ids_of(link, self.ENDED_IDS, key, others)
+            known |= await ids_of(link, self.FIND_UNFINISHED, key, others)
 
         def answer(id: UUID) -> Revival:
             if id in revived:
@@ -196,22 +143,5 @@ class Intervening(Leasing):
     async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            discarded = await _ids(link, self.DISCARD, key, sorted(set(ids)))
+            discarded = await ids_of(link, self.DISCARD, key, sorted(set(ids)))
         return [id in discarded for id in ids]
-
-    async def _lock_gates_of(
-        self, link: Link, tenant: int, table: str, ids: Sequence[UUID]
-    ) -> set[str]:
-        rows = await link.fetch(self.GATES.format(table=table), tenant, list(ids))
-        gates: set[str] = {row["gate"] for row in rows}
-        if gates:
-            await self.lock_gates(link, tenant, gates)
-        return gates
-
-
-async def _gates(link: Link, query: str, tenant: int, ids: set[UUID]) -> dict[UUID, str | None]:
-    return {row["id"]: row["gate"] for row in await link.fetch(query, tenant, list(ids))}
-
-
-async def _ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
-    return {row["id"] for row in await link.fetch(query, tenant, list(ids))} if ids else set()

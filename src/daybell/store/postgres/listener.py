@@ -20,6 +20,8 @@ from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
 WORKERS: Final = "!"  # in the place of a queue, which cannot be called so
+SCHEDULES: Final = "@"
+ALL_TENANTS: Final = 0  # in the place of one
 # A link that only waits must find out by itself that the other side is gone.
 ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
 GAP_SECONDS: Final = 0.003

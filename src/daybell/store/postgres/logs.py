@@ -8,7 +8,7 @@ from uuid import UUID
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.log import LAST, LogPart, NewLogPart
 from daybell.store import checks
-from daybell.store.postgres.enqueue import IN_HISTORY
+from daybell.store.postgres.columns import IN_HISTORY
 from daybell.store.postgres.moves import HELD, IS_HELD, Moving, by_lease, fences
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
@@ -16,14 +15,9 @@ from daybell.errors import UsageError
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.postgres.claim import Claiming, Fence
+from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
 
-# All columns of `live` but those that an end changes, as they go on to history and dead.
-KEPT: Final = (
-    "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
-    " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at,"
-    " run_at"
-)
 # What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
 # moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
 # every move. `IS TRUE` keeps these hashed lookups; as joins they would follow what the planner
@@ -38,11 +32,6 @@ HELD: Final = """
        WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
-
-ENDED: Final = (
-    f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
-    " reason, checkpoint, log"
-)
 
 _by_id: Final = attrgetter("id")
 
@@ -74,7 +63,7 @@ class Moving(Claiming):
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
-         AND v.cancel_requested_at IS NULL AND v.gate IS NULL
+         AND v.cancel_requested_at IS NULL AND v.gate IS NULL AND v.schedule IS NULL
       RETURNING v.*),
     {OVER}
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
@@ -130,7 +119,7 @@ class Moving(Claiming):
     {OVER},
     x AS (INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7),
     y AS (INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM e WHERE state <> 7)
-    SELECT id, attempt, state, gate FROM e
+    SELECT id, attempt, state, gate, schedule, scheduled_for FROM e
     """
 
     async def end(
@@ -155,14 +144,15 @@ class Moving(Claiming):
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}
 
-    async def end_gated(
+    async def end_linked(
         self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
     ) -> dict[Fence, Row]:
-        """Ends that hand on a slot. The gates are locked first, as everywhere."""
+        """Ends that mean something to a gate or a schedule, which are locked first."""
         gates = {move.gate for move in batch.moves if move.gate is not None}
-        await self.lock_gates(link, tenant, gates)
+        schedules = {move.schedule for move in batch.moves if move.schedule is not None}
+        await self.lock_links(link, tenant, schedules, gates)
         made = await self.end(link, tenant, batch, over=over)
-        await self.free_slots(link, tenant, slots_of(made))
+        await self.follow_up(link, tenant, made.values())
         return made
 
     # Each row is found and locked by itself, then changed where it lies.
@@ -201,7 +191,7 @@ class Moving(Claiming):
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM v WHERE state <> 4),
     {OVER}
-    SELECT id, attempt, state, NULL AS gate FROM v
+    SELECT id, attempt, state FROM v
     """
 
     async def back(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
@@ -299,8 +289,3 @@ def by_lease(moves: Sequence[Transition | Report | NewLogPart]) -> dict[UUID, in
             counts[lease] = counts.get(lease, 0) + end - start
             start = end
     return counts
-
-
-def slots_of(made: dict[Fence, Row]) -> Counter[str]:
-    """How many slots of each gate these ends have freed."""
-    return Counter(row["gate"] for row in made.values() if row["gate"] is not None)

@@ -13,6 +13,7 @@ import msgspec
 
 from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
+from daybell.core.overlap import Overlap, rule_of
 from daybell.core.priority import Priority
 from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.postgres.connection import Link, Row
@@ -27,6 +28,13 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     queue: str
     priority: Priority
     expires: Seconds | None
+    name: str
+    overlap: Overlap | None
+    is_scheduled: bool  # its definition declares schedules
+
+    def rule(self, *, is_scheduled: bool) -> Overlap:
+        """What happens to an execution whose predecessor has not finished."""
+        return rule_of(self.overlap, is_scheduled=is_scheduled or self.is_scheduled)
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +101,9 @@ class Names:
                     definition.queue,
                     definition.priority,
                     definition.expires,
+                    definition.name,
+                    definition.overlap,
+                    bool(definition.schedules),
                 )
         found: dict[str, CurrentJob] = {}
         for name in wanted:

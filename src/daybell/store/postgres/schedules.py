@@ -1,56 +1,79 @@
-"""Cursors and ticks. Nothing is locked while anybody computes: firing is a compare-and-set."""
+"""Schedules: their cursors, their pauses, and what is on record of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant
 from daybell.core.limits import FIRE_BATCH_MAX
-from daybell.core.schedule import Decision, Firing, NewSchedule, Schedule, Tick, TickRecord
-from daybell.errors import JobNotFound, Unavailable
-from daybell.store.checks import check_batch, check_limit
-from daybell.store.codes import DECISION_CODES, DECISIONS
+from daybell.core.overlap import gate_of
+from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.errors import JobNotFound, Unavailable, shown
+from daybell.store.checks import check_limit
+from daybell.store.codes import DECISIONS, STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.enqueue import STALE_TRIES, Enqueueing, Outdated, Specs
+from daybell.store.postgres.enqueue import STALE_TRIES
+from daybell.store.postgres.firing import Advancing, by_schedule
+from daybell.store.postgres.gates import MAKE_JOB_GATES
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
+from daybell.store.postgres.specs import Outdated
 
 COLUMNS: Final = """
-    SELECT s.id, s.tenant, j.name AS job, s.rule, s.next_at, s.last_at, s.fired, s.is_paused
+    SELECT s.*, j.name AS job_name
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
-_by_schedule: Final = attrgetter("schedule")
-
-
-class Scheduling(Enqueueing):
+class Scheduling(Advancing):
     """Schedules, and firing them."""
 
     PUT = """
-    INSERT INTO daybell.schedule AS s (tenant, id, job, rule, next_at, is_paused)
-    SELECT $1, u.* FROM unnest($2::uuid[], $3::int[], $4::text[], $5::float8[], $6::boolean[]) u
-     ORDER BY 2
-    ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, rule = excluded.rule,
-           next_at = excluded.next_at, is_paused = excluded.is_paused
+    INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
+           is_reboot, pause_after, is_declared, is_paused)
+    SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job)
+      FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
+                  $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[])
+           u(id, job, name, rule, args, misfire, next_at, delay, is_reboot, pause_after,
+             is_declared)
+     ORDER BY u.id
+    ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, name = excluded.name,
+           rule = excluded.rule, args = excluded.args, misfire = excluded.misfire,
+           next_at = excluded.next_at, delay = excluded.delay, is_reboot = excluded.is_reboot,
+           pause_after = excluded.pause_after, is_declared = excluded.is_declared,
+           is_paused = excluded.is_paused
     """
 
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        latest = {schedule.id: schedule for schedule in schedules}.values()
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            names = {schedule.job for schedule in latest}
+            names = {schedule.job for schedule in schedules}
             jobs = await self.names.current_jobs(link, key, names, fresh=True)
-            await link.execute(
-                self.PUT,
-                key,
-                [schedule.id for schedule in latest],
-                [jobs[schedule.job].key for schedule in latest],
-                [schedule.rule for schedule in latest],
-                [schedule.next_at for schedule in latest],
-                [schedule.is_paused for schedule in latest],
-            )
+            numbers = {name: job.key for name, job in jobs.items()}
+            await self.write_schedules(link, key, schedules, numbers)
+        self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+
+    async def write_schedules(
+        self, link: Link, tenant: int, schedules: Sequence[NewSchedule], jobs: dict[str, int]
+    ) -> None:
+        """Write schedules of these jobs, with the gates that their executions will pass."""
+        latest = {schedule.id: schedule for schedule in schedules}.values()
+        await link.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
+        await link.execute(
+            self.PUT,
+            tenant,
+            [schedule.id for schedule in latest],
+            [jobs[schedule.job] for schedule in latest],
+            [schedule.name for schedule in latest],
+            [schedule.rule for schedule in latest],
+            [schedule.args for schedule in latest],
+            [schedule.misfire for schedule in latest],
+            [schedule.next_at for schedule in latest],
+            [schedule.delay for schedule in latest],
+            [schedule.is_reboot for schedule in latest],
+            [schedule.pause_after for schedule in latest],
+            [schedule.is_declared for schedule in latest],
+        )
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
         async with self.db.link() as link:
@@ -73,143 +96,81 @@ class Scheduling(Enqueueing):
             )
             return [_schedule(row, tenant) for row in rows]
 
-    async def due_schedules(self, *, limit: int = 1000) -> list[Schedule]:
+    # One more than asked for, due or not: the first that is left over says when to look again.
+    DUE_SCHEDULES = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
+     WHERE NOT s.is_paused AND s.next_at IS NOT NULL ORDER BY s.next_at, s.id LIMIT $1) x ON true
+    """
+
+    async def due_schedules(self, *, limit: int = 1000) -> Due:
         check_limit(limit, most=FIRE_BATCH_MAX)
         async with self.db.link() as link:
-            rows = await link.fetch(
-                f"{COLUMNS} WHERE NOT s.is_paused AND s.next_at <= (SELECT daybell.now())"
-                " ORDER BY s.next_at, s.id LIMIT $1",
-                limit,
-            )
-            return [_schedule(r, await self.names.tenant_name(link, r["tenant"])) for r in rows]
+            rows = await link.fetch(self.DUE_SCHEDULES, limit + 1)
+            now: Instant = rows[0]["now"]
+            found = [
+                _schedule(row, await self.names.tenant_name(link, row["tenant"]))
+                for row in rows
+                if row["id"] is not None
+            ]
+        due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
+        rest = found[len(due) :]
+        return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
 
-    async def next_tick(self) -> Instant | None:
-        async with self.db.link() as link:
-            return await link.fetchval(
-                "SELECT next_at FROM daybell.schedule WHERE NOT is_paused AND next_at IS NOT NULL"
-                " ORDER BY next_at LIMIT 1"
-            )
-
-    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        fired: dict[int, bool] = {}
-        left = list(enumerate(firings))
-        while left:
-            # One tenant at a time; the same schedule twice in one call: one after the other.
-            tenant = left[0][1].tenant
-            now: dict[UUID, tuple[int, Firing]] = {}
-            for index, firing in left:
-                if firing.tenant == tenant:
-                    now.setdefault(firing.schedule, (index, firing))
-            answers = await self._fire_all(tenant, [firing for _, firing in now.values()])
-            fired.update(zip([index for index, _ in now.values()], answers, strict=True))
-            left = [entry for entry in left if entry[0] not in fired]
-        return [fired[index] for index in range(len(firings))]
-
-    # Who could be advanced as things are: the others need not even be looked up.
-    ADVANCEABLE = """
-    SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
-        ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
-       AND s.next_at = u.expect AND NOT s.is_paused
+    REARM = """
+    WITH k AS MATERIALIZED (
+      SELECT s.tenant, s.id FROM daybell.schedule s
+       WHERE s.delay IS NOT NULL AND s.next_at IS NULL
+         AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.schedule = s.id AND v.tenant = s.tenant
+                            AND NOT starts_with(coalesce(v.gate, ''), 'backfill:'))
+       ORDER BY s.id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
+    UPDATE daybell.schedule s SET next_at = daybell.now() + s.delay
+      FROM k WHERE s.tenant = k.tenant AND s.id = k.id AND s.next_at IS NULL
     """
 
-    async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
-        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        check_limit(limit)
+        async with self.db.link() as link:
+            answer = await link.execute(self.REARM, limit)
+        count = int(answer.rpartition(" ")[2])
+        if count:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return count
+
+    JOB_KEY = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
+
+    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
+        async with self.db.transaction() as link:
+            key = await self.names.tenant(link, tenant)
+            await self.pause(link, await self._job(link, key, name), note)
+
+    RESUME = """
+    WITH j AS (UPDATE daybell.job SET paused_at = NULL, pause_note = '' WHERE key = $1)
+    UPDATE daybell.schedule SET is_paused = false, failures = 0 WHERE job = $1
+    """
+
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        left = sorted(firings, key=by_schedule)
+        executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
         for attempt in range(STALE_TRIES):
-            schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
-            async with self.db.link() as link:
-                rows = await link.fetch(self.ADVANCEABLE, tenant, schedules, expects)
-            possible = {row["id"] for row in rows}
-            left = sorted((f for f in firings if f.schedule in possible), key=_by_schedule)
-            executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
-            if not left:
-                return [False for _ in firings]
+            specs = await self.resolve(tenant, executions, fresh=attempt > 0)
             try:
-                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
-                advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
+                async with self.db.transaction() as link:
+                    job = await self._job(link, specs.tenant, name)
+                    await self.advance(link, specs, left, paused=True)
+                    await link.execute(self.RESUME, job)
             except Outdated:
                 continue
-            except JobNotFound:
-                # Deleted just now, and its schedules with it? Then they are not found again.
-                if attempt == 0:
-                    continue
-                raise
             self.notifier.touch(specs.tenant, specs.queues)
-            return [firing.schedule in advanced for firing in firings]
-        raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
-
-    ADVANCE = """
-    UPDATE daybell.schedule s
-       SET next_at = u.next_at
-      FROM unnest($2::uuid[], $3::float8[], $4::float8[]) u(id, expect, next_at)
-     WHERE s.tenant = $1 AND s.id = u.id AND s.next_at = u.expect AND NOT s.is_paused
-    RETURNING s.id
-    """
-    RECORD = """
-    INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution)
-    SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::float8[],
-                               $7::uuid[]) u
-    ON CONFLICT DO NOTHING RETURNING schedule, at
-    """
-    COUNT = """
-    UPDATE daybell.schedule s SET last_at = u.last_at, fired = s.fired + u.fired
-      FROM unnest($2::uuid[], $3::float8[], $4::int[]) u(id, last_at, fired)
-     WHERE s.tenant = $1 AND s.id = u.id
-    """
-
-    async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
-        async with self.db.transaction() as link:
-            rows = await link.fetch(
-                self.ADVANCE,
-                specs.tenant,
-                [firing.schedule for firing in firings],
-                [firing.expect for firing in firings],
-                [firing.next_at for firing in firings],
-            )
-            advanced = {row["id"] for row in rows}
-            ticks = [
-                (f.schedule, tick) for f in firings if f.schedule in advanced for tick in f.ticks
-            ]
-            if ticks:
-                await self._record(link, specs, ticks)
-        return advanced
-
-    async def _record(self, link: Link, specs: Specs, ticks: list[tuple[UUID, Tick]]) -> None:
-        rows = await link.fetch(
-            self.RECORD,
-            specs.tenant,
-            [schedule for schedule, _ in ticks],
-            [tick.at for _, tick in ticks],
-            [DECISION_CODES[tick.decision] for _, tick in ticks],
-            [tick.reason for _, tick in ticks],
-            [tick.until for _, tick in ticks],
-            [tick.execution and tick.execution.id for _, tick in ticks],
-        )
-        new = {(row["schedule"], row["at"]) for row in rows}
-        kept = [(schedule, tick) for schedule, tick in ticks if (schedule, tick.at) in new]
-        await self._create(link, specs, [tick.execution for _, tick in kept if tick.execution])
-        last: dict[UUID, Instant] = {}
-        count: dict[UUID, int] = {}
-        for schedule, tick in kept:
-            if tick.decision is Decision.FIRED:
-                last[schedule] = tick.at
-                count[schedule] = count.get(schedule, 0) + 1
-        if last:
-            await link.execute(
-                self.COUNT, specs.tenant, list(last), list(last.values()), [count[s] for s in last]
-            )
-
-    async def _create(self, link: Link, specs: Specs, executions: list[NewExecution]) -> None:
-        if not executions:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
             return
-        answers = await self.enqueue_on(link, specs, executions)
-        for execution, answer in zip(executions, answers, strict=True):
-            if not answer.created:  # its unique key is held: the tick stands for the holder
-                await link.execute(
-                    "UPDATE daybell.tick SET execution = $3 WHERE tenant = $1 AND execution = $2",
-                    specs.tenant,
-                    execution.id,
-                    answer.id,
-                )
+        raise Unavailable("this job changes faster than it can be resumed; try again")
+
+    async def _job(self, link: Link, tenant: int, name: str) -> int:
+        job = await link.fetchval(self.JOB_KEY, tenant, name)
+        if job is None:
+            raise JobNotFound(f"no job named {shown(name)}")
+        return job
 
     async def list_ticks(
         self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
@@ -232,7 +193,37 @@ class Scheduling(Enqueueing):
                 reason=row["reason"],
                 until=row["until"],
                 execution=row["execution"],
+                count=row["count"],
             )
+            for row in rows
+        ]
+
+    # Running is what has no place to be claimed from.
+    OCCURRENCES = """
+    SELECT v.scheduled_for, v.id,
+           CASE WHEN v.state = 4 THEN 4
+                WHEN NOT EXISTS (SELECT FROM daybell.agenda a WHERE a.lane = v.lane
+                       AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id) THEN 5
+                ELSE v.state END AS state
+      FROM daybell.live v
+     WHERE v.schedule = $2 AND v.tenant = $1 AND v.scheduled_for BETWEEN $3 AND $4
+    UNION ALL
+    SELECT scheduled_for, id, state FROM daybell.history
+     WHERE schedule = $2 AND tenant = $1 AND scheduled_for BETWEEN $3 AND $4
+    UNION ALL
+    SELECT scheduled_for, id, state FROM daybell.dead
+     WHERE schedule = $2 AND tenant = $1 AND scheduled_for BETWEEN $3 AND $4
+     ORDER BY 1, 2 LIMIT $5
+    """
+
+    async def list_occurrences(
+        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    ) -> list[Occurrence]:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.OCCURRENCES, key, schedule, since, until, limit)
+        return [
+            Occurrence(scheduled_for=row["scheduled_for"], id=row["id"], state=STATES[row["state"]])
             for row in rows
         ]
 
@@ -241,10 +232,20 @@ def _schedule(row: Row, tenant: str) -> Schedule:
     return Schedule(
         id=row["id"],
         tenant=tenant,
-        job=row["job"],
+        job=row["job_name"],
         rule=row["rule"],
         next_at=row["next_at"],
-        last_at=row["last_at"],
-        fired=row["fired"],
+        name=row["name"],
+        args=row["args"],
+        misfire=row["misfire"],
+        delay=row["delay"],
+        is_reboot=row["is_reboot"],
+        is_declared=row["is_declared"],
         is_paused=row["is_paused"],
+        last_at=row["last_at"],
+        succeeded_for=row["succeeded_for"],
+        fired=row["fired"],
+        skipped=row["skipped"],
+        missed=row["missed"],
+        failures=row["failures"],
     )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
-from daybell.store.postgres.listener import WORKERS, Listener
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
 from daybell.store.postgres.logs import Logging
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.transactions import Transacting
@@ -51,6 +51,14 @@ class PostgresStore(Defining, Intervening, Transacting, Scheduling, Logging, Vie
         wanted = {f"{key}:{queue}": wake for queue in queues}
         if ask is not None:
             wanted[f"{key}:{WORKERS}"] = ask
+        return await self._listen(wanted)
+
+    async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        if self.db.is_pooled and self.listen_url is None:
+            return _nothing
+        return await self._listen({f"{ALL_TENANTS}:{SCHEDULES}": wake})
+
+    async def _listen(self, wanted: dict[str, Callable[[], None]]) -> Callable[[], Awaitable[None]]:
         listener = Listener(self.listen_url or self.db.url, wanted)
         self._listeners.add(listener)
 

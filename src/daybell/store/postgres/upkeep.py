@@ -31,31 +31,43 @@ FUNCTIONS: Final = ("drop_days", "make_days", "now")
 class Maintaining(Connected):
     """Leadership, retention, schema and health."""
 
+    # Whoever takes over from nobody finds the schedules due that wait for a start.
     LEAD = """
-    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
-    INSERT INTO daybell.leader AS l (name, holder, epoch, until)
-    SELECT $1, $2, 1, now + $3 FROM t
-    ON CONFLICT (name) DO UPDATE
-       SET holder = excluded.holder, until = excluded.until,
-           epoch = l.epoch + (l.until < (SELECT now FROM t))::int
-     WHERE l.holder = $2 OR l.until < (SELECT now FROM t)
-    RETURNING l.epoch, l.until
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    o AS MATERIALIZED (SELECT holder, epoch, renewed_at FROM daybell.leader WHERE name = $1),
+    l AS (
+      INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
+      SELECT $1, $2, 1, now + $3, now FROM t
+      ON CONFLICT (name) DO UPDATE
+         SET holder = excluded.holder, until = excluded.until, renewed_at = excluded.renewed_at,
+             epoch = l.epoch + (l.until <= (SELECT now FROM t))::int
+       WHERE l.holder = $2 OR l.until <= (SELECT now FROM t)
+      RETURNING l.epoch, l.until),
+    r AS (
+      UPDATE daybell.schedule s SET next_at = (SELECT now FROM t)
+        FROM l WHERE s.is_reboot AND $4::float8 IS NOT NULL
+         AND l.epoch > coalesce((SELECT epoch FROM o), 0)
+         AND coalesce((SELECT renewed_at < $4 FROM o), true))
+    SELECT epoch, until FROM l
     """
 
-    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
         async with self.db.link() as link:
-            row = await link.fetchrow(self.LEAD, name, holder, lease)
+            row = await link.fetchrow(self.LEAD, name, holder, lease, since)
         if row is None:
             return None
         return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
+    RESIGN = """
+    UPDATE daybell.leader SET until = daybell.now(), renewed_at = daybell.now()
+     WHERE name = $1 AND holder = $2
+    """
+
     async def resign(self, name: str, *, holder: UUID) -> None:
         async with self.db.link() as link:
-            await link.execute(
-                "UPDATE daybell.leader SET until = '-infinity' WHERE name = $1 AND holder = $2",
-                name,
-                holder,
-            )
+            await link.execute(self.RESIGN, name, holder)
 
     async def retain(self, policy: Retention) -> Removed:
         async with self.db.link() as link:

@@ -57,9 +57,7 @@ class Schedules(Protocol):
         """
         ...
 
-    async def resume_job(
-        self, tenant: str, name: str, firings: Sequence[Firing] = ()
-    ) -> None:
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
         """Let a paused job's schedules fire again, once these have gone on from where they stood:
         nothing that came due in the meantime fires unless `firings` say so. Those whose cursor
         is not `expect` are left alone. Raises JobNotFound.

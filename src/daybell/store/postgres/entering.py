@@ -1,0 +1,193 @@
+"""At the gates: which new executions take a slot, which wait, and which do not run.
+
+Decided under the locks of the gates, by `core.overlap`, one execution after the other. A rule that
+may be out of date is good enough to let somebody in, because the row is written only if the job
+still has that version; it is looked up again before it turns anybody away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import Enqueued, NewExecution, State
+from daybell.core.overlap import OVERLAP, Entry, Overlap, enter
+from daybell.errors import ExecutionInTheWay
+from daybell.store.checks import in_the_way
+from daybell.store.codes import STATE_CODES
+from daybell.store.postgres.columns import IN_HISTORY
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.gates import Room
+from daybell.store.postgres.listener import WORKERS
+from daybell.store.postgres.pending import Pending, ids_of
+from daybell.store.postgres.specs import Outdated, Specs
+
+
+class Passing(msgspec.Struct):
+    """What came of a batch at the gates."""
+
+    executions: list[NewExecution]  # to be created
+    entries: dict[UUID, Entry]  # how, for those with a gate
+    answers: dict[UUID, Enqueued] = {}  # for the others
+
+    def answer(self, answers: Mapping[UUID, Enqueued]) -> None:
+        """These need not be created any more."""
+        self.answers = {**self.answers, **answers}
+        self.executions = [e for e in self.executions if e.id not in answers]
+
+
+class Entering(Pending):
+    """Admission of what is new."""
+
+    async def pass_gates(
+        self, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
+    ) -> Passing:
+        """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
+        passing = Passing(list(executions), {})
+        gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
+        if not gates:
+            return passing
+        rooms = await self.look_into(link, specs.tenant, set(gates.values()))
+        if any(specs.of(e).rule(e) is not Overlap.ALLOW and e.schedule is None for e in executions):
+            # Sent before: nobody is in his own way. A tick is new, or it would not come here.
+            known = await self._known(link, specs, list(gates), repeat=repeat)
+            passing.answer({id: Enqueued(id) for id in known})
+        skipped: list[NewExecution] = []
+        for execution in passing.executions:
+            gate = gates.get(execution.id)
+            if gate is None:
+                continue
+            room = rooms[gate]
+            if specs.of(execution).rule(execution) is Overlap.REPLACE and not execution.force:
+                room = rooms[gate] = await self._replace(link, specs, execution, gate, room)
+            entry = _enter(execution, specs.of(execution).rule(execution), room)
+            if entry is Entry.SKIP:
+                if not specs.is_fresh:
+                    raise Outdated
+                if execution.schedule is None:
+                    raise await self._in_the_way(link, specs, execution, gate)
+                skipped.append(execution)
+            else:
+                passing.entries[execution.id] = entry
+        if skipped:
+            await self._skip(link, specs, skipped)
+            passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
+        return passing
+
+    async def take(self, link: Link, specs: Specs, passing: Passing, made: Sequence[Row]) -> None:
+        """Count the slots of those that were created and let in."""
+        slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
+        await self.take_slots(link, specs.tenant, slots)
+        meant = Counter[str]()
+        for execution in passing.executions:
+            gate = specs.of(execution).gate(execution)
+            if gate is not None and passing.entries.get(execution.id) is Entry.IN:
+                meant[gate] += 1
+        # Not created, because its unique key is held: the slot is for who waits.
+        await self.admit_gates(link, specs.tenant, meant - slots)
+
+    async def _known(
+        self, link: Link, specs: Specs, ids: Sequence[UUID], *, repeat: bool
+    ) -> set[UUID]:
+        known = await ids_of(link, self.FIND_UNFINISHED, specs.tenant, ids)
+        return known | await self._finished_ids(link, specs, ids) if repeat else known
+
+    # For a repetition. The rows are in `live` by now, or their gate is locked: either waited for a
+    # twin still being committed; so an id that was created before and ended is found for certain.
+    FINISHED = f"""
+    SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
+    UNION ALL
+    SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    """
+
+    async def finished(
+        self, link: Link, specs: Specs, executions: Iterable[NewExecution]
+    ) -> set[UUID]:
+        """Which of these have been created before, and have ended."""
+        return await self._finished_ids(link, specs, [execution.id for execution in executions])
+
+    async def _finished_ids(self, link: Link, specs: Specs, ids: Sequence[UUID]) -> set[UUID]:
+        return await ids_of(link, self.FINISHED, specs.tenant, ids)
+
+    AT_GATE = "SELECT id FROM daybell.live WHERE job = $1 AND gate = $2 ORDER BY id"
+
+    async def _replace(
+        self, link: Link, specs: Specs, execution: NewExecution, gate: str, room: Room
+    ) -> Room:
+        """Cancel whatever is before this one."""
+        if room.holders + room.waiting == 0:
+            return room
+        if not specs.is_fresh:
+            raise Outdated
+        rows = await link.fetch(self.AT_GATE, specs.of(execution).job.key, gate)
+        others = [row["id"] for row in rows]
+        live, pending = await self.end_pending(link, specs.tenant, others, State.CANCELLED)
+        if live - pending:
+            await link.execute(self.CANCEL_RUNNING, specs.tenant, list(live - pending))
+            specs.news.add(WORKERS)
+        return (await self.look_into(link, specs.tenant, [gate]))[gate]
+
+    async def _in_the_way(
+        self, link: Link, specs: Specs, execution: NewExecution, gate: str
+    ) -> ExecutionInTheWay:
+        spec = specs.of(execution)
+        row = await link.fetchrow(f"{self.AT_GATE} LIMIT 1", spec.job.key, gate)
+        other: UUID | None = None if row is None else row["id"]
+        return in_the_way(execution.job, spec.rule(execution), other)
+
+    SKIP_NEW = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    INSERT INTO daybell.history (tenant, id, job, version, lane, priority, args, unique_key,
+           retries, timeout, scheduled_for, schedule, parent, attempt, failures, crashes, state,
+           reason, created_at, run_at, finished_at)
+    SELECT $1, u.*, 1, 0, 0, $14, $15, (SELECT now FROM t), (SELECT now FROM t), (SELECT now FROM t)
+      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
+                  $8::text[], $9::int[], $10::float8[], $11::float8[], $12::uuid[], $13::uuid[]) u
+    """
+
+    async def _skip(self, link: Link, specs: Specs, executions: Sequence[NewExecution]) -> None:
+        """Record that these did not run."""
+        rows = [
+            (
+                e.id,
+                spec.job.key,
+                spec.job.version,
+                spec.lane,
+                spec.job.priority if e.priority is None else e.priority,
+                e.args,
+                e.unique_key,
+                e.retries,
+                e.timeout,
+                e.scheduled_for,
+                e.schedule,
+                e.parent,
+            )
+            for e in executions
+            for spec in (specs.of(e),)
+        ]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        state = STATE_CODES[State.SKIPPED]
+        await link.execute(self.SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
+
+
+def _enter(execution: NewExecution, rule: Overlap, room: Room) -> Entry:
+    """Decide about one, and note it in the room."""
+    is_due = not execution.delay and (execution.at is None or execution.at <= room.now)
+    if execution.force:
+        entry = Entry.IN
+    elif execution.schedule is not None and execution.gate is None:
+        entry = enter(rule, inside=room.holders, waiting=room.waiting)
+    elif not is_due:
+        return Entry.WAIT
+    elif execution.gate is not None:
+        entry = Entry.IN if room.is_open else Entry.WAIT
+    else:
+        entry = enter(rule, inside=room.holders, waiting=room.waiting)
+    if entry is Entry.IN:
+        room.holders += 1
+    elif entry is Entry.WAIT:
+        room.waiting += 1
+    return entry

@@ -1,0 +1,254 @@
+"""Firing: cursor, ticks and executions in one transaction.
+
+Nothing is locked while anybody computes. Advancing is a compare-and-set on the cursor, and the
+name of a tick, (schedule, time), exists once: of two who fire the same, one finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+from daybell.core.overlap import OVERLAP
+from daybell.core.schedule import Decision, Firing, Tick
+from daybell.errors import JobNotFound, Unavailable
+from daybell.store.checks import check_batch
+from daybell.store.codes import DECISION_CODES
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.enqueue import STALE_TRIES, Enqueueing
+from daybell.store.postgres.specs import Outdated, Specs
+
+Ticks = list[tuple[Firing, Tick]]
+
+by_schedule: Final = attrgetter("schedule")
+
+
+class Advancing(Enqueueing):
+    """Moving cursors on."""
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        fired: dict[int, bool] = {}
+        left = list(enumerate(firings))
+        while left:
+            # One tenant at a time; the same schedule twice in one call: one after the other.
+            tenant = left[0][1].tenant
+            now: dict[UUID, tuple[int, Firing]] = {}
+            for index, firing in left:
+                if firing.tenant == tenant:
+                    now.setdefault(firing.schedule, (index, firing))
+            answers = await self._fire_all(tenant, [firing for _, firing in now.values()])
+            fired.update(zip([index for index, _ in now.values()], answers, strict=True))
+            left = [entry for entry in left if entry[0] not in fired]
+        return [fired[index] for index in range(len(firings))]
+
+    # Who could be advanced as things are: the others need not even be looked up.
+    ADVANCEABLE = """
+    SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
+        ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
+       AND s.next_at = u.expect AND NOT s.is_paused
+    """
+
+    async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
+        left = sorted(firings, key=by_schedule)
+        for attempt in range(STALE_TRIES):
+            executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
+            try:
+                specs = await self.resolve(tenant, executions, fresh=attempt > 0)
+                advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
+            except Outdated:
+                continue
+            except JobNotFound:
+                # Deleted, and its schedules with it? Then nobody can fire them.
+                possible = await self._advanceable(tenant, left)
+                left = [firing for firing in left if firing.schedule in possible]
+                if attempt < STALE_TRIES - 1:
+                    continue
+                raise
+            self.notifier.touch(specs.tenant, specs.queues)
+            return [firing.schedule in advanced for firing in firings]
+        raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
+
+    async def _advanceable(self, tenant: str, firings: list[Firing]) -> set[UUID]:
+        schedules, expects = [f.schedule for f in firings], [f.expect for f in firings]
+        async with self.db.link() as link:
+            rows = await link.fetch(self.ADVANCEABLE, tenant, schedules, expects)
+        return {row["id"] for row in rows}
+
+    # Who has it locked, or its gate, is firing the same job, or has just ended an execution of it:
+    # it is looked at again, and whoever froze there stops nobody else. All is written as if every
+    # tick were new and every execution let in; `_correct` sees to the rest.
+    ADVANCE = """
+    WITH k AS MATERIALIZED (
+      SELECT s.ctid AS place, u.* FROM daybell.schedule s
+        JOIN unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
+                    $8::int[], $9::boolean[], $10::text[])
+             u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate)
+          ON s.tenant = $1 AND s.id = u.id AND s.next_at = u.expect AND (NOT s.is_paused OR $11)
+       ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED),
+    g AS MATERIALIZED (
+      SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY(ARRAY(SELECT gate FROM k))
+       ORDER BY key FOR UPDATE SKIP LOCKED)
+    UPDATE daybell.schedule s
+       SET next_at = k.next_at, last_at = coalesce(k.last_at, s.last_at),
+           fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
+           delay = CASE WHEN NOT k.is_over THEN s.delay END
+      FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))
+    RETURNING s.id
+    """
+
+    async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
+        async with self.db.transaction() as link:
+            return await self.advance(link, specs, firings)
+
+    async def advance(
+        self, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
+    ) -> set[UUID]:
+        """Fire in the caller's transaction; answers which cursors were moved on."""
+        fired = [[tick.at for tick in f.ticks if tick.execution is not None] for f in firings]
+        rows = await link.fetch(
+            self.ADVANCE,
+            specs.tenant,
+            [firing.schedule for firing in firings],
+            [firing.expect for firing in firings],
+            [firing.next_at for firing in firings],
+            [max(ticks, default=None) for ticks in fired],
+            [_count(firing, Decision.FIRED) for firing in firings],
+            [_count(firing, Decision.SKIPPED) for firing in firings],
+            [_count(firing, Decision.MISSED) for firing in firings],
+            [firing.is_over for firing in firings],
+            [_gate(firing, specs) for firing in firings],
+            paused,
+        )
+        advanced = {row["id"] for row in rows}
+        ticks = [(f, tick) for f in firings if f.schedule in advanced for tick in f.ticks]
+        if ticks:
+            await self._record(link, specs, ticks)
+        return advanced
+
+    RECORD = """
+    INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
+    SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::float8[],
+                               $7::uuid[], $8::int[]) u
+    ON CONFLICT DO NOTHING RETURNING schedule, at
+    """
+
+    async def _record(self, link: Link, specs: Specs, ticks: Ticks) -> None:
+        rows = await link.fetch(
+            self.RECORD,
+            specs.tenant,
+            [firing.schedule for firing, _ in ticks],
+            [tick.at for _, tick in ticks],
+            [DECISION_CODES[tick.decision] for _, tick in ticks],
+            [tick.reason for _, tick in ticks],
+            [tick.until for _, tick in ticks],
+            [tick.execution and tick.execution.id for _, tick in ticks],
+            [tick.count for _, tick in ticks],
+        )
+        new = {(row["schedule"], row["at"]) for row in rows}
+        is_new = [(firing.schedule, tick.at) in new for firing, tick in ticks]
+        known = [one for one, fresh in zip(ticks, is_new, strict=True) if not fresh]
+        fired = [
+            (firing, tick)
+            for (firing, tick), fresh in zip(ticks, is_new, strict=True)
+            if fresh and tick.execution is not None
+        ]
+        skipped: Ticks = []
+        held: list[tuple[Firing, Tick, UUID]] = []
+        if fired:
+            executions = [tick.execution for _, tick in fired if tick.execution is not None]
+            answers = await self.enqueue_on(link, specs, executions)
+            for (firing, tick), answer in zip(fired, answers, strict=True):
+                if answer.skipped:
+                    skipped.append((firing, tick))
+                elif not answer.created:
+                    held.append((firing, tick, answer.id))
+        if known or skipped or held:
+            await self._correct(link, specs, known, skipped, held)
+
+    SKIPPED = """
+    UPDATE daybell.tick t SET decision = $4, reason = $5
+      FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
+     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+    HELD_BY = """
+    UPDATE daybell.tick t SET execution = u.execution
+      FROM unnest($2::uuid[], $3::float8[], $4::uuid[]) u(schedule, at, execution)
+     WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+    # `last_at` is what it was when the tick was on record already, which has it in its own row.
+    RECOUNT = """
+    UPDATE daybell.schedule s
+       SET fired = s.fired - u.fired, skipped = s.skipped + u.skipped, missed = s.missed - u.missed,
+           last_at = CASE WHEN u.fired = 0 THEN s.last_at ELSE (
+             SELECT max(t.at) FROM daybell.tick t
+              WHERE t.tenant = $1 AND t.schedule = s.id AND t.decision = $6) END,
+           next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL AND u.is_idle
+                          THEN daybell.now() + s.delay ELSE s.next_at END
+      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $7::boolean[])
+           u(id, fired, skipped, missed, is_idle)
+     WHERE s.tenant = $1 AND s.id = u.id
+    """
+
+    async def _correct(
+        self,
+        link: Link,
+        specs: Specs,
+        known: Ticks,
+        skipped: Ticks,
+        held: list[tuple[Firing, Tick, UUID]],
+    ) -> None:
+        """Put right what was written as if all had gone well."""
+        if skipped:
+            await link.execute(
+                self.SKIPPED,
+                specs.tenant,
+                [firing.schedule for firing, _ in skipped],
+                [tick.at for _, tick in skipped],
+                DECISION_CODES[Decision.SKIPPED],
+                OVERLAP,
+            )
+        if held:  # its unique key is held: the tick stands for the holder
+            await link.execute(
+                self.HELD_BY,
+                specs.tenant,
+                [firing.schedule for firing, _, _ in held],
+                [tick.at for _, tick, _ in held],
+                [holder for _, _, holder in held],
+            )
+        counts: dict[UUID, list[int]] = {}
+        for firing, tick in known:
+            count = counts.setdefault(firing.schedule, [0, 0, 0])
+            count[0] += tick.decision is Decision.FIRED
+            count[1] -= tick.decision is Decision.SKIPPED
+            count[2] += tick.count if tick.decision is Decision.MISSED else 0
+        for firing, _ in skipped:
+            count = counts.setdefault(firing.schedule, [0, 0, 0])
+            count[0] += 1
+            count[1] += 1
+        for firing, _, _ in held:
+            counts.setdefault(firing.schedule, [0, 0, 0])
+        await link.execute(
+            self.RECOUNT,
+            specs.tenant,
+            list(counts),
+            [fired for fired, _, _ in counts.values()],
+            [skips for _, skips, _ in counts.values()],
+            [missed for _, _, missed in counts.values()],
+            DECISION_CODES[Decision.FIRED],
+            [True] * len(counts),
+        )
+
+
+def _gate(firing: Firing, specs: Specs) -> str | None:
+    """The gate that its executions have to pass; they are all of one job."""
+    for tick in firing.ticks:
+        if tick.execution is not None:
+            return specs.of(tick.execution).gate(tick.execution)
+    return None
+
+
+def _count(firing: Firing, decision: Decision) -> int:
+    return sum(tick.count for tick in firing.ticks if tick.decision is decision)

@@ -1,0 +1,91 @@
+"""Ends of executions that no worker has begun: they are cancelled, expire, or are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from daybell.core.execution import State
+from daybell.store.codes import STATE_CODES
+from daybell.store.postgres.columns import ENDED, KEPT
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.endings import Ending
+
+
+class Pending(Ending):
+    """Taking back what has not started."""
+
+    LINKS = """
+    SELECT DISTINCT gate, schedule FROM daybell.{table}
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND (gate IS NOT NULL OR schedule IS NOT NULL)
+    """
+    # Under this lock nothing can end or come back; a claim can still take one, which the next
+    # statement then waits for.
+    FIND_UNFINISHED = """
+    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
+    """
+    LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
+    # The agenda's key is known from live.
+    UNQUEUE = """
+    DELETE FROM daybell.agenda a USING daybell.live v
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
+       AND a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
+    RETURNING a.id
+    """
+    UNPARK = """
+    DELETE FROM daybell.parked p USING daybell.live v
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND p.tenant = v.tenant AND p.gate = v.gate
+       AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
+    RETURNING p.id
+    """
+    # What waits without being parked waits for something else, and keeps its slot.
+    WAITING = """
+    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
+    """
+    # A parked one has no slot to hand on.
+    END_PENDING = f"""
+    WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
+    h AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {KEPT}, failures, crashes, $3, NULL, daybell.now(), NULL, NULL, NULL, error, $4,
+             checkpoint, NULL
+        FROM d)
+    SELECT $3 AS state, schedule, scheduled_for, CASE WHEN id = ANY($5::uuid[]) THEN NULL
+           ELSE gate END AS gate FROM d WHERE gate IS NOT NULL OR schedule IS NOT NULL
+    """
+    CANCEL_RUNNING = """
+    UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    """
+
+    async def end_pending(
+        self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
+    ) -> tuple[set[UUID], set[UUID]]:
+        """End what has not started. Answers which are unfinished, and which it has ended."""
+        await self.lock_links_of(link, tenant, "live", ids)
+        live = await ids_of(link, self.LOCK_UNFINISHED, tenant, ids)
+        inside = await ids_of(link, self.UNQUEUE, tenant, list(live))
+        parked = await ids_of(link, self.UNPARK, tenant, list(live))
+        inside |= await ids_of(link, self.WAITING, tenant, list(live - parked))
+        pending = inside | parked
+        if pending:
+            ended = await link.fetch(
+                self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
+            )
+            await self.follow_up(link, tenant, ended)
+        return live, pending
+
+    async def lock_links_of(
+        self, link: Link, tenant: int, table: str, ids: Sequence[UUID]
+    ) -> set[str]:
+        """Lock the schedules and gates of these executions; answers the gates."""
+        rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
+        gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
+        schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
+        await self.lock_links(link, tenant, schedules, gates)
+        return gates
+
+
+async def ids_of(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
+    """The ids that a statement about some ids answers with."""
+    return {row["id"] for row in await link.fetch(query, tenant, list(ids))} if ids else set()

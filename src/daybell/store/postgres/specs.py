@@ -1,0 +1,54 @@
+"""What the names in a batch of executions come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from daybell.core.execution import NewExecution
+from daybell.core.overlap import Overlap, gate_of
+from daybell.store.postgres.names import CurrentJob
+
+
+class Outdated(Exception):
+    """A job has a new version, or the holder of a unique key finished just now: look again."""
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False):
+    """What an execution's job and queue come to."""
+
+    tenant: int
+    job: CurrentJob
+    lane: int
+
+    def rule(self, execution: NewExecution) -> Overlap:
+        """What happens to it if one before it has not finished; a gate of its own decides that."""
+        if execution.gate is not None:
+            return Overlap.ALLOW
+        return self.job.rule(is_scheduled=execution.schedule is not None)
+
+    def gate(self, execution: NewExecution) -> str | None:
+        """Which gate it has to pass."""
+        if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
+            return execution.gate
+        return gate_of(self.job.name)
+
+
+class Specs(msgspec.Struct, frozen=True):
+    """All that a batch names, by job and queue."""
+
+    tenant: int
+    is_fresh: bool  # looked up just now, not remembered
+    found: dict[tuple[str, str | None], Spec]
+    news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
+
+    @property
+    def queues(self) -> set[str]:
+        return self.news | {queue or spec.job.queue for (_, queue), spec in self.found.items()}
+
+    def of(self, execution: NewExecution) -> Spec:
+        return self.found[execution.job, execution.queue]
+
+    def cover(self, executions: Iterable[NewExecution]) -> bool:
+        return all((execution.job, execution.queue) in self.found for execution in executions)
