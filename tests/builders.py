@@ -133,7 +133,7 @@ async def put(
     await store.put_schedules(tenant, schedules)
 
 
-async def seen(store: Store, schedule: NewSchedule, *, tenant: str = TENANT) -> Schedule:
+async def shown(store: Store, schedule: NewSchedule, *, tenant: str = TENANT) -> Schedule:
     """A schedule as people see it."""
     found = await store.list_schedules(tenant, job=schedule.job)
     return next(one for one in found if one.id == schedule.id)
@@ -143,7 +143,7 @@ async def fired(
     store: Store, schedule: NewSchedule, *ticks: Tick, tenant: str = TENANT, **options: Any
 ) -> list[UUID]:
     """Fire a schedule from where it stands; answers the executions of its ticks."""
-    current = await seen(store, schedule, tenant=tenant)
+    current = await shown(store, schedule, tenant=tenant)
     firing = a_firing(current, *ticks, tenant=tenant, **options)
     assert await store.fire([firing]) == [True]
     return [tick.execution.id for tick in firing.ticks if tick.execution is not None]

@@ -257,7 +257,8 @@ class SpotStore(SqliteStore):
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         super().__init__("simulated.db", clock=clock)
-        self._writer, self._reader = SpotWriter("", clock), SpotReader("", clock)
+        self._writer = SpotWriter("", clock, self._give)
+        self._reader = SpotReader("", clock)
         self._writer.take(connection)
         self._reader.take(connection)
 

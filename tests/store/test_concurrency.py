@@ -29,6 +29,7 @@ from tests.builders import (
     defined,
     enqueued,
     look,
+    put,
     registered,
     states,
     success,
@@ -223,9 +224,8 @@ async def test_a_renewal_that_races_the_reaper_wins_or_finds_itself_dead(crowd, 
 
 
 async def test_a_cursor_advanced_by_many_at_once_fires_once(crowd, clock):
-    await defined(crowd[0])
-    schedules = [a_schedule(next_at=clock.now()) for _ in range(5)]
-    await crowd[0].put_schedules(TENANT, schedules)
+    schedules = [a_schedule(f"job {n}", next_at=clock.now()) for n in range(5)]
+    await put(crowd[0], *schedules)
 
     answers = await asyncio.gather(
         *(store.fire([a_firing(schedule) for schedule in schedules]) for store in crowd)

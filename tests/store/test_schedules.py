@@ -13,18 +13,19 @@ from tests.builders import (
     a_schedule,
     a_tick,
     an_execution,
+    apply,
     claim,
+    death,
     defined,
     enqueued,
+    fired,
     look,
+    put,
+    shown,
+    success,
 )
 
 EVERYTHING = ExecutionFilter()
-
-
-async def put(store, *schedules, tenant=TENANT):
-    await defined(store, *{schedule.job for schedule in schedules}, tenant=tenant)
-    await store.put_schedules(tenant, schedules)
 
 
 async def only(store):
@@ -44,7 +45,26 @@ async def test_a_schedule_is_kept_as_it_is(store, clock):
     seen = await only(store)
     assert (seen.id, seen.tenant, seen.job, seen.rule) == (new.id, TENANT, "resize", new.rule)
     assert (seen.next_at, seen.last_at, seen.fired) == (new.next_at, None, 0)
-    assert seen.is_paused is False
+    assert (seen.name, seen.args, seen.misfire, seen.delay) == ("", "{}", "", None)
+    assert (seen.skipped, seen.missed, seen.failures, seen.succeeded_for) == (0, 0, 0, None)
+    assert not (seen.is_paused or seen.is_reboot or seen.is_declared)
+
+
+async def test_all_that_a_schedule_says_is_kept(store):
+    new = a_schedule(
+        name="nightly",
+        args='{"size": "größer"}',
+        misfire='{"rule": "skip"}',
+        delay=2.5,
+        is_reboot=True,
+        is_declared=True,
+    )
+
+    await put(store, new)
+
+    seen = await only(store)
+    assert (seen.name, seen.args, seen.misfire) == (new.name, new.args, new.misfire)
+    assert (seen.delay, seen.is_reboot, seen.is_declared) == (2.5, True, True)
 
 
 async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
@@ -67,17 +87,26 @@ async def test_an_unknown_job_stops_the_whole_batch(store):
     assert await store.list_schedules(TENANT) == []
 
 
-async def test_a_replaced_schedule_keeps_its_count_and_last_firing(store, clock):
-    schedule = a_schedule(next_at=clock.now())
+async def test_a_replaced_schedule_keeps_its_counts_and_last_times(store, clock):
+    at = clock.now()
+    schedule = a_schedule(next_at=at, pause_after=9)
     await put(store, schedule)
-    await store.fire([a_firing(schedule)])
+    missed = Tick(at=at - 60, decision=Decision.MISSED, until=at - 20, count=3)
+    first = a_tick(at, schedule=schedule.id)
+    await fired(store, schedule, missed, first, a_tick(at + 1, schedule=schedule.id))
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    await fired(store, schedule)
+    hands = await claim(store)
+    await apply(store, hands, death(hands.one))
 
-    new = a_schedule("mail", id=schedule.id, rule='"new"', next_at=clock.now() + 5, is_paused=True)
+    new = a_schedule("mail", id=schedule.id, rule='"new"', args="[]", next_at=at + 5)
     await put(store, new)
 
     seen = await only(store)
-    assert (seen.job, seen.rule, seen.is_paused) == ("mail", '"new"', True)
-    assert (seen.next_at, seen.last_at, seen.fired) == (clock.now() + 5, clock.now(), 1)
+    assert (seen.job, seen.rule, seen.args, seen.next_at) == ("mail", '"new"', "[]", at + 5)
+    assert (seen.fired, seen.skipped, seen.missed, seen.failures) == (2, 1, 3, 1)
+    assert (seen.last_at, seen.succeeded_for) == (at + 60, at)
 
 
 async def test_deleted_schedules_are_gone_and_counted(store):
@@ -104,15 +133,18 @@ async def test_the_ticks_of_a_deleted_schedule_stay_on_record(store, clock):
 async def test_due_schedules_are_those_whose_time_has_come_earliest_first(store, clock):
     now = clock.now()
     late, early = a_schedule(next_at=now), a_schedule(next_at=now - 60)
-    future, paused = a_schedule(next_at=now + 1), a_schedule(next_at=now, is_paused=True)
+    future, paused = a_schedule(next_at=now + 1), a_schedule("paused", next_at=now)
     await put(store, late, early, future, paused, a_schedule(next_at=None))
+    await store.pause_job(TENANT, "paused")
 
     due = await store.due_schedules()
 
-    assert [schedule.id for schedule in due] == [early.id, late.id]
-    assert [schedule.id for schedule in await store.due_schedules(limit=1)] == [early.id]
+    assert [schedule.id for schedule in due.schedules] == [early.id, late.id]
+    assert due.schedules[0] == await shown(store, early)
+    assert due.now == now
+    assert [one.id for one in (await store.due_schedules(limit=1)).schedules] == [early.id]
     await clock.advance(1)
-    assert len(await store.due_schedules()) == 3
+    assert len((await store.due_schedules()).schedules) == 3
 
 
 async def test_due_schedules_are_found_for_all_tenants(store, clock):
@@ -123,18 +155,31 @@ async def test_due_schedules_are_found_for_all_tenants(store, clock):
 
     due = await store.due_schedules()
 
-    assert {(s.tenant, s.id) for s in due} == {(TENANT, here.id), ("acme", there.id)}
+    assert {(s.tenant, s.id) for s in due.schedules} == {(TENANT, here.id), ("acme", there.id)}
 
 
-async def test_the_next_tick_is_the_earliest_of_all(store, clock):
+async def test_who_looks_for_due_schedules_hears_when_to_look_again(store, clock):
     now = clock.now()
-    assert await store.next_tick() is None
-    await put(store, a_schedule(next_at=None), a_schedule(next_at=now + 5, is_paused=True))
-    assert await store.next_tick() is None
+    assert (await store.due_schedules()).next_at is None
+    await put(store, a_schedule(next_at=None), a_schedule("paused", next_at=now + 5))
+    await store.pause_job(TENANT, "paused")
+    assert (await store.due_schedules()).next_at is None
 
     await put(store, a_schedule(next_at=now + 30), a_schedule(next_at=now + 20))
+    assert (await store.due_schedules()).next_at == now + 20
 
-    assert await store.next_tick() == now + 20
+    await clock.advance(20)
+    assert (await store.due_schedules()).next_at == now + 30
+
+
+async def test_the_time_to_look_again_is_now_if_not_all_that_is_due_was_found(store, clock):
+    now = clock.now()
+    await put(store, *(a_schedule(next_at=now - n) for n in range(3)))
+
+    due = await store.due_schedules(limit=2)
+
+    assert [one.next_at for one in due.schedules] == [now - 2, now - 1]
+    assert due.next_at == now
 
 
 async def test_a_firing_advances_records_and_creates_as_one(store, clock):
@@ -179,10 +224,11 @@ async def test_of_two_firings_from_the_same_cursor_in_a_batch_the_first_is_made(
 
 
 async def test_a_paused_or_deleted_schedule_does_not_fire(store, clock):
-    paused = a_schedule(next_at=clock.now(), is_paused=True)
+    paused = a_schedule("paused", next_at=clock.now())
     gone = a_schedule(next_at=clock.now())
     alive = a_schedule(next_at=clock.now())
     await put(store, paused, gone, alive)
+    await store.pause_job(TENANT, "paused")
     await store.delete_schedules(TENANT, [gone.id])
 
     answers = await store.fire([a_firing(paused), a_firing(gone), a_firing(alive)])
@@ -200,7 +246,7 @@ async def test_a_schedule_of_a_deleted_job_does_not_fire(store, clock):
 
     assert await store.fire([a_firing(schedule)]) == [False]
 
-    assert await store.due_schedules() == []
+    assert (await store.due_schedules()).schedules == ()
 
 
 async def test_another_tenants_schedule_does_not_fire(store, clock):
@@ -228,7 +274,7 @@ async def test_a_schedule_can_come_to_its_end(store, clock):
     await store.fire([a_firing(schedule, next_at=None)])
 
     assert (await only(store)).next_at is None
-    assert await store.due_schedules() == []
+    assert (await store.due_schedules()).schedules == ()
 
 
 async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store, clock):
@@ -236,7 +282,7 @@ async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store,
     schedule = a_schedule(next_at=at)
     await put(store, schedule)
     ticks = (
-        Tick(at=at, decision=Decision.MISSED, reason="downtime", until=at + 180),
+        Tick(at=at, decision=Decision.MISSED, reason="downtime", until=at + 180, count=4),
         Tick(at=at + 240, decision=Decision.SKIPPED, reason="overlap"),
         a_tick(at + 300),
     )
@@ -244,14 +290,15 @@ async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store,
     await store.fire([a_firing(schedule, *ticks, next_at=at + 360)])
 
     records = await store.list_ticks(TENANT, schedule.id)
-    assert [(r.at, r.decision, r.reason, r.until) for r in records] == [
-        (at + 300, Decision.FIRED, None, None),
-        (at + 240, Decision.SKIPPED, "overlap", None),
-        (at, Decision.MISSED, "downtime", at + 180),
+    assert [(r.at, r.decision, r.reason, r.until, r.count) for r in records] == [
+        (at + 300, Decision.FIRED, None, None, 1),
+        (at + 240, Decision.SKIPPED, "overlap", None, 1),
+        (at, Decision.MISSED, "downtime", at + 180, 4),
     ]
     assert [r.execution is None for r in records] == [False, True, True]
     seen = await only(store)
     assert (seen.fired, seen.last_at) == (1, at + 300)
+    assert (seen.skipped, seen.missed) == (1, 4)
     assert await count(store) == 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.store.sqlite import activity, apply, claim, enqueue, gates, views, workers
+from daybell.store.sqlite import activity, apply, claim, creation, gates, schedules, views, workers
 from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
 
 BY_ID = "SEARCH execution USING INDEX execution_id (tenant=? AND id=?)"
@@ -21,7 +21,7 @@ PLANS = {
     "look": (views._GET, BY_ID),
     "hand back": (workers._BACK, HELD),
     "key": (
-        enqueue._HOLDER,
+        creation._HOLDER,
         "SEARCH execution USING INDEX execution_key (job=? AND unique_key=?)",
     ),
     "lately enqueued": (
@@ -37,6 +37,21 @@ PLANS = {
         "SEARCH execution USING INDEX execution_waiting"
         " (slot=? AND gate=? AND priority=? AND run_at<?)",
     ),
+    "look into a gate": (
+        creation._ROOM,
+        "SEARCH execution USING INDEX execution_waiting"
+        " (slot=? AND gate=? AND priority=? AND run_at<?)",
+    ),
+    "who is inside": (
+        creation._INSIDE,
+        "SEARCH execution USING INDEX execution_inside (gate=?)",
+    ),
+    "occurrences": (
+        schedules._OCCURRENCES,
+        "SEARCH execution USING INDEX execution_tick"
+        " (schedule=? AND scheduled_for>? AND scheduled_for<?)",
+    ),
+    "rearm": (schedules._REARM, "SEARCH e USING INDEX execution_unfinished (schedule=?)"),
 }
 
 
@@ -54,7 +69,8 @@ async def analyzed(store, raw):
 
 def plan(connection, statement):
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * statement.count("?"))
-    return [step for *_, step in rows if "execution" in step]
+    steps = [step for *_, step in rows if "execution_" in step or " execution " in step]
+    return list(dict.fromkeys(steps))  # a condition on a pair is shown for each half
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -21,9 +21,9 @@ from daybell.core.log import NewLogPart
 from daybell.core.worker import Report
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
-from daybell.store.sqlite import gates
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import Row
 
@@ -73,7 +73,7 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
         return one_by_one
     if move.target not in TERMINAL:
         return send_back
-    if move.gate is not None:
+    if move.gate is not None or move.schedule is not None:
         return one_by_one
     is_plain = move.outcome is Outcome.SUCCEEDED and move.checkpoint is None
     return succeed if move.target is State.SUCCEEDED and is_plain else end
@@ -98,6 +98,7 @@ UPDATE execution
     """)
  WHERE tenant = ? AND id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?
    AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
+   AND schedule IS NULL
 """,
 )
 
@@ -131,12 +132,15 @@ UPDATE execution
        reason = ?, started_at = ifnull(?, started_at), finished_at = ?,
        checkpoint = ifnull(?, checkpoint), lease = NULL, log = ?
 """
-# Whoever has a gate, or is to be cancelled, is not found by this and is judged by itself.
-_END: Final = f"{_END_SET} WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL"
+# Whoever is tied to others, or is to be cancelled, is not found by this and is judged by itself.
+_END: Final = f"""
+{_END_SET}
+ WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL AND schedule IS NULL
+"""
 
 
 def end(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """Make moves that end executions without gates; False if not all could be made."""
+    """Make moves that end executions that are tied to no other; False if not all could be made."""
     rows = [(*ending(tx, move), *fence(owner, worker, move)) for move in moves]
     return tx.executemany(_END, rows).rowcount == len(moves)
 
@@ -216,8 +220,8 @@ def returning(tx: Transaction, move: Transition) -> Row:
 
 
 _END_ONE: Final = f"{_END_SET}, slot = iif(gate IS NULL, NULL, 0) WHERE n = ?"
-_LOOK: Final = """
-SELECT n, state, attempt, lease, worker, outcome, gate, slot, cancel_requested_at
+_LOOK: Final = f"""
+SELECT n, state, attempt, lease, worker, outcome, cancel_requested_at, {LINKS}
   FROM execution WHERE tenant = ? AND id = ?
 """
 
@@ -227,7 +231,7 @@ def judge(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdi
     row = tx.execute(_LOOK, (owner, move.id.bytes)).fetchone()
     if row is None:
         return Verdict(move.id, move.attempt, Ruling.STALE)
-    n, state, attempt, lease, holder, _, gate, slot, cancel_requested_at = row
+    n, state, attempt, lease, holder, _, cancel_requested_at, *links = row
     if (state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker):
         return repeated(tx, row, worker, move)
     fault = checks.transition_fault(move)
@@ -241,8 +245,7 @@ def judge(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdi
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
     tx.execute(_END_ONE, (*ending(tx, move), n))
-    if slot == 1:
-        gates.hand_on(tx, gate)
+    follow_up(tx, Links(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:
         return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return None
@@ -253,7 +256,7 @@ _LOGGED: Final = "SELECT outcome, worker FROM attempt WHERE execution = ? AND at
 
 def repeated(tx: Transaction, row: Row, worker: bytes, move: Transition) -> Verdict | None:
     """Judge a move that cannot be made: its first answer was lost, or it comes too late."""
-    n, _, attempt, _, holder, outcome, _, _, _ = row
+    n, _, attempt, _, holder, outcome, *_ = row
     ended: list[tuple[int, bytes | None]] = []
     if outcome is not None and attempt == move.attempt:
         ended.append((outcome, holder))

@@ -28,6 +28,7 @@ from daybell.errors import UsageError
 from daybell.store.sqlite import files
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.names import Names, Transaction
+from daybell.store.wakeups import Signal
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], Instant]
@@ -141,8 +142,9 @@ class ConnectionThread:
 class Writer(ConnectionThread):
     """The thread that writes."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, give: Callable[[Signal], None]) -> None:
         super().__init__(path, clock)
+        self._give = give
         self._held_back: Request | None = None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -169,6 +171,9 @@ class Writer(ConnectionThread):
             patiently(lambda: self._connection.execute("COMMIT"))
         except BaseException as error:
             return self._fail(group, error)
+        for signal in transaction.signals:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                group[0].future.get_loop().call_soon_threadsafe(self._give, signal)
         return answers
 
     def _do(self, request: Request, transaction: Transaction) -> Answer:

@@ -8,15 +8,19 @@ from uuid import UUID
 
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import check_name
+from daybell.core.overlap import Overlap
 from daybell.core.view import Page
 from daybell.errors import JobNotFound, VersionConflict, shown
 from daybell.store.checks import check_definition, check_limit
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.schedules import declare_schedules
 
 # Of the columns that `read_job` reads.
 JOB_SQL: Final = """
-SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version
+SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version, j.paused_at,
+       j.pause_note
   FROM job j JOIN job_version v ON v.job = j.n
 """
 
@@ -88,18 +92,23 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
             f"job {shown(name)} is at version {current}, not {new.expect};"
             " read it again, then decide again"
         )
-    if latest is not None:
-        n = found[0]
-        if found[1]:
-            tx.execute(_REVIVE, (n,))
-            tx.names.job_changed()
-        is_known = tx.execute(_IS_KNOWN, (n, text)).fetchone() is not None
-        if latest[2] == text or (is_known and not new.promote):
-            return read_job(tenant, latest)
-    else:
+    if found is None:
         n = tx.execute(_ADD_JOB, (new.id.bytes, owner, name)).lastrowid
         assert n is not None, "an INSERT has a row"
-    add_version(tx, n, current + 1, text, new.author)
+    else:
+        n = found[0]
+    if new.definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
+        make_gate(tx, owner, name)
+    is_known = tx.execute(_IS_KNOWN, (n, text)).fetchone() is not None
+    is_new = latest is None or (latest[2] != text and (new.promote or not is_known))
+    comes_back = found is not None and found[1]
+    if comes_back:
+        tx.execute(_REVIVE, (n,))
+        tx.names.job_changed()
+    if is_new:
+        add_version(tx, n, current + 1, text, new.author)
+    if is_new or comes_back:
+        declare_schedules(tx, owner, n, new.schedules)
     return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
 
 
@@ -163,9 +172,14 @@ def list_versions(tx: Transaction, tenant: str, name: str) -> list[Job]:
     return [read_job(tenant, row) for row in rows]
 
 
+_DELETE_JOB: Final = """
+UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '' WHERE n = ?
+"""
+
+
 def delete_job(tx: Transaction, tenant: str, name: str) -> None:
     job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
-    tx.execute("UPDATE job SET is_deleted = 1 WHERE n = ?", (job,))
+    tx.execute(_DELETE_JOB, (job,))
     tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
     tx.names.job_changed()
 
@@ -179,7 +193,7 @@ def pause_queue(tx: Transaction, tenant: str, queue: str, paused: bool) -> None:
 
 
 def read_job(tenant: str, row: Any) -> Job:
-    id, version, definition, created_at, author, is_current = row
+    id, version, definition, created_at, author, is_current, paused_at, pause_note = row
     return Job(
         id=UUID(bytes=id),
         tenant=tenant,
@@ -188,4 +202,6 @@ def read_job(tenant: str, row: Any) -> Job:
         created_at=created_at,
         author=author,
         is_current=bool(is_current),
+        paused_at=paused_at,
+        pause_note=pause_note,
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
-from uuid import UUID
 
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
+from daybell.core.overlap import Overlap
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.sqlite import gates
 from daybell.store.sqlite.bulk import ROWS_MAX, Bulk
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.names import Transaction, Version
+from daybell.store.sqlite.creation import Creation, insert
+from daybell.store.sqlite.names import Transaction
 
 LOAD_CHUNK: Final = 4 * ROWS_MAX
 
@@ -59,14 +59,16 @@ VALUES""",
 def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> list[Enqueued]:
     """Create these executions, and answer for each."""
     plain, others = sort_out(tx, owner, executions, checks.check_execution)
-    created = _PLAIN.run(tx, plain)
-    if others:
-        created += insert_others(tx, owner, others)
-        if created < len(executions):
-            held = find_holders(tx, owner, others)
-            return [Enqueued(held.get(new.id, new.id), new.id not in held) for new in executions]
     # Without a unique key only an id that exists is not created, and is answered as created.
-    return [Enqueued(new.id) for new in executions]
+    _PLAIN.run(tx, plain)
+    if not others:
+        return [Enqueued(new.id) for new in executions]
+    creation = Creation(tx, owner)
+    creation.find_gates(others)
+    for new in others:
+        creation.add(new)
+    answers = creation.finish()
+    return [answers.get(new.id) or Enqueued(new.id) for new in executions]
 
 
 def sort_out(
@@ -111,86 +113,8 @@ def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, 
     """The job, version, lane and priority of a plain execution; job 0 if it cannot be plain."""
     job = tx.names.current(tx, owner, new.job)
     lane = tx.names.lane(tx, owner, new.queue or job.queue, job.kind)
-    return job.job if job.expires is None else 0, job.n, lane, job.priority
-
-
-_OTHER: Final = Bulk(
-    """
-INSERT INTO execution
-       (tenant, id, job, version, lane, priority, state, created_at, run_at, args, expires_at,
-        scheduled_for, unique_key, retries, timeout, gate, slot, reason, schedule, parent)
-VALUES""",
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    "ON CONFLICT DO NOTHING",
-)
-
-
-def insert_others(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> int:
-    """Create executions that use the rarer fields."""
-    values: list[Any] = []
-    gate_numbers: dict[str | None, int | None] = {None: None}
-    for new in executions:
-        if new.gate is not None and new.gate not in gate_numbers:
-            gate_numbers[new.gate] = tx.names.gate(tx, owner, new.gate)
-        job = tx.names.current(tx, owner, new.job)
-        values += other_row(tx, owner, new, job, gate_numbers[new.gate])
-    created = _OTHER.run(tx, values)
-    for gate in gate_numbers.values():
-        if gate is not None:
-            gates.admit(tx, gate)
-    return created
-
-
-def other_row(
-    tx: Transaction, owner: int, new: NewExecution, job: Version, gate: int | None
-) -> tuple[Any, ...]:
-    now = tx.now
-    run_at = max(now, now + (new.delay or 0.0) if new.at is None else new.at)
-    expires_in = job.expires if new.expires_in is None else new.expires_in
-    return (
-        owner,
-        new.id.bytes,
-        job.job,
-        job.n,
-        tx.names.lane(tx, owner, new.queue or job.queue, job.kind),
-        job.priority if new.priority is None else int(new.priority),
-        4 if gate is not None else 2 if run_at > now else 1,
-        now,
-        run_at,
-        new.args,
-        None if expires_in is None else run_at + expires_in,
-        new.scheduled_for,
-        new.unique_key,
-        new.retries,
-        new.timeout,
-        gate,
-        None if gate is None else 0,
-        None if gate is None else "gate",
-        None if new.schedule is None else new.schedule.bytes,
-        None if new.parent is None else new.parent.bytes,
-    )
-
-
-_EXISTS: Final = "SELECT 1 FROM execution WHERE tenant = ? AND id = ?"
-_HOLDER: Final = """
-SELECT id FROM execution
- WHERE job = ? AND unique_key = ? AND unique_key IS NOT NULL AND state <= 5
-"""
-
-
-def find_holders(
-    tx: Transaction, owner: int, executions: Sequence[NewExecution]
-) -> dict[UUID, UUID]:
-    """Some were not created. Those whose id is there were created now or earlier; the others
-    have found their key taken.
-    """
-    held: dict[UUID, UUID] = {}
-    for new in executions:
-        if tx.execute(_EXISTS, (owner, new.id.bytes)).fetchone() is None:
-            job = tx.names.current(tx, owner, new.job).job
-            (holder,) = tx.execute(_HOLDER, (job, new.unique_key)).fetchone()
-            held[new.id] = UUID(bytes=holder)
-    return held
+    is_plain = job.expires is None and job.overlap is Overlap.ALLOW
+    return job.job if is_plain else 0, job.n, lane, job.priority
 
 
 def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> int:
@@ -198,11 +122,14 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
     owner = tx.names.tenant(tx, tenant)
     rest = iter(executions)
     count = 0
+
+    def check(new: NewExecution, position: int) -> None:
+        rule = tx.names.current(tx, owner, new.job).rule(new)
+        checks.check_loadable(new, position, overlap=rule)
+
     while chunk := list(islice(rest, LOAD_CHUNK)):
-        plain, others = sort_out(tx, owner, chunk, checks.check_loadable, count)
-        created = _PLAIN.run(tx, plain)
-        if others:
-            created += insert_others(tx, owner, others)
+        plain, others = sort_out(tx, owner, chunk, check, count)
+        created = _PLAIN.run(tx, plain) + insert(tx, owner, others)
         if created < len(chunk):
             raise DuplicateKey(
                 f"an id among executions[{count}] to [{count + len(chunk) - 1}] exists;"

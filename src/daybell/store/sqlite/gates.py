@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from daybell.core.limits import check_name
+from daybell.core.overlap import gate_of
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
@@ -36,6 +37,16 @@ def set_gates(tx: Transaction, tenant: str, capacities: dict[str, int]) -> None:
         check_capacity(name, capacity)
         tx.execute(_SET, (owner, name, capacity))
         admit(tx, tx.names.gate(tx, owner, name))
+
+
+_MAKE: Final = """
+INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, 1) ON CONFLICT DO NOTHING
+"""
+
+
+def make_gate(tx: Transaction, owner: int, job: str) -> None:
+    """Make sure that a job has its gate, with one slot."""
+    tx.execute(_MAKE, (owner, gate_of(job)))
 
 
 _ROOM: Final = "SELECT capacity - holders FROM gate WHERE n = ?"

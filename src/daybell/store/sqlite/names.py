@@ -11,23 +11,30 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import JobDefinition
+from daybell.core.overlap import Overlap
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store.wakeups import Signal
 
 REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
 
 
 class Transaction:
-    """What an operation works with: statements, the store's time, and the names known so far."""
+    """What an operation works with: statements, the store's time, and the names known so far.
 
-    __slots__ = ("execute", "executemany", "names", "now")
+    `signals` are given to who waits for them once all is committed.
+    """
+
+    __slots__ = ("execute", "executemany", "names", "now", "signals")
 
     def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.names = names
         self.now = now
+        self.signals: set[Signal] = set()
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +50,16 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     expires: Seconds | None
     max_crashes: int
     retries_lost: bool
+    overlap: Overlap  # of what people enqueue
+    overlap_of_ticks: Overlap
+
+    def rule(self, new: NewExecution) -> Overlap:
+        """What happens to an execution if one before it has not finished. A gate that it names
+        itself decides that.
+        """
+        if new.gate is not None:
+            return Overlap.ALLOW
+        return self.overlap if new.schedule is None else self.overlap_of_ticks
 
 
 class Lane(NamedTuple):
@@ -129,6 +146,8 @@ class Names:
                 expires=definition.expires,
                 max_crashes=definition.max_crashes,
                 retries_lost=definition.on_lost != "dead",
+                overlap=definition.overlap_rule(),
+                overlap_of_ticks=definition.overlap_rule(is_scheduled=True),
             )
         return version
 

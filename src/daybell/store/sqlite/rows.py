@@ -27,10 +27,13 @@ def uuid_or_none(value: bytes | None) -> UUID | None:
     return None if value is None else UUID(bytes=value)
 
 
-# What `claimed` reads: n first, for whoever has to write the row, then id.
+# What `claimed` reads: n first, for whoever has to write the row, then id. Only what comes from a
+# schedule pays for looking at it.
 CLAIMED_COLUMNS: Final = """
 n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
-scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at
+scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
+iif(schedule IS NULL, NULL, (SELECT s.succeeded_for FROM schedule s
+                              WHERE s.tenant = execution.tenant AND s.id = execution.schedule))
 """
 
 
@@ -60,6 +63,8 @@ def claimed(
             checkpoint,
             gate,
             cancel_requested_at,
+            schedule,
+            previous_success,
         ) = row
         version = names.version(tx, version_n)
         found.append(
@@ -85,6 +90,8 @@ def claimed(
                 checkpoint=checkpoint,
                 gate=None if gate is None else names.gate_name(tx, gate),
                 cancel_requested=cancel_requested_at is not None,
+                schedule=None if schedule is None else UUID(bytes=schedule),
+                previous_success=previous_success,
             )
         )
     return found

@@ -1,24 +1,28 @@
-"""Cursors and ticks."""
+"""Cursors: what is due, and who stops it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant
-from daybell.core.schedule import Decision, Firing, NewSchedule, Schedule, TickRecord
-from daybell.store.checks import check_batch, check_limit
-from daybell.store.codes import DECISION_CODES, DECISIONS
-from daybell.store.sqlite import enqueue
+from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.store.checks import OCCURRENCES_MAX, check_limit
+from daybell.store.codes import DECISIONS, STATES
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.endings import pause
+from daybell.store.sqlite.firing import fire
+from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import uuid_or_none
+from daybell.store.sqlite.rows import shown_state, uuid_or_none
+from daybell.store.wakeups import Signal
 
 # Of the columns that `read_schedule` reads.
 SCHEDULE_SQL: Final = """
-SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.last_at, s.fired, s.is_paused
+SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay, s.is_reboot,
+       s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped, s.missed,
+       s.failures
   FROM schedule s JOIN job j ON j.n = s.job
 """
 
@@ -40,15 +44,26 @@ class SqliteSchedules(Part):
     async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
         return await self._read(lambda tx: list_schedules(tx, tenant, job))
 
-    async def due_schedules(self, *, limit: int = 1000) -> list[Schedule]:
+    async def due_schedules(self, *, limit: int = 1000) -> Due:
         check_limit(limit)
         return await self._read(lambda tx: due_schedules(tx, limit))
 
-    async def next_tick(self) -> Instant | None:
-        return await self._read(next_tick)
-
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         return await self._write(lambda tx: fire(tx, firings))
+
+    async def rearm_schedules(self, *, limit: int = 1000) -> int:
+        check_limit(limit)
+        return await self._write(lambda tx: rearm_schedules(tx, limit))
+
+    async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
+        def operation(tx: Transaction) -> None:
+            owner = tx.names.tenant(tx, tenant)
+            pause(tx, tx.names.current(tx, owner, name).job, note)
+
+        await self._write(operation)
+
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        await self._write(lambda tx: resume_job(tx, tenant, name, firings))
 
     async def list_ticks(
         self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
@@ -56,40 +71,84 @@ class SqliteSchedules(Part):
         check_limit(limit)
         return await self._read(lambda tx: list_ticks(tx, tenant, schedule, limit, before))
 
+    async def list_occurrences(
+        self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
+    ) -> list[Occurrence]:
+        check_limit(limit, most=OCCURRENCES_MAX)
+        return await self._read(
+            lambda tx: list_occurrences(tx, tenant, schedule, (since, until), limit)
+        )
 
+
+_IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
-INSERT INTO schedule (tenant, id, job, rule, next_at, is_paused) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
+                      pause_after, is_declared, is_paused)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (tenant, id) DO UPDATE
-   SET job = excluded.job, rule = excluded.rule, next_at = excluded.next_at,
-       is_paused = excluded.is_paused
+   SET job = excluded.job, rule = excluded.rule, next_at = excluded.next_at, name = excluded.name,
+       args = excluded.args, misfire = excluded.misfire, delay = excluded.delay,
+       is_reboot = excluded.is_reboot, pause_after = excluded.pause_after,
+       is_declared = excluded.is_declared, is_paused = excluded.is_paused
 """
 _DELETE: Final = "DELETE FROM schedule WHERE tenant = ? AND id = ?"
 
 
 def put_schedules(tx: Transaction, tenant: str, schedules: Sequence[NewSchedule]) -> None:
     owner = tx.names.tenant(tx, tenant)
-    rows = [
-        (
-            owner,
-            new.id.bytes,
-            tx.names.current(tx, owner, new.job).job,
-            new.rule,
-            new.next_at,
-            int(new.is_paused),
-        )
-        for new in schedules
-    ]
-    tx.executemany(_PUT, rows)
+    for new in schedules:
+        make_gate(tx, owner, new.job)
+        put_schedule(tx, owner, tx.names.current(tx, owner, new.job).job, new, new.is_declared)
+
+
+def put_schedule(
+    tx: Transaction, owner: int, job: int, new: NewSchedule, is_declared: bool
+) -> None:
+    """Create or replace one schedule of a job, which is paused with it; its counts stay."""
+    (is_paused,) = tx.execute(_IS_PAUSED, (job,)).fetchone()
+    row = (
+        owner,
+        new.id.bytes,
+        job,
+        new.rule,
+        new.next_at,
+        new.name,
+        new.args,
+        new.misfire,
+        new.delay,
+        int(new.is_reboot),
+        new.pause_after,
+        int(is_declared),
+        is_paused,
+    )
+    tx.execute(_PUT, row)
+    tx.signals.add(Signal.SCHEDULES)
+
+
+_DECLARED: Final = "SELECT id FROM schedule WHERE job = ? AND is_declared = 1"
+
+
+def declare_schedules(
+    tx: Transaction, owner: int, job: int, schedules: Iterable[NewSchedule]
+) -> None:
+    """Let these take the place of the schedules that came with an earlier definition."""
+    new = {schedule.id.bytes: schedule for schedule in schedules}
+    for (id,) in tx.execute(_DECLARED, (job,)).fetchall():
+        if id not in new:
+            tx.execute(_DELETE, (owner, id))
+    for schedule in new.values():
+        put_schedule(tx, owner, job, schedule, is_declared=True)
 
 
 _LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? ORDER BY s.id"
 _LIST_OF_JOB: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND j.name = ? ORDER BY s.id"
+_UPCOMING: Final = "s.next_at IS NOT NULL AND s.is_paused = 0"
 _DUE: Final = f"""
-{SCHEDULE_SQL} WHERE s.next_at <= ? AND s.next_at IS NOT NULL AND s.is_paused = 0
- ORDER BY s.next_at, s.id LIMIT ?
+{SCHEDULE_SQL} WHERE s.next_at <= ? AND {_UPCOMING} ORDER BY s.next_at, s.id LIMIT ?
 """
-_NEXT: Final = """
-SELECT next_at FROM schedule WHERE next_at IS NOT NULL AND is_paused = 0 ORDER BY next_at LIMIT 1
+# Whatever comes after those that were found: one more that is due, or the first that is not.
+_NEXT: Final = f"""
+SELECT s.next_at FROM schedule s WHERE {_UPCOMING} ORDER BY s.next_at, s.id LIMIT 1 OFFSET ?
 """
 
 
@@ -99,110 +158,79 @@ def list_schedules(tx: Transaction, tenant: str, job: str | None) -> list[Schedu
     return [read_schedule(tx, row) for row in rows.fetchall()]
 
 
-def due_schedules(tx: Transaction, limit: int) -> list[Schedule]:
-    return [read_schedule(tx, row) for row in tx.execute(_DUE, (tx.now, limit)).fetchall()]
+def due_schedules(tx: Transaction, limit: int) -> Due:
+    rows = tx.execute(_DUE, (tx.now, limit)).fetchall()
+    return Due(
+        now=tx.now,
+        schedules=tuple(read_schedule(tx, row) for row in rows),
+        next_at=next_cursor(tx, after=len(rows)),
+    )
 
 
-def next_tick(tx: Transaction) -> Instant | None:
-    row = tx.execute(_NEXT).fetchone()
+def next_cursor(tx: Transaction, *, after: int = 0) -> Instant | None:
+    """The earliest cursor, once so many are left out."""
+    row = tx.execute(_NEXT, (after,)).fetchone()
     return row[0] if row else None
 
 
 def read_schedule(tx: Transaction, row: Any) -> Schedule:
-    tenant, id, job, rule, next_at, last_at, fired, is_paused = row
     return Schedule(
-        id=UUID(bytes=id),
-        tenant=tx.names.tenant_name(tx, tenant),
-        job=job,
-        rule=rule,
-        next_at=next_at,
-        last_at=last_at,
-        fired=fired,
-        is_paused=bool(is_paused),
+        tenant=tx.names.tenant_name(tx, row[0]),
+        id=UUID(bytes=row[1]),
+        job=row[2],
+        rule=row[3],
+        next_at=row[4],
+        name=row[5],
+        args=row[6],
+        misfire=row[7],
+        delay=row[8],
+        is_reboot=bool(row[9]),
+        is_declared=bool(row[10]),
+        is_paused=bool(row[11]),
+        last_at=row[12],
+        succeeded_for=row[13],
+        fired=row[14],
+        skipped=row[15],
+        missed=row[16],
+        failures=row[17],
     )
 
 
-_TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
-_ADVANCE: Final = """
-UPDATE schedule SET next_at = ? WHERE tenant = ? AND id = ? AND next_at = ? AND is_paused = 0
-"""
-_COUNT: Final = """
-UPDATE schedule SET fired = fired + ?, last_at = ? WHERE tenant = ? AND id = ?
-"""
-
-
-def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
-    """Advance each schedule whose cursor still is where the caller saw it."""
-    answers: list[bool] = []
-    to_create: dict[int, list[tuple[NewExecution, UUID, Instant]]] = {}
-    for firing in firings:
-        found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
-        key = found[0] if found else 0, firing.schedule.bytes
-        advanced = tx.execute(_ADVANCE, (firing.next_at, *key, firing.expect)).rowcount == 1
-        answers.append(advanced)
-        if advanced:
-            fired = record(tx, key[0], firing, to_create.setdefault(key[0], []))
-            if fired:
-                tx.execute(_COUNT, (len(fired), fired[-1], *key))
-    for owner, ticks in to_create.items():
-        create_executions(tx, owner, ticks)
-    return answers
-
-
-_RECORD: Final = """
-INSERT INTO tick (tenant, schedule, at, decision, reason, until, execution)
-VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+_REARM: Final = """
+UPDATE schedule SET next_at = ? + delay
+ WHERE (tenant, id) IN (
+    SELECT s.tenant, s.id FROM schedule s
+     WHERE s.delay IS NOT NULL AND s.next_at IS NULL
+       AND NOT EXISTS (
+           SELECT 1 FROM execution e LEFT JOIN gate g ON g.n = e.gate
+            WHERE e.schedule = s.id AND e.schedule IS NOT NULL AND e.state <= 5
+              AND e.tenant = s.tenant AND ifnull(g.name, '') NOT GLOB 'backfill:*')
+     LIMIT ?)
 """
 
 
-def record(
-    tx: Transaction,
-    owner: int,
-    firing: Firing,
-    to_create: list[tuple[NewExecution, UUID, Instant]],
-) -> list[Instant]:
-    """Keep the ticks of one firing that are not on record; answer which of them were fired."""
-    fired: list[Instant] = []
-    for tick in firing.ticks:
-        new = tick.execution
-        row = (
-            owner,
-            firing.schedule.bytes,
-            tick.at,
-            DECISION_CODES[tick.decision],
-            tick.reason,
-            tick.until,
-            None if new is None else new.id.bytes,
-        )
-        if tx.execute(_RECORD, row).rowcount == 0:
-            continue
-        if tick.decision is Decision.FIRED:
-            fired.append(tick.at)
-        if new is not None:
-            to_create.append((new, firing.schedule, tick.at))
-    return fired
+def rearm_schedules(tx: Transaction, limit: int) -> int:
+    """Start fixed delays that wait for an end which will not come."""
+    rearmed = tx.execute(_REARM, (tx.now, limit)).rowcount
+    if rearmed:
+        tx.signals.add(Signal.SCHEDULES)
+    return rearmed
 
 
-_NAME_HOLDER: Final = """
-UPDATE tick SET execution = ? WHERE tenant = ? AND schedule = ? AND at = ?
-"""
+_RESUME: Final = "UPDATE job SET paused_at = NULL, pause_note = '' WHERE n = ?"
+_RESUME_SCHEDULES: Final = "UPDATE schedule SET is_paused = 0, failures = 0 WHERE job = ?"
 
 
-def create_executions(
-    tx: Transaction, owner: int, ticks: list[tuple[NewExecution, UUID, Instant]]
-) -> None:
-    """Create what ticks have fired; a tick whose key is held names the holder."""
-    new = [execution for execution, _, _ in ticks]
-    for execution in new:
-        check_batch([execution])
-    answers = enqueue.create(tx, owner, new)
-    for answer, (_, schedule, at) in zip(answers, ticks, strict=True):
-        if not answer.created:
-            tx.execute(_NAME_HOLDER, (answer.id.bytes, owner, schedule.bytes, at))
+def resume_job(tx: Transaction, tenant: str, name: str, firings: Sequence[Firing]) -> None:
+    job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
+    tx.execute(_RESUME, (job,))
+    tx.execute(_RESUME_SCHEDULES, (job,))
+    fire(tx, firings)
+    tx.signals.add(Signal.SCHEDULES)
 
 
 _TICKS: Final = """
-SELECT at, decision, reason, until, execution FROM tick
+SELECT at, decision, reason, until, execution, count FROM tick
  WHERE tenant = ? AND schedule = ? AND at < ? ORDER BY at DESC LIMIT ?
 """
 
@@ -220,6 +248,27 @@ def list_ticks(
             reason=reason,
             until=until,
             execution=uuid_or_none(execution),
+            count=count,
         )
-        for at, decision, reason, until, execution in rows
+        for at, decision, reason, until, execution, count in rows
+    ]
+
+
+_OCCURRENCES: Final = """
+SELECT scheduled_for, id, state, run_at FROM execution
+ WHERE schedule = ? AND schedule IS NOT NULL AND scheduled_for BETWEEN ? AND ? AND tenant = ?
+ ORDER BY scheduled_for, created_at, id LIMIT ?
+"""
+
+
+def list_occurrences(
+    tx: Transaction, tenant: str, schedule: UUID, span: tuple[Instant, Instant], limit: int
+) -> list[Occurrence]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(_OCCURRENCES, (schedule.bytes, *span, owner, limit))
+    return [
+        Occurrence(
+            scheduled_for=at, id=UUID(bytes=id), state=STATES[shown_state(state, run_at, tx.now)]
+        )
+        for at, id, state, run_at in rows
     ]

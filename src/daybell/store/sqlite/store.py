@@ -16,7 +16,6 @@ from daybell.core.schedule import Firing
 from daybell.errors import Unavailable, UsageError
 from daybell.store import checks, migrate
 from daybell.store.migrate import Applied, Migration
-from daybell.store.outcomes import Cancellation
 from daybell.store.sqlite import files
 from daybell.store.sqlite.apply import SqliteApply
 from daybell.store.sqlite.claim import SqliteClaim
@@ -28,11 +27,11 @@ from daybell.store.sqlite.gates import SqliteGates
 from daybell.store.sqlite.interventions import SqliteInterventions
 from daybell.store.sqlite.logs import SqliteLogs
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.schedules import SqliteSchedules
+from daybell.store.sqlite.schedules import SqliteSchedules, next_cursor
 from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.views import SqliteViews
 from daybell.store.sqlite.workers import SqliteWorkers
-from daybell.store.wakeups import Listeners, Wake, pause
+from daybell.store.wakeups import Listeners, Signal, Wake, pause
 
 PACKAGE: Final = "daybell.store.sqlite"
 WATCH_SECONDS: Final = 0.05  # the latency between processes; within one, an enqueue wakes at once
@@ -58,35 +57,52 @@ class SqliteStore(
     def __init__(self, path: str, *, clock: Clock = time.time) -> None:
         super().__init__(path, clock)
         self._listeners = Listeners()
+        self._schedule_listeners = Listeners()
         self._watch: asyncio.Task[None] | None = None
 
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None
     ) -> StopListening:
         await self._read(lambda tx: tx.names.tenant(tx, tenant))
-        stop_hearing = self._listeners.add(wake, ask)
+        return self._hear(self._listeners.add(wake, ask))
+
+    async def listen_schedules(self, wake: Wake) -> StopListening:
+        return self._hear(self._schedule_listeners.add(wake))
+
+    def _hear(self, stop_hearing: StopListening) -> StopListening:
+        """Watch the file as long as somebody listens."""
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watch_file())
 
         async def stop() -> None:
             await stop_hearing()
-            if not len(self._listeners):
+            if not len(self._listeners) and not len(self._schedule_listeners):
                 await self._stop_watching()
 
         return stop
 
     async def _watch_file(self) -> None:
         """Notice what another process has committed to the file."""
-        seen = 0
+        seen, cursor = 0, None
         while True:
             try:
                 version = await self._read(_data_version)
+                if version != seen:
+                    # Of a schedule only the first cursor counts, whichever way it was moved.
+                    before, cursor = cursor, await self._read(next_cursor)
+                    if cursor != before:
+                        self._schedule_listeners.wake()
+                    self._listeners.wake()
+                    seen = version
             except Unavailable:
-                version = seen  # the next look may go well
-            if version != seen:
-                seen = version
-                self._listeners.wake()
+                pass  # the next look may go well
             await pause(WATCH_SECONDS)
+
+    def _give(self, signal: Signal) -> None:
+        if signal is Signal.ASK:
+            self._listeners.ask()
+        else:
+            self._schedule_listeners.wake()
 
     async def enqueue(
         self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
@@ -111,11 +127,9 @@ class SqliteStore(
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        answers = await super().cancel(tenant, ids)
-        if Cancellation.REQUESTED in answers:
-            self._listeners.ask()
-        return answers
+    async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
+        await super().resume_job(tenant, name, firings)
+        self._listeners.wake()
 
     async def drain(self, tenant: str, worker: UUID) -> bool:
         is_drained = await super().drain(tenant, worker)
@@ -132,7 +146,8 @@ class SqliteStore(
         if applied is None:
             raise files.missing(self._path)
         migrate.check(migrate.known_migrations(PACKAGE), applied)
-        writer, reader = Writer(self._path, self._clock), Reader(self._path, self._clock)
+        writer = Writer(self._path, self._clock, self._give)
+        reader = Reader(self._path, self._clock)
         await writer.start()
         try:
             await reader.start()

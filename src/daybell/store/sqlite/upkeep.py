@@ -16,6 +16,7 @@ from daybell.core.worker import Leadership
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.leader import lead, resign
 from daybell.store.sqlite.names import Transaction
 
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
@@ -30,8 +31,10 @@ class SqliteUpkeep(Part):
 
     _retain_from = 0  # how far the walk through executions has come, to go on there
 
-    async def lead(self, name: str, *, holder: UUID, lease: Seconds) -> Leadership | None:
-        return await self._write(lambda tx: lead(tx, name, holder, lease))
+    async def lead(
+        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
+    ) -> Leadership | None:
+        return await self._write(lambda tx: lead(tx, name, holder, lease, since))
 
     async def resign(self, name: str, *, holder: UUID) -> None:
         await self._write(lambda tx: resign(tx, name, holder))
@@ -55,36 +58,6 @@ class SqliteUpkeep(Part):
 
     async def health(self) -> Health:
         return await self._read(lambda tx: health(tx, self._path))
-
-
-_LEADER: Final = "SELECT holder, epoch, until FROM leader WHERE name = ?"
-_LEAD: Final = """
-INSERT INTO leader (name, holder, epoch, until) VALUES (?, ?, ?, ?)
-    ON CONFLICT (name) DO UPDATE
-   SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until
-"""
-
-
-def lead(tx: Transaction, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
-    epoch = 1
-    row = tx.execute(_LEADER, (name,)).fetchone()
-    if row is not None:
-        leader, epoch, until = row
-        if until < tx.now:
-            epoch += 1  # even for the same holder: it may have been away
-        elif leader != holder.bytes:
-            return None
-    until = tx.now + lease
-    tx.execute(_LEAD, (name, holder.bytes, epoch, until))
-    return Leadership(name=name, holder=holder, epoch=epoch, until=until)
-
-
-# The row stays, so that the epoch goes on rising.
-_RESIGN: Final = "UPDATE leader SET until = -9e999 WHERE name = ? AND holder = ?"
-
-
-def resign(tx: Transaction, name: str, holder: UUID) -> None:
-    tx.execute(_RESIGN, (name, holder.bytes))
 
 
 _OLD_ATTEMPTS: Final = """

@@ -1,0 +1,108 @@
+"""What an end sets off, and the ends of what no worker has begun."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from daybell.core.execution import State
+from daybell.core.instant import Instant
+from daybell.core.overlap import is_backfill
+from daybell.store.codes import STATE_CODES
+from daybell.store.outcomes import Cancellation
+from daybell.store.sqlite import gates
+from daybell.store.sqlite.names import Transaction
+from daybell.store.wakeups import Signal
+
+DEAD: Final = STATE_CODES[State.DEAD]
+
+
+class Links(NamedTuple):
+    """What an execution is tied to."""
+
+    tenant: int
+    gate: int | None
+    slot: int | None
+    schedule: bytes | None
+    scheduled_for: Instant | None
+
+
+LINKS: Final = "tenant, gate, slot, schedule, scheduled_for"
+
+
+def follow_up(tx: Transaction, links: Links, state: int) -> None:
+    """An execution has ended: its schedule hears of it, and its slot is handed on."""
+    if links.schedule is not None and not is_backfill(tx.names.gate_name(tx, links.gate)):
+        tell(tx, links.tenant, links.schedule, state, links.scheduled_for)
+    if links.slot == 1:
+        assert links.gate is not None, "a slot is one of a gate"
+        gates.hand_on(tx, links.gate)
+
+
+_TELL: Final = """
+UPDATE schedule
+   SET succeeded_for = iif(?1 = 6 AND ?2 IS NOT NULL, max(ifnull(succeeded_for, ?2), ?2),
+                           succeeded_for),
+       failures = CASE ?1 WHEN 6 THEN 0 WHEN 7 THEN failures + 1 ELSE failures END,
+       next_at = iif(delay IS NOT NULL AND next_at IS NULL, ?3 + delay, next_at)
+ WHERE tenant = ?4 AND id = ?5
+RETURNING job, failures, ifnull(failures >= pause_after, 0), delay IS NOT NULL
+"""
+
+
+def tell(
+    tx: Transaction, owner: int, schedule: bytes, state: int, scheduled_for: Instant | None
+) -> None:
+    """Let the schedule that fired an execution know how it ended."""
+    values = state, scheduled_for, tx.now, owner, schedule
+    for job, failures, is_enough, is_delay in tx.execute(_TELL, values).fetchall():
+        if is_delay:
+            tx.signals.add(Signal.SCHEDULES)
+        if state == DEAD and is_enough:
+            pause(tx, job, f"paused after {failures} failures in a row", again=False)
+
+
+_PAUSE: Final = """
+UPDATE job SET paused_at = ifnull(paused_at, ?), pause_note = ?
+ WHERE n = ? AND (paused_at IS NULL OR ?)
+"""
+_PAUSE_SCHEDULES: Final = "UPDATE schedule SET is_paused = 1 WHERE job = ?"
+
+
+def pause(tx: Transaction, job: int, note: str, *, again: bool = True) -> None:
+    """Stop a job's schedules. One that is paused gets the new note, if it is `again`."""
+    tx.execute(_PAUSE, (tx.now, note, job, int(again)))
+    tx.execute(_PAUSE_SCHEDULES, (job,))
+
+
+_LOOK: Final = f"SELECT n, state, {LINKS} FROM execution WHERE tenant = ? AND id = ?"
+_REQUEST: Final = """
+UPDATE execution SET cancel_requested_at = ifnull(cancel_requested_at, ?) WHERE n = ?
+"""
+_END: Final = """
+UPDATE execution
+   SET state = ?, finished_at = ?, reason = ?, slot = iif(gate IS NULL, NULL, 0)
+ WHERE n = ?
+"""
+
+
+def cancel(tx: Transaction, owner: int, id: UUID) -> Cancellation:
+    """End what has not started; ask what runs to end."""
+    row = tx.execute(_LOOK, (owner, id.bytes)).fetchone()
+    if row is None:
+        return Cancellation.UNKNOWN
+    n, state, *links = row
+    if state > 5:
+        return Cancellation.FINISHED
+    if state == 5:
+        tx.execute(_REQUEST, (tx.now, n))
+        tx.signals.add(Signal.ASK)
+        return Cancellation.REQUESTED
+    end(tx, n, Links(*links), State.CANCELLED)
+    return Cancellation.CANCELLED
+
+
+def end(tx: Transaction, n: int, links: Links, state: State, reason: str | None = None) -> None:
+    """End what has not started."""
+    tx.execute(_END, (STATE_CODES[state], tx.now, reason, n))
+    follow_up(tx, links, STATE_CODES[state])
