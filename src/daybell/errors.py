@@ -150,6 +150,8 @@ class SchemaError(DaybellError):
 class Unavailable(DaybellError):
     """The store cannot be reached; nothing is known to be wrong with the request. Safe to retry."""
 
+    is_lasting = False  # nothing changes until somebody acts: a wrong password, a file's rights
+
 
 class PermanentError(Exception):
     """Raised by a task: this can never work, so do not try again whatever the retry policy says."""

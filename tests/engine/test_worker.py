@@ -556,3 +556,18 @@ async def test_the_workers_of_a_node_drain_together():
 
     assert seconds() == pytest.approx(10, abs=0.1)
     assert await counts(store) == {State.QUEUED: 2}
+
+
+@in_virtual_time
+async def test_a_worker_that_starts_patiently_registers_when_the_store_is_there():
+    log, store = Log(), faulty(await a_store())
+    ids = await enqueued(store, 2)
+    worker = a_worker(store, Tasks(resize=log))
+    store.fail("register", *[Unavailable("away")] * 3)
+
+    await worker.start_patiently()
+    assert log.ran == []
+    await until(lambda: len(log.ran) == 2, within=30)
+
+    assert sorted(log.ran) == sorted(ids)
+    await worker.stop()

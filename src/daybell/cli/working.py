@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from daybell import __version__
 from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, warn
+from daybell.cli.arriving import until_there
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.health import HealthServer, Readiness
@@ -31,7 +33,7 @@ from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.supervisor import Supervisor
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import Unavailable, UsageError, shown
+from daybell.errors import UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.app import App
 from daybell.settings import Settings, masked_url
@@ -42,9 +44,6 @@ logger = logging.getLogger("daybell.cli")
 
 # Beyond its drain timeout, a process may take so long to say goodbye.
 GOODBYE_SECONDS: Final = 10.0
-PAUSE_MIN_SECONDS: Final = 0.2
-PAUSE_MAX_SECONDS: Final = 5.0
-AFRESH: Final = "DAYBELL_AFRESH"  # tells the new process that it follows another one
 _STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may move
 
 
@@ -74,9 +73,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     if request.parent is None:
         warn(app, options.queues)
     if request.processes > 1:
-        async with connected(app):
-            pass  # what is wrong with the store is said once, not by each process
-        return await _supervise(request, settings, options)
+        return await _supervise(app, request, settings, options)
     _limit_runs(app, request)
     with Stop() as stop:
         if request.parent is not None:
@@ -84,7 +81,6 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         try:
             narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
             app.events.observe(narrator, only_trouble=True)
-            await _await_store(app, stop)
             is_worn_out = await _work(app, settings, options, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
@@ -93,27 +89,6 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         start_afresh()
     logger.info("stopped")
     return DONE
-
-
-async def _await_store(app: App, stop: Stop) -> None:
-    """After starting afresh, wait until the store is there.
-
-    The worker may have had to do so because of the very outage. Whoever is started by hand is told
-    at once; this one would end for good, where nobody starts it again.
-    """
-    if os.environ.pop(AFRESH, None) is None:
-        return
-    clock, pause = SystemClock(), PAUSE_MIN_SECONDS
-    with stop.heeding():
-        while True:
-            try:
-                async with connected(app):
-                    return
-            except Unavailable as error:
-                if pause == PAUSE_MIN_SECONDS:
-                    logger.warning("the store is away, waiting for it: %s", error)
-            await clock.sleep(pause * (0.5 + clock.jitter() / 2))
-            pause = min(PAUSE_MAX_SECONDS, 2 * pause)
 
 
 def who(request: WorkerRequest) -> str:
@@ -164,8 +139,8 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
+        store = await until_there(lambda: stack.enter_async_context(connected(app)), app.url, stop)
         with stop.heeding():
-            store = await stack.enter_async_context(connected(app))
             worker = Worker(
                 store,
                 app.handlers,
@@ -180,7 +155,7 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
             node = Node(workers=[worker], upkeep=upkeep)
             await stack.enter_async_context(alive(app, settings))
             settle()
-            await node.start()
+            await node.start(patiently=True)
             stack.push_async_callback(node.stop)
         logger.info(
             "worker %s (%s) runs %s of %s in %s, %d at a time",
@@ -230,7 +205,6 @@ def start_afresh() -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     os.chdir(_STARTED_IN)
-    os.environ[AFRESH] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -245,7 +219,9 @@ def settle() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
-async def _supervise(request: WorkerRequest, settings: Settings, options: WorkerOptions) -> int:
+async def _supervise(
+    app: App, request: WorkerRequest, settings: Settings, options: WorkerOptions
+) -> int:
     """Run several processes, and keep them running."""
 
     def command(slot: int) -> list[str]:
@@ -263,12 +239,23 @@ async def _supervise(request: WorkerRequest, settings: Settings, options: Worker
     grace = options.drain_timeout + GOODBYE_SECONDS
     supervisor = Supervisor(command, request.processes, clock=SystemClock(), grace=grace)
     with Stop(on_second=supervisor.kill) as stop:
+        try:
+            # What is wrong with the store is said once, not by each process.
+            await until_there(partial(_try, app), app.url, stop)
+        except BrokenOff:
+            logger.info("stopped before it was up")
+            return stop.code
         logger.info("running %d processes", request.processes)
         stopping = stop.on_request(supervisor.stop)
         try:
             return await supervisor.run()
         finally:
             stopping.cancel()
+
+
+async def _try(app: App) -> None:
+    async with connected(app):
+        pass
 
 
 async def schedule(settings: Settings) -> int:
@@ -278,8 +265,7 @@ async def schedule(settings: Settings) -> int:
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:
-            with stop.heeding():
-                await store.open()
+            await until_there(store.open, settings.database_url, stop)
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
             events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
             node = Node(upkeep=upkeep)

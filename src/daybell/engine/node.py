@@ -87,13 +87,13 @@ class Node:
         self.workers = tuple(workers)
         self.upkeep = upkeep
 
-    async def start(self) -> None:
-        """Start all, or none: raises Unavailable if the store is away."""
+    async def start(self, *, patiently: bool = False) -> None:
+        """Start all, or none: raises Unavailable if the store is away, or waits for it."""
         if self.upkeep is not None:
             self.upkeep.start()
         try:
             for worker in self.workers:
-                await worker.start()
+                await (worker.start_patiently() if patiently else worker.start())
         except BaseException:
             await self.stop()
             raise

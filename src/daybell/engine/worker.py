@@ -198,6 +198,14 @@ class Worker:
             self._loop_watch.start()
         await self._listen()
 
+    async def start_patiently(self) -> None:
+        """The same; if the store is away, as soon as it is there."""
+        try:
+            await self.start()
+        except Unavailable as error:
+            logger.warning("cannot register yet; trying again: %s", error)
+            self._renewals.start()  # registers, then starts the rest
+
     def wake(self) -> None:
         """Something may be there to claim."""
         self._claims.wake()

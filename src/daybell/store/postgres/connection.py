@@ -281,10 +281,12 @@ def translated() -> Generator[None]:
     except asyncpg.ClientConfigurationError as error:
         raise UsageError(f"not a usable PostgreSQL URL: {_said(error)}") from error
     except _ACCESS as error:
-        raise Unavailable(
+        refused = Unavailable(
             f"PostgreSQL refuses this access: {error}. Check the user, password, database and"
             " rights behind DAYBELL_DATABASE_URL"
-        ) from error
+        )
+        refused.is_lasting = True
+        raise refused from error
     except _NO_SCHEMA as error:
         raise SchemaError(
             f"the database lacks what this program needs: {error}. Run `daybell migrate`"

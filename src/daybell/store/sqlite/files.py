@@ -70,7 +70,9 @@ def create(path: str) -> None:
     except FileExistsError:
         pass  # another process was first, or an operator chose a mode: leave it
     except OSError as error:
-        raise Unavailable(f"cannot create {path}: {error.strerror}") from error
+        barred = Unavailable(f"cannot create {path}: {error.strerror}")
+        barred.is_lasting = True
+        raise barred from error
 
 
 def unwritable(path: str) -> str | None:
@@ -155,6 +157,13 @@ _MEANINGS: Final = {
     sqlite3.SQLITE_CORRUPT: "it is damaged; restore a backup",
 }
 
+_LASTING: Final = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CORRUPT,
+}
+
 
 def translated(error: BaseException, path: str) -> BaseException:
     """The error as Daybell tells it."""
@@ -177,7 +186,9 @@ def unavailable(error: BaseException, path: str) -> Unavailable:
     meaning = _MEANINGS.get(code, "SQLite failed")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (barred := unwritable(path)):
         meaning = f"{barred} may not be written by this user; chmod u+rwX {shlex.quote(barred)}"
-    return Unavailable(f"{path}: {meaning} ({error})")
+    away = Unavailable(f"{path}: {meaning} ({error})")
+    away.is_lasting = code in _LASTING
+    return away
 
 
 def missing(path: str) -> SchemaError:
