@@ -256,6 +256,34 @@ async def test_a_thread_with_a_loop_of_its_own_has_none(app: App, url):
             await (await sell.enqueue()).result(timeout=WAIT)
 
 
+async def test_a_block_without_async_is_told_what_to_write(app: App, url):
+    @app.task(retries=0)
+    def sell(ctx: Context) -> None:
+        with ctx.transaction():  # pyright: ignore
+            pass
+
+    @app.task(retries=0)
+    async def give(ctx: Context) -> None:
+        await ctx.transaction()  # pyright: ignore
+
+    async with app, app.worker():
+        for task in (sell, give):
+            with pytest.raises(ExecutionFailed, match=r"write `async with ctx\.transaction"):
+                await (await task.enqueue()).result(timeout=WAIT)
+
+
+@pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
+async def test_a_task_that_ends_the_transaction_itself_has_failed(app: App, url, word):
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(word)
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed, match="has ended the transaction itself"):
+            await (await sell.enqueue()).result(timeout=WAIT)
+
+
 async def test_one_transaction_for_each_execution(app: App, url):
     @app.task(retries=0)
     async def sell(ctx: Context) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
 
 from daybell.core import arguments, payload
@@ -88,8 +88,7 @@ class Context:
             self._checkpoint = Checkpoint(self._running, payload.decode(text) if text else {})
         return self._checkpoint
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Any]:
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction in the store's database, on an asyncpg connection, that commits together
         with the end of this execution: `async with ctx.transaction() as connection: …`.
 
@@ -97,18 +96,38 @@ class Context:
         are one commit. If the task fails, is stopped, or has lost its lease, nothing was written.
         One for each execution; needs a PostgreSQL store.
         """
-        connection = await self._running.begin()
-        try:
-            yield connection
-        except BaseException:
-            await self._running.undo()
-            raise
+        return Transaction(self._running)
 
     async def enqueue(
         self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> Handle[R]:
         """Enqueue a child of this execution. Plain `task.enqueue()` in a task does the same."""
         return await task.enqueue(*args, **kwargs)
+
+
+class Transaction(AbstractAsyncContextManager[Any, None]):
+    """The block of `ctx.transaction()`."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    async def __aenter__(self) -> Any:
+        return await self._running.begin()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            await self._running.undo()
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError(
+            "ctx.transaction() is for async tasks: write `async with ctx.transaction() as"
+            " connection:` in an `async def`"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; without it, Python would not ask `__enter__`."""
+
+    __await__ = __enter__
 
 
 class Checkpoint(MutableMapping[str, Any]):

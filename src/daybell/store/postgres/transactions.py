@@ -47,6 +47,12 @@ ABORTED: Final = (
     " committed; put what may fail into a savepoint: async with connection.transaction()"
 )
 
+ENDED: Final = (
+    "the task has ended the transaction itself, so its writes and its end are not one commit; leave"
+    " out COMMIT and ROLLBACK, and put what may be undone into a savepoint: async with"
+    " connection.transaction()"
+)
+
 _driver: Any = asyncpg  # it has no types of its own
 
 
@@ -129,6 +135,8 @@ class Transaction:
         return is_made
 
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
+        if not self.connection.is_in_transaction() and not self.connection.is_closed():
+            raise UsageError(ENDED)
         await self.connection.execute(SET_LOCAL)
         is_made = await self._store.finish_in(self.connection, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
