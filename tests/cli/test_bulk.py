@@ -143,7 +143,7 @@ async def test_succeeded_ones_are_retried_by_force(store, command):
 
     assert refused.code == 2
     assert "what is succeeded cannot be retried" in refused.err
-    assert (forced.code, forced.out) == (0, "0 run again\n2 run again as new executions\n")
+    assert (forced.code, forced.out) == (0, "2 run again as new executions\n")
     assert len((await claim(store)).executions) == 2
 
 

@@ -132,7 +132,15 @@ async def test_silence_is_told_on_stderr(store, tmp_path):
     assert silent.err == f"execution {id} said nothing so far; it is queued\n"
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("error: no execution ")
-    assert "has had no attempt 2" in early.err
+    assert early.err == f"execution {id} has had no attempt 2 yet; it is at attempt 1\n"
+
+
+async def test_who_follows_is_told_that_nobody_comes_to_run_it(store, tmp_path):
+    (id,) = await enqueued(store)
+
+    with Running("executions", "logs", str(id), "-f", folder=tmp_path) as running:
+        running.wait_for(f"{id} is queued; waiting")
+        running.wait_for("no live worker takes")
 
 
 async def test_following_prints_what_comes_and_ends_by_itself(store, tmp_path):

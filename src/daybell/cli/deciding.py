@@ -148,9 +148,9 @@ def _tell(decision: Decision, total: int, which: str, answers: Counter[str]) -> 
     if not total:
         typer.echo(f"nothing to {decision.verb}: no such executions{which}")
         return DONE
-    for number, (word, said) in enumerate(done.items()):
-        if answers[word] or number == 0:
-            typer.echo(f"{answers[word]:,} {said}")
+    made = [word for word in done if answers[word]] or [next(iter(done))]
+    for word in made:
+        typer.echo(f"{answers[word]:,} {done[word]}")
     faults = {word: number for word, number in answers.items() if word in FAULTS}
     for word, number in faults.items():
         complain(f"error: {number:,} {FAULTS[word]}")

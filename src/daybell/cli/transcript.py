@@ -14,7 +14,8 @@ from daybell.cli import show
 from daybell.cli.edge import DONE, complain
 from daybell.client import Client
 from daybell.client.logs import START
-from daybell.core.execution import TERMINAL, Execution
+from daybell.client.waiting import why_idle
+from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.log import Line, LogPart
 from daybell.engine.clock import SystemClock
@@ -66,12 +67,18 @@ async def tell(
     """Print an execution's log. With `follow`, go on until nothing more can come."""
     clock = SystemClock()
     transcript = Transcript(attempt=attempt, as_json=as_json)
+    is_told = False  # what it waits for
     while True:
         # Looked at before the log is read: what has ended by then has said everything.
         execution = (await client.execution(id)).execution
         await transcript.print_new(client, id, has_several=execution.attempt > 1)
         if not follow or _is_over(execution, attempt):
             break
+        if not is_told and execution.state is not State.RUNNING:
+            complain(f"{id} is {execution.state}; waiting")
+            if why := await why_idle(client, execution):
+                complain(why)
+        is_told = True
         await clock.sleep(POLL_SECONDS)
     if transcript.is_empty:
         _say_nothing(execution, attempt)
@@ -85,8 +92,8 @@ def _is_over(execution: Execution, attempt: int | None) -> bool:
 
 def _say_nothing(execution: Execution, attempt: int | None) -> None:
     if attempt is not None and attempt > execution.attempt:
-        complain(f"execution {execution.id} has had no attempt {attempt}; it is at its"
-                 f" {execution.attempt}.")  # fmt: skip
+        complain(f"execution {execution.id} has had no attempt {attempt} yet; it is at attempt"
+                 f" {execution.attempt}")  # fmt: skip
         return
     yet = "" if execution.state in TERMINAL else " so far"
     of = "" if attempt is None else f" in attempt {attempt}"
