@@ -104,6 +104,14 @@ def test_an_observer_that_would_never_be_awaited_is_refused(observer):
         App("memory://").observe(observer)
 
 
+def test_a_mask_that_would_never_be_awaited_is_refused():
+    async def hide(line: str) -> str:
+        return line
+
+    with pytest.raises(UsageError, match="is async, but a mask is called and not awaited"):
+        App("memory://").mask(hide)  # pyright: ignore
+
+
 @pytest.mark.parametrize("register", [App.observe, App.on_start, App.on_stop])
 def test_what_cannot_be_called_is_refused_at_once(register):
     with pytest.raises(UsageError, match="is a function, not 5"):

@@ -120,6 +120,8 @@ async def test_the_clock_begins_where_it_is_told_to(app: App):
         assert bench.now == datetime(2024, 3, 1, 0, 1, tzinfo=UTC)
         with pytest.raises(UsageError, match="not put back"):
             await bench.advance_to(moment)
+        with pytest.raises(UsageError, match="'1h' is not a datetime"):
+            await bench.advance_to("1h")  # pyright: ignore[reportArgumentType]
 
 
 async def test_failures_are_retried_by_the_task_s_own_policy(app: App, bench: Bench):

@@ -182,6 +182,8 @@ class App:
     def mask(self, function: M) -> M:
         """Have every line that tasks print or log go through this before it is kept: it is given
         the line and answers what may be kept of it. What goes to the terminal stays as it is."""
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"{shown(function)} is async, but a mask is called and not awaited")
         self.masks.append(_called(function, "a mask"))
         return function
 

@@ -88,8 +88,9 @@ def place_of(function: Callable[..., Any]) -> Place:
         raise _unreachable("a lambda", "it has no name")
     if "<locals>" in name:
         raise _unreachable(
-            f"{name}()", "it is made inside of another function; a decorator needs functools.wraps"
-        )
+            f"{name}()", "it is made inside of another function (by a decorator, perhaps, which"
+            " then needs functools.wraps)"
+        )  # fmt: skip
     loaded = sys.modules.get(module)
     file = getattr(loaded, "__file__", None)
     if module == MAIN:

@@ -53,7 +53,7 @@ def check_cursor(cursor: str | None) -> UUID | None:
 
 
 def check_definition(definition: JobDefinition) -> str:
-    """Return the text that a definition is kept as; refuse what cannot be kept or makes no sense."""
+    """Return the text that a definition is kept as; refuse what cannot be kept or is senseless."""
     check_name(definition.name, what="job")
     check_name(definition.queue, what="queue")
     for what, limit in (("timeout", definition.timeout), ("expires", definition.expires)):

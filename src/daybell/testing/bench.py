@@ -199,6 +199,10 @@ class Bench:
         self, at: datetime, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
     ) -> list[Run]:
         """The same, up to a moment."""
+        if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"{shown(at)} is not a datetime; to move the clock by a while, use advance('1h')"
+            )
         until = from_datetime(at)
         if until < self._clock.now():
             raise UsageError(f"it is {self.now.isoformat()} already; a clock is not put back")
