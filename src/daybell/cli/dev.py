@@ -28,6 +28,7 @@ from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError
 from daybell.sdk.app import App
@@ -115,7 +116,8 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
                 pacemaker=pacemaker_of(app.url, clock),
             )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
-            node = Node(workers=[worker], upkeep=upkeep)
+            scheduler = Scheduler(store, clock=clock, mint=mint, events=app.events)
+            node = Node(workers=[worker], upkeep=upkeep, scheduler=scheduler)
             await stack.enter_async_context(alive(app, settings))
             await node.start()
             stack.push_async_callback(node.stop)

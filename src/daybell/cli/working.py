@@ -31,6 +31,7 @@ from daybell.engine.events import Events
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import Supervisor
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, shown
@@ -268,7 +269,8 @@ async def schedule(settings: Settings) -> int:
             await until_there(store.open, settings.database_url, stop)
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
             events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
-            node = Node(upkeep=upkeep)
+            scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
+            node = Node(upkeep=upkeep, scheduler=scheduler)
             await node.start()
             logger.info("looking after %s", masked_url(settings.database_url))
             try:

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.schedule import Firing
 
 logger = logging.getLogger("daybell.engine")
 
@@ -33,6 +35,13 @@ class WorkerLost(msgspec.Struct, frozen=True, gc=False):
 
     claimed: Claimed
     transition: Transition
+
+
+class Fired(msgspec.Struct, frozen=True, gc=False):
+    """A scheduler has advanced a schedule, so long after the time that it stood at."""
+
+    firing: Firing
+    late: Seconds
 
 
 Observer = Callable[[Any], None]

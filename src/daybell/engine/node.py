@@ -17,6 +17,7 @@ from daybell.engine.leader import TERM_SECONDS, Leader
 from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN, Loop
 from daybell.engine.reaper import Reaper
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker
 from daybell.errors import Unavailable
 from daybell.store.protocol import Store
@@ -81,11 +82,18 @@ class Upkeep:
 
 
 class Node:
-    """Workers and upkeep on one store."""
+    """Workers, a scheduler and upkeep on one store."""
 
-    def __init__(self, *, workers: Sequence[Worker] = (), upkeep: Upkeep | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        workers: Sequence[Worker] = (),
+        upkeep: Upkeep | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         self.workers = tuple(workers)
         self.upkeep = upkeep
+        self.scheduler = scheduler
 
     async def start(self, *, patiently: bool = False) -> None:
         """Start all, or none: raises Unavailable if the store is away, or waits for it."""
@@ -94,6 +102,8 @@ class Node:
         try:
             for worker in self.workers:
                 await (worker.start_patiently() if patiently else worker.start())
+            if self.scheduler is not None:
+                self.scheduler.start()
         except BaseException:
             await self.stop()
             raise
@@ -105,6 +115,8 @@ class Node:
 
     async def stop(self) -> None:
         """Drain the workers first: what they give back, others can take while the rest ends."""
+        if self.scheduler is not None:
+            await self.scheduler.stop()
         try:
             await asyncio.gather(*(worker.stop() for worker in self.workers))
         finally:

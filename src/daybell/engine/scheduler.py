@@ -1,0 +1,226 @@
+"""Firing what is due. Any number of schedulers do this at the same time.
+
+A look at the store says what is due and when the next is; `core.when.plan` decides what to do about
+each; one transaction of the store advances the cursors and creates the executions. Whoever was
+first at a cursor has fired it, and for the others there is nothing left to do: nobody needs to lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import NewExecution
+from daybell.core.instant import Instant, Seconds
+from daybell.core.schedule import Decision, Due, Firing, Schedule, Tick
+from daybell.core.when import Misfire, Plan, Planned, plan
+from daybell.core.when import Schedule as Rule
+from daybell.engine.clock import Clock
+from daybell.engine.events import Events, Fired
+from daybell.engine.loop import AGAIN, Loop
+from daybell.errors import InvalidSchedule, Unavailable
+from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.scheduler")
+
+SCHEDULER: Final = "scheduler"
+TERM_SECONDS: Final = 15.0
+POLL_SECONDS: Final = 2.0  # what is new is told; this finds what was said to nobody
+REARM_SECONDS: Final = 15.0
+COLLISION_SECONDS: Final = 0.02  # until a look at what another scheduler has in its hands
+BATCH_MAX: Final = 1000
+
+
+class Scheduler:
+    """Fires the schedules of all tenants."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, mint: Callable[[], UUID], events: Events
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._events = events
+        self._holder = mint()
+        self._since: Instant | None = None  # when it came up, by the store's clock
+        self._broken: set[UUID] = set()  # schedules whose rule cannot be read, said once
+        self._unlisten: Callable[[], Awaitable[None]] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self.epoch: int | None = None  # None: another scheduler leads
+        self.firing = Loop("fire", self.tick, interval=POLL_SECONDS, clock=clock)
+        self._loops = (
+            self.firing,
+            Loop("rearm", self._rearm, interval=REARM_SECONDS, clock=clock),
+            Loop("lead schedulers", self.lead, interval=TERM_SECONDS / 2, clock=clock),
+        )
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
+
+    async def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        for loop in self._loops:
+            await loop.stop()
+        try:
+            if self._unlisten is not None:
+                await self._unlisten()
+            if self.epoch is not None:
+                await self._store.resign(SCHEDULER, holder=self._holder)
+        except Unavailable as error:
+            logger.warning("could not resign, the leadership will end by itself: %s", error)
+
+    async def _listen(self) -> None:
+        """Be told of new schedules. Where that cannot be, the poll finds them."""
+        try:
+            self._unlisten = await self._store.listen_schedules(self.firing.wake)
+        except Unavailable as error:
+            logger.warning("cannot be told of new schedules, asking for them: %s", error)
+
+    async def tick(self) -> Seconds | None:
+        """Fire what is due; answers how long there is nothing to do."""
+        sent = self._clock.monotonic()
+        due = await self._store.due_schedules(limit=BATCH_MAX)
+        self._clock.correct(due.now, sent)
+        firings = self.plan(due)
+        if not firings:
+            # Those that cannot be read stay due; they must not keep it from waiting.
+            return _until(due.next_at, due.now)
+        answers = await self._store.fire(firings)
+        fired = [firing for firing, is_ours in zip(firings, answers, strict=True) if is_ours]
+        self._tell(fired)
+        if len(due.schedules) == BATCH_MAX and fired:
+            return AGAIN
+        if len(fired) < len(firings):
+            return COLLISION_SECONDS
+        following = [one.next_at for one in firings if one.next_at is not None]
+        if due.next_at is not None:
+            following.append(due.next_at)
+        return _until(min(following, default=None), self._clock.now())
+
+    def plan(self, due: Due) -> list[Firing]:
+        """What to do about each schedule. Those with the same rule at the same tick share a plan."""
+        plans: dict[tuple[str, str, Instant], tuple[Rule, Plan]] = {}
+        firings: list[Firing] = []
+        for schedule in due.schedules:
+            if schedule.next_at is None:
+                continue
+            try:
+                firings.append(self._plan_one(schedule, schedule.next_at, due.now, plans))
+            except InvalidSchedule as error:
+                self._complain(schedule, error)
+        return firings
+
+    def _plan_one(
+        self,
+        schedule: Schedule,
+        cursor: Instant,
+        now: Instant,
+        plans: dict[tuple[str, str, Instant], tuple[Rule, Plan]],
+    ) -> Firing:
+        key = schedule.rule, schedule.misfire, cursor
+        known = plans.get(key)
+        if known is None:
+            rule = Rule.from_json(schedule.rule)
+            known = rule, plan(rule, cursor, now, misfire_of(schedule), schedule.fired)
+            if rule.max_executions is None:  # else it depends on how often this one has fired
+                plans[key] = known
+        rule, planned = known
+        is_over = rule.delay is not None and is_last(rule, cursor, schedule.fired)
+        ticks = () if is_past_end(rule, cursor) else tuple(planned.ticks)
+        return Firing(
+            tenant=schedule.tenant,
+            schedule=schedule.id,
+            expect=cursor,
+            next_at=planned.next_at,
+            ticks=tuple(self._tick(schedule, rule, one) for one in ticks),
+            is_over=is_over,
+        )
+
+    def _tick(self, schedule: Schedule, rule: Rule, planned: Planned) -> Tick:
+        if planned.kind == "missed":
+            return Tick(
+                at=planned.at,
+                decision=Decision.MISSED,
+                reason=planned.reason,
+                until=planned.until,
+                count=planned.count or misfire_of(schedule).limit + 1,
+            )
+        late = rule.jitter_of(planned.at, f"{schedule.tenant}/{schedule.job}/{schedule.name}")
+        return Tick(
+            at=planned.at,
+            execution=NewExecution(
+                id=self._mint(),
+                job=schedule.job,
+                args=schedule.args,
+                at=planned.at + late if late else None,
+                scheduled_for=planned.at,
+                schedule=schedule.id,
+            ),
+        )
+
+    async def lead(self) -> Seconds | None:
+        """Hold what one scheduler should: whoever takes it from nobody fires `@reboot`."""
+        if self._since is None:
+            self._since = (await self._store.health()).now
+        leadership = await self._store.lead(
+            SCHEDULER, holder=self._holder, lease=TERM_SECONDS, since=self._since
+        )
+        if leadership is not None and leadership.epoch != self.epoch:
+            self.firing.wake()  # it may have made something due
+        self.epoch = None if leadership is None else leadership.epoch
+        return None
+
+    async def _rearm(self) -> Seconds | None:
+        """Find fixed delays whose end was reported by nobody."""
+        return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None
+
+    def _tell(self, firings: list[Firing]) -> None:
+        now = self._clock.now()
+        for firing in firings:
+            self._events.emit(Fired, firing, max(0.0, now - firing.expect))
+
+    def _complain(self, schedule: Schedule, error: InvalidSchedule) -> None:
+        if schedule.id not in self._broken:
+            self._broken.add(schedule.id)
+            logger.error(
+                "schedule %s of job %s cannot be read and does not fire: %s",
+                schedule.name or schedule.id,
+                schedule.job,
+                error,
+            )
+
+
+def misfire_of(schedule: Schedule) -> Misfire:
+    """What is done about its missed ticks."""
+    return _misfire(schedule.misfire)
+
+
+@lru_cache(maxsize=1024)
+def _misfire(text: str) -> Misfire:
+    return Misfire.parse(msgspec.json.decode(text)) if text else Misfire()
+
+
+def is_past_end(rule: Rule, cursor: Instant) -> bool:
+    """Whether a fixed delay came to a time after its end. Other rules have no such tick."""
+    return rule.delay is not None and rule.end_at is not None and cursor > rule.end_at
+
+
+def is_last(rule: Rule, cursor: Instant, fired: int) -> bool:
+    """Whether a fixed delay ends with this tick."""
+    if is_past_end(rule, cursor):
+        return True
+    return rule.max_executions is not None and fired + 1 >= rule.max_executions
+
+
+def _until(at: Instant | None, now: Instant) -> Seconds:
+    return POLL_SECONDS if at is None else min(POLL_SECONDS, max(0.0, at - now))
