@@ -2,7 +2,7 @@
 
 A look at the store says what is due and when the next is; `core.when.plan` decides what to do about
 each; one transaction of the store advances the cursors and creates the executions. Whoever was
-first at a cursor has fired it, and for the others there is nothing left to do: nobody needs to lead.
+first at a cursor has fired it, and nothing is left to do for the others: nobody needs to lead.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Scheduler:
         return _until(min(following, default=None), self._clock.now())
 
     def plan(self, due: Due) -> list[Firing]:
-        """What to do about each schedule. Those with the same rule at the same tick share a plan."""
+        """What to do about each schedule. The same rule at the same tick is planned once."""
         plans: dict[tuple[str, str, Instant], tuple[Rule, Plan]] = {}
         firings: list[Firing] = []
         for schedule in due.schedules:
