@@ -9,8 +9,8 @@ from daybell.engine.node import Upkeep
 from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, claim, enqueued, look, states
 from tests.engine.faults import faulty
-from tests.engine.tasks import Tasks, a_store, a_worker, endless
-from tests.engine.virtual import VirtualClock, in_virtual_time
+from tests.engine.tasks import Task, Tasks, a_store, a_worker, endless
+from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
 
 CRASHES = 2
 
@@ -136,4 +136,27 @@ async def test_a_suspect_does_not_begin_before_that_is_on_record():
 
     assert ran == [id]
     assert await states(store, [id]) == [State.SUCCEEDED]
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_a_suspect_does_not_begin_without_a_lease_even_if_it_may_go_on_without_one():
+    ran = []
+
+    async def work(run):
+        ran.append(run.claimed.id)
+
+    store = faulty(await a_store())
+    await suspects(store, 1)
+    gate = store.hold("report")
+    worker = a_worker(store, Tasks(resize=Task(work, goes_on=True)), lease=LEASE)
+    await worker.start()
+    await until(lambda: store.count("report"), within=5)
+
+    worker._lost()  # while that it begins is on its way to the store
+    worker._is_stopping = True
+    gate.set()
+    await turns(20)
+
+    assert ran == []
     await worker.stop()

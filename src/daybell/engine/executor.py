@@ -206,6 +206,8 @@ class Executor:
         except Unavailable:
             is_ours = False
         self._look_at_lease()
+        if run in self._loose:
+            run.stop = Stop.ABANDON  # it may go on without a lease, but it has not begun
         if run.stop is not None:
             raise asyncio.CancelledError
         return None if is_ours else lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
