@@ -1,7 +1,7 @@
 """As in a Django project: a view and a task, without any async. Needs PostgreSQL.
 
-In Django, `orders` is a model, and the connection that is passed on is `connection.connection` of
-`django.db`.
+DAYBELL_DATABASE_URL names a database that `daybell migrate` has prepared. In Django, the table
+is that of a model, and the connection that is passed on is `connection.connection` of `django.db`.
 """
 
 import asyncio
@@ -12,20 +12,23 @@ import psycopg
 from daybell import App
 
 app = App()  # DAYBELL_DATABASE_URL, the same database as the project's
+if not app.url.startswith("postgres"):
+    raise SystemExit(f"needs DAYBELL_DATABASE_URL=postgresql://…, not {app.url}")
 done = threading.Event()
 
 
 @app.task(retries=3, timeout="30s")
 def send_receipt(order: int) -> str:  # tasks.py; runs in a thread of `daybell worker`
     with psycopg.connect(app.url) as connection:
-        item = connection.execute("SELECT item FROM orders WHERE id = %s", [order]).fetchone()
+        select = "SELECT item FROM example_order WHERE id = %s"
+        item = connection.execute(select, [order]).fetchone()
     return f"receipt for {item and item[0]}"
 
 
 def buy(item: str, *, is_paid: bool = True):  # views.py
     with psycopg.connect(app.url) as connection:  # with transaction.atomic():
-        connection.execute("INSERT INTO orders (item) VALUES (%s)", [item])
-        order = connection.execute("SELECT max(id) FROM orders").fetchone()[0]
+        insert = "INSERT INTO example_order (item) VALUES (%s) RETURNING id"
+        order = connection.execute(insert, [item]).fetchone()[0]
         handle = send_receipt.options(connection=connection).sync.enqueue(order)
         if not is_paid:
             raise ValueError(f"{item} is not paid")  # neither order nor receipt
@@ -38,7 +41,7 @@ async def work() -> None:  # usually a process of its own: daybell worker shop.t
 
 
 with psycopg.connect(app.url) as setup:  # manage.py migrate
-    setup.execute("CREATE TABLE orders (id serial, item text)")
+    setup.execute("CREATE TABLE IF NOT EXISTS example_order (id serial, item text)")
 
 worker = threading.Thread(target=asyncio.run, args=[work()])
 worker.start()
@@ -48,7 +51,7 @@ try:
 except ValueError as error:
     print(error)
 with psycopg.connect(app.url) as look:
-    print(look.execute("SELECT count(*) FROM orders").fetchone()[0], "order")
+    print(look.execute("SELECT count(*) FROM example_order").fetchone()[0], "order")
 done.set()
 worker.join()
 

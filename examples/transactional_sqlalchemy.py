@@ -1,4 +1,7 @@
-"""An order and its mail: both, or neither. Needs PostgreSQL, in DAYBELL_DATABASE_URL."""
+"""An order and its mail: both, or neither. Needs PostgreSQL.
+
+DAYBELL_DATABASE_URL names a database that `daybell migrate` has prepared.
+"""
 
 import asyncio
 
@@ -8,6 +11,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from daybell import App
 
 app = App()
+if not app.url.startswith("postgres"):
+    raise SystemExit(f"needs DAYBELL_DATABASE_URL=postgresql://…, not {app.url}")
 engine = create_async_engine(app.url.replace("postgresql://", "postgresql+asyncpg://"))
 
 
