@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
@@ -42,7 +44,8 @@ def a_job(name: str = "resize", **options: Any) -> NewJob:
     """
     own = {key: options.pop(key) for key in OF_NEW_JOBS if key in options}
     own.setdefault("id", mint())
-    own["schedules"] = tuple(options.pop("declared", ()))
+    declared = options.pop("declared", ())
+    own["schedules"] = tuple(replace(one, is_declared=True) for one in declared)
     return NewJob(definition=JobDefinition(name=name, **options), **own)
 
 
