@@ -122,7 +122,7 @@ class Enqueueing(Entering):
         answers = passing.answers | await self._insert(link, specs, passing, repeat=repeat)
         missing = [execution for execution in executions if execution.id not in answers]
         if missing:
-            answers |= await self._existing(link, specs, missing)
+            answers |= await self.existing(link, specs, missing)
             if any(execution.id not in answers for execution in missing):
                 raise Outdated
         return [answers[execution.id] for execution in executions]
@@ -184,27 +184,6 @@ class Enqueueing(Entering):
         if passing.entries:
             await self.take(link, specs, passing, made)
         return {row["id"]: Enqueued(row["id"]) for row in made}
-
-    # Who is there already: the same id, or the holder of the same unique key.
-    EXISTING = """
-    SELECT u.id, coalesce(same.id, holder.id) AS found
-      FROM unnest($2::uuid[], $3::int[], $4::text[]) u(id, job, unique_key)
-      LEFT JOIN daybell.live same ON same.tenant = $1 AND same.id = u.id
-      LEFT JOIN daybell.live holder ON holder.job = u.job AND holder.unique_key = u.unique_key
-     WHERE same.id IS NOT NULL OR holder.id IS NOT NULL
-    """
-
-    async def _existing(
-        self, link: Link, specs: Specs, executions: Sequence[NewExecution]
-    ) -> dict[UUID, Enqueued]:
-        rows = await link.fetch(
-            self.EXISTING,
-            specs.tenant,
-            [execution.id for execution in executions],
-            [specs.of(execution).job.key for execution in executions],
-            [execution.unique_key for execution in executions],
-        )
-        return {row["id"]: Enqueued(row["found"], row["found"] == row["id"]) for row in rows}
 
 
 def _is_like(execution: NewExecution, first: NewExecution) -> bool:

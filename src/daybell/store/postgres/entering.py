@@ -51,19 +51,20 @@ class Entering(Pending):
         if not gates:
             return passing
         rooms = await self.look_into(link, specs.tenant, set(gates.values()))
-        if any(specs.of(e).rule(e) is not Overlap.ALLOW and e.schedule is None for e in executions):
-            # Sent before: nobody is in his own way. A tick is new, or it would not come here.
-            known = await self._known(link, specs, list(gates), repeat=repeat)
-            passing.answer({id: Enqueued(id) for id in known})
+        minding = [e for e in executions if specs.of(e).rule(e) is not Overlap.ALLOW]
+        passing.answer(await self._known(link, specs, minding, repeat=repeat))
         skipped: list[NewExecution] = []
+        keys: set[tuple[str, str]] = set()
         for execution in passing.executions:
             gate = gates.get(execution.id)
             if gate is None:
                 continue
-            room = rooms[gate]
-            if specs.of(execution).rule(execution) is Overlap.REPLACE and not execution.force:
-                room = rooms[gate] = await self._replace(link, specs, execution, gate, room)
-            entry = _enter(execution, specs.of(execution).rule(execution), room)
+            rule, key = specs.of(execution).rule(execution), execution.unique_key
+            if key is not None and (execution.job, key) in keys:
+                continue  # will not be created
+            if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
+                rooms[gate] = await self._replace(link, specs, execution, gate, rooms[gate])
+            entry = _enter(execution, rule, rooms[gate])
             if entry is Entry.SKIP:
                 if not specs.is_fresh:
                     raise Outdated
@@ -72,6 +73,8 @@ class Entering(Pending):
                 skipped.append(execution)
             else:
                 passing.entries[execution.id] = entry
+                if key is not None:
+                    keys.add((execution.job, key))
         if skipped:
             await self._skip(link, specs, skipped)
             passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
@@ -90,10 +93,40 @@ class Entering(Pending):
         await self.admit_gates(link, specs.tenant, meant - slots)
 
     async def _known(
-        self, link: Link, specs: Specs, ids: Sequence[UUID], *, repeat: bool
-    ) -> set[UUID]:
-        known = await ids_of(link, self.FIND_UNFINISHED, specs.tenant, ids)
-        return known | await self._finished_ids(link, specs, ids) if repeat else known
+        self, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
+    ) -> dict[UUID, Enqueued]:
+        """Those that were sent before, which are not in their own way, and those whose unique key
+        is held. A tick without a key is new, or it would not come here.
+        """
+        asked = [e for e in executions if e.schedule is None or e.unique_key is not None]
+        if not asked:
+            return {}
+        known = await self.existing(link, specs, asked)
+        if repeat:
+            known |= {id: Enqueued(id) for id in await self.finished(link, specs, asked)}
+        return known
+
+    # Who is there already: the same id, or the holder of the same unique key.
+    EXISTING = """
+    SELECT u.id, coalesce(same.id, holder.id) AS found
+      FROM unnest($2::uuid[], $3::int[], $4::text[]) u(id, job, unique_key)
+      LEFT JOIN daybell.live same ON same.tenant = $1 AND same.id = u.id
+      LEFT JOIN daybell.live holder ON holder.job = u.job AND holder.unique_key = u.unique_key
+     WHERE same.id IS NOT NULL OR holder.id IS NOT NULL
+    """
+
+    async def existing(
+        self, link: Link, specs: Specs, executions: Sequence[NewExecution]
+    ) -> dict[UUID, Enqueued]:
+        """What to answer for those that need not be created."""
+        rows = await link.fetch(
+            self.EXISTING,
+            specs.tenant,
+            [execution.id for execution in executions],
+            [specs.of(execution).job.key for execution in executions],
+            [execution.unique_key for execution in executions],
+        )
+        return {row["id"]: Enqueued(row["found"], row["found"] == row["id"]) for row in rows}
 
     # For a repetition. The rows are in `live` by now, or their gate is locked: either waited for a
     # twin still being committed; so an id that was created before and ended is found for certain.
@@ -107,10 +140,8 @@ class Entering(Pending):
         self, link: Link, specs: Specs, executions: Iterable[NewExecution]
     ) -> set[UUID]:
         """Which of these have been created before, and have ended."""
-        return await self._finished_ids(link, specs, [execution.id for execution in executions])
-
-    async def _finished_ids(self, link: Link, specs: Specs, ids: Sequence[UUID]) -> set[UUID]:
-        return await ids_of(link, self.FINISHED, specs.tenant, ids)
+        sent = [execution.id for execution in executions]
+        return await ids_of(link, self.FINISHED, specs.tenant, sent)
 
     AT_GATE = "SELECT id FROM daybell.live WHERE job = $1 AND gate = $2 ORDER BY id"
 
@@ -173,19 +204,27 @@ class Entering(Pending):
         await link.execute(self.SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
 
 
+def _is_asked(execution: NewExecution, room: Room) -> bool:
+    """Whether its job's rule is asked now: for a tick at once, for others when they are due."""
+    if execution.force or execution.gate is not None:
+        return False
+    return execution.schedule is not None or _is_due(execution, room)
+
+
+def _is_due(execution: NewExecution, room: Room) -> bool:
+    return not execution.delay and (execution.at is None or execution.at <= room.now)
+
+
 def _enter(execution: NewExecution, rule: Overlap, room: Room) -> Entry:
     """Decide about one, and note it in the room."""
-    is_due = not execution.delay and (execution.at is None or execution.at <= room.now)
     if execution.force:
         entry = Entry.IN
-    elif execution.schedule is not None and execution.gate is None:
+    elif _is_asked(execution, room):
         entry = enter(rule, inside=room.holders, waiting=room.waiting)
-    elif not is_due:
+    elif not _is_due(execution, room):
         return Entry.WAIT
-    elif execution.gate is not None:
-        entry = Entry.IN if room.is_open else Entry.WAIT
     else:
-        entry = enter(rule, inside=room.holders, waiting=room.waiting)
+        entry = Entry.IN if room.is_open else Entry.WAIT
     if entry is Entry.IN:
         room.holders += 1
     elif entry is Entry.WAIT:

@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
-from daybell.core.overlap import OVERLAP
+from daybell.core.overlap import OVERLAP, is_job_gate
 from daybell.core.schedule import Decision, Firing, Tick
-from daybell.errors import JobNotFound, Unavailable
+from daybell.errors import NotFound, Unavailable
 from daybell.store.checks import check_batch
 from daybell.store.codes import DECISION_CODES
 from daybell.store.postgres.connection import Link
@@ -54,13 +54,15 @@ class Advancing(Enqueueing):
         check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
         left = sorted(firings, key=by_schedule)
         for attempt in range(STALE_TRIES):
+            if not left:
+                return [False] * len(firings)
             executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
             try:
                 specs = await self.resolve(tenant, executions, fresh=attempt > 0)
                 advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
             except Outdated:
                 continue
-            except JobNotFound:
+            except NotFound:
                 # Deleted, and its schedules with it? Then nobody can fire them.
                 possible = await self._advanceable(tenant, left)
                 left = [firing for firing in left if firing.schedule in possible]
@@ -243,10 +245,11 @@ class Advancing(Enqueueing):
 
 
 def _gate(firing: Firing, specs: Specs) -> str | None:
-    """The gate that its executions have to pass; they are all of one job."""
+    """The job's own gate, if its executions have to pass that; they are all of one job."""
     for tick in firing.ticks:
         if tick.execution is not None:
-            return specs.of(tick.execution).gate(tick.execution)
+            gate = specs.of(tick.execution).gate(tick.execution)
+            return gate if gate is not None and is_job_gate(gate) else None
     return None
 
 

@@ -89,7 +89,8 @@ class Intervening(Leasing):
       SELECT tenant, job, version, lane, attempt + 1, priority, id, args, unique_key,
              gate, retries, timeout, scheduled_for, NULL, schedule, parent, checkpoint, created_at,
              t.now, CASE WHEN gate IS NULL THEN 1 ELSE 4 END, error,
-             CASE WHEN gate IS NOT NULL THEN 'gate' END
+             CASE WHEN starts_with(gate, 'job:') THEN 'overlap'
+                  WHEN gate IS NOT NULL THEN 'gate' END
         FROM t, k
       ON CONFLICT DO NOTHING RETURNING id, run_at, lane, priority, gate),
     a AS (
