@@ -1,0 +1,279 @@
+"""Firing what is due."""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.instant import from_iso
+from daybell.core.schedule import Decision
+from daybell.core.when import cron, every
+from daybell.engine.clock import ManualClock
+from daybell.engine.events import Events, Fired
+from daybell.engine.loop import AGAIN
+from daybell.engine.scheduler import BATCH_MAX, COLLISION_SECONDS, POLL_SECONDS, Scheduler
+from daybell.errors import Unavailable
+from daybell.store.ids import mint
+from tests.builders import TENANT, a_schedule, apply, claim, defined, put, shown, success
+from tests.engine.faults import faulty
+from tests.engine.tasks import a_store
+
+NOON = from_iso("2026-06-01T12:00:00+00:00")
+MINUTELY = cron("* * * * *").to_json()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(NOON)
+
+
+@pytest.fixture
+async def store(clock):
+    return faulty(await a_store(clock))
+
+
+def a_scheduler(store, clock, *, events=None):
+    return Scheduler(store, clock=clock, mint=mint, events=events or Events())
+
+
+async def ticks(store, schedule):
+    return sorted(
+        (tick.at - NOON, tick.decision) for tick in await store.list_ticks(TENANT, schedule.id)
+    )
+
+
+async def executions(store, job="resize"):
+    from daybell.core.view import ExecutionFilter
+
+    page = await store.list_executions(TENANT, ExecutionFilter(job=job), limit=100)
+    return list(page.items)
+
+
+async def test_a_tick_is_fired_when_it_is_due_and_not_before(store, clock):
+    schedule = a_schedule(rule=MINUTELY, next_at=NOON + 60, args='{"size":3}')
+    await put(store, schedule, overlap="allow")
+    scheduler = a_scheduler(store, clock)
+
+    clock.advance(59.5)
+    assert await scheduler.tick() == pytest.approx(0.5)
+    assert await executions(store) == []
+
+    clock.advance(0.5)
+    assert await scheduler.tick() == POLL_SECONDS
+    (execution,) = await executions(store)
+    assert (execution.scheduled_for, execution.schedule) == (NOON + 60, schedule.id)
+    assert (execution.args, execution.state) == ('{"size":3}', State.QUEUED)
+    assert (await shown(store, schedule)).next_at == NOON + 120
+
+
+async def test_it_sleeps_until_the_next_tick_but_no_longer_than_a_poll(store, clock):
+    soon = a_schedule(rule=every("1.5s").to_json(), next_at=NOON)
+    await put(store, soon, overlap="allow")
+
+    assert await a_scheduler(store, clock).tick() == pytest.approx(1.5)
+
+    await store.delete_schedules(TENANT, [soon.id])
+    await put(store, a_schedule(rule=MINUTELY, next_at=NOON + 60))
+    assert await a_scheduler(store, clock).tick() == POLL_SECONDS
+
+
+async def test_two_schedulers_fire_each_tick_once(store, clock):
+    schedules = [a_schedule(f"job-{n}", rule=MINUTELY, next_at=NOON) for n in range(5)]
+    await put(store, *schedules, overlap="allow")
+    one, other = a_scheduler(store, clock), a_scheduler(store, clock)
+    due = await store.due_schedules()
+    late = other.plan(due)  # as they were, before the first has fired them
+
+    await one.tick()
+
+    assert await store.fire(late) == [False] * 5
+    assert [await ticks(store, one) for one in schedules] == [[(0.0, Decision.FIRED)]] * 5
+
+
+async def test_what_another_scheduler_has_in_its_hands_is_looked_at_again_soon(store, clock):
+    schedule = a_schedule(rule=MINUTELY, next_at=NOON)
+    await put(store, schedule)
+    other = a_scheduler(store, clock)
+    due = await store.due_schedules()
+    store.hook("fire", lambda: None)
+    fire = store.store.fire
+
+    async def outrun(firings):
+        await fire(other.plan(due))
+        return await fire(firings)
+
+    store.store.fire = outrun
+
+    assert await a_scheduler(store, clock).tick() == COLLISION_SECONDS
+
+
+async def test_more_than_a_batch_is_fired_without_a_pause(store, clock):
+    schedules = [
+        a_schedule(f"job-{n % 7}", rule=MINUTELY, next_at=NOON) for n in range(BATCH_MAX + 1)
+    ]
+    await put(store, *schedules, overlap="allow")
+    scheduler = a_scheduler(store, clock)
+
+    assert await scheduler.tick() == AGAIN
+    assert await scheduler.tick() != AGAIN
+    assert (await store.due_schedules()).schedules == ()
+
+
+async def test_ticks_that_nobody_was_there_for_are_made_up_for_once_and_recorded(store, clock):
+    schedule = a_schedule(rule=MINUTELY, next_at=NOON)
+    await put(store, schedule)
+    clock.advance(3600)
+
+    await a_scheduler(store, clock).tick()
+
+    assert len(await executions(store)) <= 2  # the latest missed one, and the one of this minute
+    seen = await shown(store, schedule)
+    assert seen.missed == 59
+    assert seen.next_at == NOON + 3660
+
+
+async def test_the_rule_for_missed_ticks_is_the_schedules_own(store, clock):
+    schedule = a_schedule(
+        rule=MINUTELY, next_at=NOON, misfire='{"policy":"fire_all","limit":3,"grace":0}'
+    )
+    await put(store, schedule, overlap="allow")
+    clock.advance(3600)
+
+    await a_scheduler(store, clock).tick()
+
+    fired = [at for at, decision in await ticks(store, schedule) if decision is Decision.FIRED]
+    assert fired == [57 * 60, 58 * 60, 59 * 60, 60 * 60]
+
+
+async def test_a_rule_that_cannot_be_read_stops_nobody_else(store, clock, caplog):
+    broken = a_schedule("broken", rule='{"cron":"61 * * * *"}', next_at=NOON - 5)
+    sound = a_schedule("sound", rule=MINUTELY, next_at=NOON)
+    await put(store, broken, sound)
+    scheduler = a_scheduler(store, clock)
+
+    await scheduler.tick()
+    await scheduler.tick()
+
+    assert len(await executions(store, "sound")) == 1
+    assert caplog.text.count("cannot be read and does not fire") == 1
+
+
+async def test_jitter_makes_an_execution_late_not_the_tick(store, clock):
+    rule = cron("* * * * *", jitter="30s")
+    schedule = a_schedule(rule=rule.to_json(), next_at=NOON)
+    await put(store, schedule)
+
+    await a_scheduler(store, clock).tick()
+
+    (execution,) = await executions(store)
+    late = rule.jitter_of(NOON, f"{TENANT}/resize/")
+    assert (execution.scheduled_for, execution.run_at) == (NOON, NOON + late)
+    assert 0 < late < 30
+    assert execution.state is State.SCHEDULED
+
+
+async def test_after_its_last_time_a_schedule_fires_no_more(store, clock):
+    schedule = a_schedule(rule=cron("* * * * *", max_executions=2).to_json(), next_at=NOON)
+    await put(store, schedule, overlap="allow")
+    scheduler = a_scheduler(store, clock)
+
+    for _ in range(4):
+        await scheduler.tick()
+        clock.advance(60)
+
+    assert len(await executions(store)) == 2
+    assert (await shown(store, schedule)).next_at is None
+
+
+async def test_a_fixed_delay_counts_from_the_end(store, clock):
+    rule = every("10s", mode="delay")
+    schedule = a_schedule(rule=rule.to_json(), next_at=NOON, delay=rule.delay)
+    await put(store, schedule)
+    scheduler = a_scheduler(store, clock)
+
+    await scheduler.tick()
+    assert (await shown(store, schedule)).next_at is None
+    hands = await claim(store, 1)
+    clock.advance(7)
+    await apply(store, hands, success(hands.one))
+
+    assert (await shown(store, schedule)).next_at == NOON + 17
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_executions": 1}, {"end_at": NOON + 5}], ids=["by count", "by time"]
+)
+async def test_a_fixed_delay_can_end(store, clock, options):
+    rule = every("10s", mode="delay", **options)
+    schedule = a_schedule(rule=rule.to_json(), next_at=NOON, delay=rule.delay)
+    await put(store, schedule)
+    scheduler = a_scheduler(store, clock)
+
+    for _ in range(3):
+        await scheduler.tick()
+        hands = await claim(store, 1)
+        for claimed in hands.executions:
+            await apply(store, hands, success(claimed))
+        await store.rearm_schedules()
+        clock.advance(20)
+
+    assert len(await executions(store)) == 1
+
+
+async def test_reboot_is_fired_by_who_comes_after_nobody(store, clock):
+    schedule = a_schedule(rule=cron("@reboot").to_json(), is_reboot=True)
+    await put(store, schedule)
+    first, second = a_scheduler(store, clock), a_scheduler(store, clock)
+
+    for scheduler in (first, second):
+        await scheduler.lead()
+        await scheduler.tick()
+    assert len(await executions(store)) == 1  # the second came while the first was there
+
+    clock.advance(5)
+    await first.stop()
+    clock.advance(1)
+    await second.lead()
+    await second.tick()
+    assert len(await executions(store)) == 1  # it was there all the time
+
+    await second.stop()
+    clock.advance(1)
+    hands = await claim(store, 1)
+    await apply(store, hands, success(hands.one))
+    third = a_scheduler(store, clock)
+    await third.lead()
+    await third.tick()
+    assert len(await executions(store)) == 2
+
+
+async def test_observers_hear_how_late_it_was(store, clock):
+    heard, events = [], Events()
+    events.observe(heard.append)
+    await put(store, a_schedule(rule=MINUTELY, next_at=NOON))
+    clock.advance(0.25)
+
+    await a_scheduler(store, clock, events=events).tick()
+
+    (fired,) = heard
+    assert isinstance(fired, Fired)
+    assert fired.late == 0.25
+
+
+async def test_a_store_that_is_away_when_it_stops_does_not_stop_it(store, clock):
+    scheduler = a_scheduler(store, clock)
+    await scheduler.lead()
+    store.fail("resign", Unavailable("gone"))
+
+    await scheduler.stop()
+
+
+async def test_a_deleted_job_is_not_fired(store, clock):
+    schedule = a_schedule(rule=MINUTELY, next_at=NOON)
+    await put(store, schedule)
+    scheduler = a_scheduler(store, clock)
+    due = await store.due_schedules()
+
+    await store.delete_job(TENANT, "resize")
+
+    assert await store.fire(scheduler.plan(due)) == [False]
+    await defined(store)
+    assert await executions(store) == []
