@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
-from typing import Any, Final, Literal, TypedDict, TypeVar, cast
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.client.when import Arguments, WhenOptions, read_when
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
@@ -30,7 +31,6 @@ from daybell.store.ids import mint
 
 T = TypeVar("T", bound=str)
 
-Arguments = Mapping[str, Any]
 Id = UUID | str
 Time = datetime | str | float
 Status = str | Iterable[str]
@@ -38,7 +38,7 @@ Status = str | Iterable[str]
 KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
 
 
-class TaskOptions(TypedDict, total=False):
+class TaskOptions(WhenOptions, total=False):
     """What a definition may say, whatever its kind; what is left out is as usual."""
 
     queue: str
@@ -70,6 +70,7 @@ class EnqueueOptions(TypedDict, total=False):
     queue: str | None
     retries: int | None
     timeout: Duration | None
+    force: bool  # whatever the job's overlap rule says
 
 
 class Filters(TypedDict, total=False):
@@ -84,6 +85,7 @@ class Filters(TypedDict, total=False):
     until: Time | None
 
 
+WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
 MANY_OPTIONS: Final = frozenset(EnqueueOptions.__optional_keys__ | {"parent"})
 ONE_OPTIONS: Final = MANY_OPTIONS | {"unique_key"}
@@ -104,8 +106,11 @@ def read_definition(
     description: str = "",
     user_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    now: Instant | None = None,
+    **when: Unpack[WhenOptions],
 ) -> JobDefinition:
-    """Return a job's definition."""
+    """Return a job's definition. With `now`, a schedule that is over is refused."""
+    check_options(when, WHEN_OPTIONS, "a job")
     if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
         raise UsageError(
             f"description has {len(description):,} characters; the limit is"
@@ -126,6 +131,8 @@ def read_definition(
         description=description,
         user_id=None if user_id is None else read_text(user_id, "user_id"),
         settings=payload.encode(read_settings(settings), what="settings"),
+        args=read_args(when.get("args")),
+        **read_when(now=now, **when),
     )
 
 
@@ -139,6 +146,7 @@ def read_pattern(
     queue: str | None = None,
     retries: int | None = None,
     timeout: Duration | None = None,
+    force: bool = False,
 ) -> NewExecution:
     """Return an execution as its options describe it, still without arguments."""
     if delay is not None and at is not None:
@@ -153,6 +161,7 @@ def read_pattern(
         queue=None if queue is None else check_name(queue, what="queue"),
         retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
         timeout=read_limit(timeout, "timeout"),
+        force=read_flag(force, "force"),
     )
 
 

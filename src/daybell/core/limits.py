@@ -64,6 +64,10 @@ SCHEDULE_DATES_MAX: Final = 1_000  # of a calendar, and of a recurrence rule
 EVERY_MILLISECONDS_MIN: Final = 10
 EXECUTIONS_MAX: Final = 1_000_000_000  # max_executions
 MISFIRE_LIMIT_MAX: Final = 1_000  # ticks made up for at once
+SCHEDULES_MAX: Final = 100  # that one definition declares
+BACKFILL_TICKS_MAX: Final = 10_000  # looked at in one call
+BACKFILL_CONCURRENCY_MAX: Final = 1_000
+PAUSE_NOTE_CHARS_MAX: Final = 500
 
 # Processes.
 MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a forgotten unit

@@ -1,0 +1,65 @@
+"""Where a schedule goes on from, when it is new and when its job is resumed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from daybell.core.instant import Instant
+from daybell.core.schedule import Decision, Firing, Schedule, Tick
+from daybell.core.when import Schedule as Rule
+
+PAUSED: Final = "paused"  # why ticks were missed
+COUNTED_MAX: Final = 1_000  # ticks that are worth counting one by one
+
+
+def first_at(rule: Rule, now: Instant) -> Instant | None:
+    """The first time of a schedule that begins now; None: it does not fire by itself.
+
+    A fixed delay begins with a delay, unless it says when.
+    """
+    if rule.delay is None:
+        return rule.next_after(now)
+    is_later = rule.start_at is not None and rule.start_at > now
+    at = rule.start_at if is_later else now + rule.delay
+    return None if at is None or (rule.end_at is not None and at > rule.end_at) else at
+
+
+def resumed(schedule: Schedule, now: Instant) -> Firing | None:
+    """Go on from now: what came due in the meantime is recorded as missed, in one range.
+
+    None: nothing did. Raises InvalidSchedule for a rule that cannot be read.
+    """
+    cursor = schedule.next_at
+    if cursor is None or cursor > now:
+        return None
+    rule = Rule.from_json(schedule.rule)
+    last = cursor if rule.delay is not None else rule.latest(now, cursor) or cursor
+    next_at = first_at(rule, now)
+    if rule.max_executions is not None and schedule.fired >= rule.max_executions:
+        next_at = None
+    tick = Tick(
+        at=cursor,
+        decision=Decision.MISSED,
+        reason=PAUSED,
+        until=last,
+        count=_count(rule, cursor, last),
+    )
+    return Firing(
+        tenant=schedule.tenant,
+        schedule=schedule.id,
+        expect=cursor,
+        next_at=next_at,
+        ticks=(tick,),
+        is_over=rule.delay is not None and next_at is None,
+    )
+
+
+def _count(rule: Rule, first: Instant, last: Instant) -> int:
+    """How many ticks a range has; beyond what is worth counting, that much and one."""
+    count, tick = 1, first
+    while count <= COUNTED_MAX and tick < last:
+        following = rule.next_after(tick)
+        if following is None or following > last:
+            break
+        count, tick = count + 1, following
+    return count
