@@ -23,7 +23,7 @@ PLACES: Final = """
       UNION ALL SELECT id, 'lease ' || lease FROM held
       UNION ALL SELECT id, 'parked' FROM daybell.parked
       UNION ALL SELECT v.id, 'waiting' FROM daybell.live v
-                 WHERE v.state = 4 AND v.reason IS DISTINCT FROM 'gate'),
+                 WHERE v.state = 4 AND coalesce(v.reason NOT IN ('gate', 'overlap'), true)),
     kept AS (
       SELECT tenant, id, attempt, 'live' AS kept FROM daybell.live
       UNION ALL SELECT tenant, id, attempt, 'dead' FROM daybell.dead
@@ -61,7 +61,7 @@ RULES: Final[dict[str, str]] = {
     "what is parked waits at its gate": """
         SELECT p.id || ' is parked and in state ' || v.state
           FROM daybell.parked p JOIN daybell.live v ON v.id = p.id
-         WHERE v.state <> 4 OR v.gate <> p.gate OR v.reason IS DISTINCT FROM 'gate'""",
+         WHERE v.state <> 4 OR v.gate <> p.gate OR coalesce(v.reason NOT IN ('gate', 'overlap'), true)""",
     "a gate's slots are counted": """
         SELECT 'gate ' || g.key || ' has ' || g.holders || ' holders and counts ' || count(v.id)
           FROM daybell.gate g
