@@ -126,7 +126,13 @@ class Bench:
 
 
 async def a_bench(
-    store: Any, tasks: Tasks, *, concurrency: int = 10, queues: str = "", clock: Any = None
+    store: Any,
+    tasks: Tasks,
+    *,
+    concurrency: int = 10,
+    ahead: float = 0.0,
+    queues: str = "",
+    clock: Any = None,
 ) -> Bench:
     """A dispatcher of a registered worker; nobody ticks but the test."""
     worker = await registered(store)
@@ -156,6 +162,7 @@ async def a_bench(
         clock=clock,
         mint=mint,
         events=Events(),
+        ahead=ahead,
     )
     return Bench(dispatcher, executor, leases, worker, ends)
 

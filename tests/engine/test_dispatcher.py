@@ -56,6 +56,20 @@ async def test_fast_tasks_are_claimed_ahead_but_not_without_end(store, clock):
     assert len(bench.ends) == len({move.id for _, move in bench.ends}) > 300
 
 
+async def test_with_few_slots_fast_tasks_are_claimed_as_far_ahead_as_is_asked_for(store, clock):
+    await enqueued(store, 2000)
+    bench = await a_bench(store, Tasks(resize=quick), concurrency=2, ahead=0.5, clock=clock)
+    store.hook("claim", lambda: clock.advance(0.01))
+
+    for _ in range(30):
+        await bench.dispatcher.tick()
+        await turns()
+
+    limits = [asked["limit"] for asked in store.asked("claim")]
+    assert limits[0] == 2
+    assert max(limits) > 50  # two claims' worth would be a few
+
+
 async def test_a_slow_store_is_no_reason_to_take_more_of_slow_tasks_ahead(store, clock):
     release = asyncio.Event()
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from daybell import App, ExecutionFailed, UsageError
+from daybell.engine.worker import WorkerOptions
 from daybell.runners.processes import PoolOptions
+from daybell.sdk.worker import fitted
 from tests.sdk import isolated_app
 from tests.sdk.waiting import WAIT, eventually
 
@@ -206,6 +208,35 @@ async def test_a_running_task_and_one_that_waits_for_a_child_can_be_cancelled(
     for handle in (second, first):
         await handle.cancel()
         assert await eventually(handle.status, lambda state: state != "running") == "cancelled"
+
+
+async def test_a_worker_leaves_to_others_what_its_children_cannot_run_soon(app: App, tmp_path):
+    came = tmp_path / "came"
+    handles = [await isolated_app.wait_for.enqueue(str(came)) for _ in range(6)]
+    await is_busy(handles[0])
+
+    async def states() -> list[str]:
+        return [await handle.status() for handle in handles]
+
+    two = await eventually(states, lambda states: states.count("running") == 2)
+    assert two.count("queued") == 4
+
+    came.touch()
+    assert [await handle.result(WAIT) for handle in handles] == ["it came"] * 6
+
+
+def test_only_a_worker_with_nothing_but_isolated_tasks_is_fitted_to_its_children():
+    app = App("memory://")
+    app.handlers.pool_options = PoolOptions(children=3)
+    app.task(isolation="process", queue="render", name="render")(plain)
+    app.task(queue="mail", name="mail")(plain)
+
+    def slots(queues: str, concurrency: int = 100) -> int:
+        return fitted(app, WorkerOptions(queues=queues, concurrency=concurrency)).concurrency
+
+    assert slots("render") == slots("render=3,default") == 6
+    assert slots("render", concurrency=1) == 1
+    assert slots("mail") == slots("render,mail") == slots("default") == 100
 
 
 async def test_what_waits_for_a_child_longer_than_its_timeout_is_not_charged(app: App, tmp_path):

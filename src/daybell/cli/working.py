@@ -37,6 +37,7 @@ from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.app import App
+from daybell.sdk.worker import fitted
 from daybell.settings import Settings, masked_url
 from daybell.store.ids import mint
 from daybell.store.open import store_for
@@ -70,12 +71,12 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     logs.configure(who=who(request))
     # All that may be wrong with the words typed is found here, before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
+    _limit_runs(app, request)
     options = worker_options(app, settings, request)
     if request.parent is None:
         warn(app, options.queues)
     if request.processes > 1:
         return await _supervise(app, request, settings, options)
-    _limit_runs(app, request)
     with Stop() as stop:
         if request.parent is not None:
             stop.hear_parent(request.parent)
@@ -109,7 +110,7 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         app.tenant = check_name(request.tenant, what="tenant")
     queues = queues_of(app, request.queues)
     Queues.parse(queues)
-    return WorkerOptions(
+    options = WorkerOptions(
         name=check_name(request.name or socket.gethostname(), what="worker"),
         tenant=app.tenant,
         queues=queues,
@@ -121,6 +122,7 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         version=__version__,
         labels=read_labels(request.labels),
     )
+    return fitted(app, options)
 
 
 def read_labels(text: str) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Dispatcher:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
+        ahead: Seconds = 0.0,
     ) -> None:
         self._store = store
         self._executor = executor
@@ -58,6 +59,7 @@ class Dispatcher:
         self._queues = queues
         self._kinds = tuple(kinds)
         self._concurrency = concurrency
+        self._ahead_seconds = ahead
         self._leases = leases
         self._clock = clock
         self._mint = mint
@@ -217,8 +219,12 @@ class Dispatcher:
         return min(wanted, CLAIM_MAX) if wanted > ahead // 2 else 0
 
     def _ahead(self) -> int:
-        """What will start while the next two claims are on their way, beyond the free slots."""
-        starting = int(self._rate * min(self._claim_seconds, CLAIM_SECONDS_MAX) * 2)
+        """What will start while the next two claims are on their way, beyond the free slots.
+
+        With few slots more, or there would be a claim for every few.
+        """
+        seconds = max(min(self._claim_seconds, CLAIM_SECONDS_MAX) * 2, self._ahead_seconds)
+        starting = int(self._rate * seconds)
         return 0 if starting < self._concurrency / 4 else min(starting, AHEAD_MAX)
 
     def _learn(self, claim_seconds: Seconds) -> None:

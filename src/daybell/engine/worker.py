@@ -50,6 +50,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     queues: str = ""  # as `Queues.parse` reads it; empty: the default queue
     kinds: tuple[str, ...] = ("task",)
     concurrency: int = 100
+    ahead: Seconds = 0.0  # for so long at least, what starts is claimed ahead
     lease: Seconds = LEASE_SECONDS
     drain_timeout: Seconds = DRAIN_SECONDS
     host: str = ""
@@ -119,6 +120,7 @@ class Worker:
             queues=self._queues,
             kinds=options.kinds,
             concurrency=options.concurrency,
+            ahead=options.ahead,
             leases=self._leases,
             clock=clock,
             mint=self._mint,

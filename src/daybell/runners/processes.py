@@ -36,6 +36,10 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle: Seconds = IDLE_SECONDS
     grace: Seconds = GRACE_SECONDS  # between SIGTERM and SIGKILL
 
+    @property
+    def limit(self) -> int:
+        return self.children or os.cpu_count() or 1
+
 
 class Processes:
     """Children of one event loop. `command` starts one, `setup` is what it is told first."""
@@ -52,7 +56,7 @@ class Processes:
         self._setup = setup
         self._options = options or PoolOptions()
         self._keeps_logs = keeps_logs
-        self._limit = self._options.children or os.cpu_count() or 1
+        self._limit = self._options.limit
         self._loop = asyncio.get_running_loop()
         self._children: set[Child] = set()  # those that may run something
         self._leaving: set[Child] = set()  # those that were told to end

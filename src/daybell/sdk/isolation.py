@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from daybell.client.requests import TaskOptions
+from daybell.core.job import JobDefinition
 from daybell.core.size import Size, parse_size
 from daybell.errors import UsageError, shown
 from daybell.runners.wire import Place, Setup
@@ -76,6 +77,12 @@ def read_isolation(
     place_of(function)
     size = None if memory_limit is None else parse_size(memory_limit, what="memory_limit")
     return msgspec.to_builtins(Isolation("process", size, on_lease_lost))
+
+
+def is_isolated(definition: JobDefinition) -> bool:
+    """Whether a task runs in a process of its own."""
+    how = msgspec.json.decode(definition.settings, type=Isolation)
+    return how.isolation == "process"
 
 
 def place_of(function: Callable[..., Any]) -> Place:

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from daybell import __version__
 from daybell.client import mint
 from daybell.client.requests import read_text, read_whole
@@ -17,13 +19,19 @@ from daybell.core.job import DEFAULT_QUEUE
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
+from daybell.engine.queues import Queues
 from daybell.engine.worker import Worker, WorkerOptions
+from daybell.runners.processes import PoolOptions
+from daybell.sdk.isolation import is_isolated
 from daybell.settings import Settings
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
 
 CONCURRENCY_MAX: Final = 100_000
+# For each child: the one that it runs, and one that is there when it has ended.
+SLOTS_PER_CHILD: Final = 2
+AHEAD_SECONDS: Final = 0.05  # with so few slots, short tasks would need a claim for every few
 
 
 @asynccontextmanager
@@ -45,6 +53,7 @@ async def running(
         pid=os.getpid(),
         version=__version__,
     )
+    options = fitted(app, options)
     async with AsyncExitStack() as stack:
         if not app.is_open:
             await stack.enter_async_context(app)
@@ -67,6 +76,20 @@ async def running(
         draining = asyncio.ensure_future(_drain(worker, node))
         stack.callback(draining.cancel)
         yield
+
+
+def fitted(app: App, options: WorkerOptions) -> WorkerOptions:
+    """Have a worker that runs everything in child processes take what these can soon run.
+
+    What it has beyond that waits for a child, and is invisible to workers that are idle.
+    """
+    queues = Queues.parse(options.queues).names
+    served = [task.definition for task in app.tasks.values() if task.definition.queue in queues]
+    if not served or not all(map(is_isolated, served)):
+        return options
+    slots = SLOTS_PER_CHILD * (app.handlers.pool_options or PoolOptions()).limit
+    concurrency = min(options.concurrency, slots)
+    return msgspec.structs.replace(options, concurrency=concurrency, ahead=AHEAD_SECONDS)
 
 
 async def _drain(worker: Worker, node: Node) -> None:
