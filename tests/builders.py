@@ -97,6 +97,7 @@ def a_move(claimed: Claimed, target: State, outcome: Outcome, **options: Any) ->
         attempt=claimed.attempt,
         lease=claimed.lease,
         gate=claimed.gate,
+        schedule=claimed.schedule,
         target=target,
         outcome=outcome,
         **options,

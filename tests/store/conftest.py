@@ -1,8 +1,10 @@
 """Every test here runs against every store, each in a fresh place with a clock of its own."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 
-from tests.stores import KINDS, open_place
+from tests.stores import KINDS, SHARED_KINDS, open_place
 
 
 def marked(kind):
@@ -28,3 +30,31 @@ async def store(place):
 def clock(place):
     """The time that the store goes by."""
     return place.clock
+
+
+@pytest.fixture
+async def crowd(place):
+    """Four stores on the same data."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(4):
+            store = place.connect()
+            await store.open()
+            stack.push_async_callback(store.close)
+            opened.append(store)
+        yield opened
+
+
+@pytest.fixture(params=SHARED_KINDS)
+async def shared(request, tmp_path, servers):
+    """A place that several processes can open."""
+    async with open_place(request.param, tmp_path, servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def shared_store(shared):
+    store = shared.connect()
+    await store.open()
+    yield store
+    await store.close()

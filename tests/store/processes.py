@@ -11,11 +11,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from daybell.core.schedule import Schedule
+from daybell.errors import ExecutionInTheWay
 from daybell.store.protocol import Store
-from tests.builders import TENANT, a_job, an_execution, claim, registered, success
+from tests.builders import TENANT, a_firing, a_job, an_execution, claim, registered, success
 from tests.stores import connect
 
 JOBS: Final = ["a", "b", "c"]
+TICKS: Final = 10
 KEYS: Final = [f"key {n}" for n in range(20)]
 
 
@@ -50,10 +53,51 @@ async def define(store: Store) -> list[tuple[str, int]]:
     return [(str(job.id), job.version) for job in answers]
 
 
+async def overlap(store: Store) -> list[str]:
+    """Ask again and again for an execution of each job, which runs one at a time, and end it at
+    once; the ids of those that got in.
+    """
+    worker = await registered(store, lease=600.0)
+    inside: list[str] = []
+    for _ in range(20):
+        for job in JOBS:
+            new = an_execution(job)
+            try:
+                await store.enqueue(TENANT, [new])
+            except ExecutionInTheWay:
+                continue
+            inside.append(str(new.id))
+        hands = await claim(store, 1, worker=worker)
+        moves = [success(one) for one in hands.executions]
+        assert await store.apply(TENANT, worker=worker, transitions=moves) == []
+    return inside
+
+
+async def fire(store: Store) -> list[int]:
+    """Fire whatever is due until every schedule has come to its end; how many we were first at."""
+    won = 0
+    while (due := await store.due_schedules()).schedules or due.next_at is not None:
+        firings = [a_firing(one, next_at=next_of(one)) for one in due.schedules]
+        won += sum(await store.fire(firings))
+    return [won]
+
+
+def next_of(schedule: Schedule) -> float | None:
+    """A tick a second later, nine times."""
+    return None if schedule.fired + schedule.skipped == TICKS - 1 else due_at(schedule) + 1.0
+
+
+def due_at(schedule: Schedule) -> float:
+    assert schedule.next_at is not None, "it was due"
+    return schedule.next_at
+
+
 TASKS: Final[dict[str, Callable[[Store], Awaitable[Any]]]] = {
     "drain": drain,
     "enqueue": enqueue,
     "define": define,
+    "overlap": overlap,
+    "fire": fire,
 }
 
 

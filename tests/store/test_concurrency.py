@@ -35,25 +35,12 @@ from tests.builders import (
     success,
 )
 from tests.store.processes import JOBS, KEYS
-from tests.stores import POSTGRES, SHARED_KINDS, connect, open_place
+from tests.stores import POSTGRES, SHARED_KINDS, connect
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ExecutionFilter()
 SECONDS = 60
 STEPS = (1, -1, 1, -1)
-
-
-@pytest.fixture
-async def crowd(place):
-    """Four stores on the same data."""
-    async with AsyncExitStack() as stack:
-        opened = []
-        for _ in range(4):
-            store = place.connect()
-            await store.open()
-            stack.push_async_callback(store.close)
-            opened.append(store)
-        yield opened
 
 
 async def test_a_key_asked_for_by_many_at_once_is_won_by_one(crowd):
@@ -317,21 +304,6 @@ async def processes(task, kind, url, count=4):
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-
-
-@pytest.fixture(params=SHARED_KINDS)
-async def shared(request, tmp_path, servers):
-    """A place that several processes can open."""
-    async with open_place(request.param, tmp_path, servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def shared_store(shared):
-    store = shared.connect()
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def test_four_processes_claim_each_execution_once_and_finish_all(shared, shared_store):

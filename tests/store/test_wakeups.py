@@ -2,7 +2,18 @@
 
 import asyncio
 
-from tests.builders import TENANT, claimed, defined, enqueued
+import pytest
+
+from daybell.core.overlap import Overlap
+from tests.builders import (
+    TENANT,
+    a_job,
+    a_schedule,
+    claimed,
+    defined,
+    enqueued,
+    put,
+)
 
 DEADLINE = 10.0
 
@@ -73,3 +84,79 @@ async def test_a_worker_hears_that_it_is_to_drain(store):
     await store.drain(TENANT, hands.worker)
     await heard(asked)
     await stop()
+
+
+async def test_who_runs_something_hears_that_it_is_to_be_replaced(store):
+    await defined(store, overlap=Overlap.REPLACE)
+    await claimed(store)
+    asked = asyncio.Event()
+    stop = await store.listen(TENANT, ["default"], lambda: None, ask=asked.set)
+    asked.clear()
+
+    await enqueued(store)
+
+    await heard(asked)
+    await stop()
+
+
+async def put_one(store, at):
+    await store.put_schedules(TENANT, [a_schedule(next_at=at)])
+
+
+async def declare_one(store, at):
+    job = a_job(timeout=5.0, declared=[a_schedule(next_at=at)])
+    await store.define_jobs(TENANT, [job])
+
+
+async def resume_one(store, at):
+    await store.resume_job(TENANT, "paused")
+
+
+async def rearm_one(store, at):
+    assert await store.rearm_schedules() == 1
+
+
+@pytest.mark.parametrize("change", [put_one, declare_one, resume_one, rearm_one])
+@pytest.mark.parametrize("is_other", [False, True], ids=["here", "elsewhere"])
+async def test_a_changed_schedule_wakes_who_waits_for_schedules(
+    place, store, clock, change, is_other
+):
+    at = clock.now() + 60
+    await put(store, a_schedule("paused", next_at=at), a_schedule("delay", delay=5.0))
+    await store.pause_job(TENANT, "paused")
+    await defined(store)
+    other = place.connect() if is_other else store  # of the memory store there is only one
+    await other.open()
+    woken = asyncio.Event()
+    stop = await store.listen_schedules(woken.set)
+    await settled(woken)
+
+    await change(other, at)
+
+    await heard(woken)
+    await stop()
+    if other is not store:
+        await other.close()
+
+
+async def settled(woken):
+    """Wait until what was done before listening is not heard any more."""
+    quiet = False
+    while not quiet:
+        woken.clear()
+        try:
+            await asyncio.wait_for(woken.wait(), 0.2)
+        except TimeoutError:
+            quiet = True
+
+
+async def test_who_has_stopped_waiting_for_schedules_hears_nothing(store, clock):
+    await defined(store)
+    calls = []
+    stop = await store.listen_schedules(lambda: calls.append(1))
+    await stop()
+    calls.clear()
+
+    await put_one(store, clock.now())
+
+    assert calls == []
