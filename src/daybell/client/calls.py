@@ -45,6 +45,11 @@ async def prepare(
             field="connection",
         )
     pattern = read_pattern(job, **options)
+    if pattern.force:
+        raise UsageError(
+            "force is not available with connection=; enqueue it outside of the transaction",
+            field="force",
+        )
     executions = list(islice(copies(pattern, args), ENQUEUE_BATCH_MAX + 1))
     if len(executions) > ENQUEUE_BATCH_MAX:
         raise UsageError(

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.answers import EnqueuedMany, key_held
+from daybell.client.backfills import Backfills
 from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
@@ -38,6 +39,7 @@ from daybell.client.requests import (
     read_id,
     read_pattern,
 )
+from daybell.client.schedules import Schedules
 from daybell.client.waiting import place_of
 from daybell.core.execution import (
     PENDING,
@@ -63,7 +65,7 @@ from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 
-class Client(Bulk, DeadLetters, Logs, Overviews):
+class Client(Schedules, Backfills, Bulk, DeadLetters, Logs, Overviews):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
@@ -149,9 +151,13 @@ class Client(Bulk, DeadLetters, Logs, Overviews):
         promote: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Define a job, or change it; answers its current version. See `Store.define_jobs`."""
+        """Define a job, or change it; answers its current version. See `Store.define_jobs`.
+
+        A schedule that will never fire is refused.
+        """
         check_options(options, JOB_OPTIONS, "define()")
-        definition = read_definition(name, **options)
+        now = None if options.get("schedule") is None else (await self.store.health()).now
+        definition = read_definition(name, now=now, **options)
         (job,) = await self.define_jobs([definition], author=author, expect=expect, promote=promote)
         return job
 
@@ -163,10 +169,20 @@ class Client(Bulk, DeadLetters, Logs, Overviews):
         expect: int | None = None,
         promote: bool = False,
     ) -> list[Job]:
-        """Define several jobs, all or nothing; answers the current version of each."""
+        """Define several jobs with their schedules, all or nothing; answers the current version
+        of each. Schedules that are over are taken as they are.
+        """
+        wanted = list(definitions)
         jobs = [
-            NewJob(id=mint(), definition=one, author=author, expect=expect, promote=promote)
-            for one in definitions
+            NewJob(
+                id=mint(),
+                definition=one,
+                author=author,
+                expect=expect,
+                schedules=schedules,
+                promote=promote,
+            )
+            for one, schedules in zip(wanted, await self.declared(wanted), strict=True)
         ]
         return await self.store.define_jobs(self.tenant, jobs)
 

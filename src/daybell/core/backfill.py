@@ -52,11 +52,16 @@ def choose(
     ticks: Iterable[Instant], occurrences: Iterable[Occurrence], *, only: Only, order: Order
 ) -> list[Instant]:
     """The ticks to run, given the executions that there are for them, oldest first."""
-    states: dict[Instant, list[State]] = {}
+    states: dict[int, list[State]] = {}
     for occurrence in occurrences:
-        states.setdefault(occurrence.scheduled_for, []).append(occurrence.state)
-    chosen = [tick for tick in sorted(ticks) if _is_wanted(states.get(tick, ()), only)]
+        states.setdefault(_exact(occurrence.scheduled_for), []).append(occurrence.state)
+    chosen = [tick for tick in sorted(ticks) if _is_wanted(states.get(_exact(tick), ()), only)]
     return chosen if order is Order.OLDEST else chosen[::-1]
+
+
+def _exact(instant: Instant) -> int:
+    """In microseconds: what a store gives back may differ in the last bit."""
+    return round(instant * 1_000_000)
 
 
 def _is_wanted(states: Sequence[State], only: Only) -> bool:

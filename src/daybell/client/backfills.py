@@ -1,0 +1,169 @@
+"""Running what a schedule's past ticks should have run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from daybell.client.requests import Time, read_bound, read_whole, read_word
+from daybell.core.backfill import Only, Order, choose, ticks_between
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.instant import Instant, to_iso
+from daybell.core.limits import BACKFILL_CONCURRENCY_MAX, BACKFILL_TICKS_MAX
+from daybell.core.overlap import backfill_gate
+from daybell.core.schedule import Occurrence, Schedule
+from daybell.core.when import Schedule as Rule
+from daybell.errors import UsageError
+from daybell.store.ids import mint
+from daybell.store.protocol import Store
+
+OCCURRENCES_PER_READ: Final = 10_000
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that was, or would be, run again."""
+
+    schedule: UUID
+    name: str  # of the schedule, among the job's
+    at: Instant
+    execution: UUID | None = None  # None in a dry run
+    created: bool = False  # False: another backfill has it in its hands
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill has done, or would do."""
+
+    id: UUID
+    job: str
+    ticks: tuple[Filled, ...]  # in the order that they run
+    looked_at: int  # ticks in the range, those that were not chosen included
+    is_dry_run: bool = False
+
+    @property
+    def created(self) -> int:
+        """How many executions there are because of it."""
+        return sum(one.created for one in self.ticks)
+
+
+class Backfills:
+    """The verb of `Client` for ticks of the past."""
+
+    store: Store
+    tenant: str
+
+    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+        raise NotImplementedError  # see `Client`
+
+    async def backfill(
+        self,
+        job: str,
+        since: Time,
+        until: Time,
+        *,
+        only: Literal["missing", "failed", "all"] = "missing",
+        concurrency: int = 1,
+        order: Literal["oldest", "newest"] = "oldest",
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
+
+        At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
+        a tick that another backfill has in its hands is left to it. What is still to be fired is
+        left to the schedulers. `dry_run` only answers what would be done.
+        """
+        wanted = Only(read_word(only, tuple(Only), "only"))
+        first = Order(read_word(order, tuple(Order), "order"))
+        room = read_whole(concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX)
+        begin, end = read_bound(since, "since"), read_bound(until, "until")
+        now = (await self.store.health()).now
+        _check_range(begin, end, now)
+        schedules = _with_times(job, await self._schedules_of(job))
+        found, looked_at = list[tuple[Instant, Schedule]](), 0
+        for schedule in schedules:
+            last = min(end, now if schedule.is_paused else schedule.next_at or now, now)
+            ticks = ticks_between(
+                Rule.from_json(schedule.rule), begin, last, limit=BACKFILL_TICKS_MAX - looked_at
+            )
+            looked_at += len(ticks)
+            there = await self._occurrences(schedule, ticks)
+            chosen = choose(ticks, there, only=wanted, order=first)
+            found += [(tick, schedule) for tick in chosen]
+        found.sort(key=lambda one: one[0], reverse=first is Order.NEWEST)
+        filled = tuple(Filled(schedule=one.id, name=one.name, at=at) for at, one in found)
+        plan = Backfill(id=mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=dry_run)
+        return plan if dry_run or not found else await self._fill(plan, found, room)
+
+    async def _fill(
+        self, plan: Backfill, found: Sequence[tuple[Instant, Schedule]], room: int
+    ) -> Backfill:
+        gate = backfill_gate(plan.id)
+        await self.store.set_gates(self.tenant, {gate: room})
+        answers = await self._enqueue(list(_executions(found, gate)))
+        ticks = tuple(
+            msgspec.structs.replace(one, execution=answer.id, created=answer.created)
+            for one, answer in zip(plan.ticks, answers, strict=True)
+        )
+        return msgspec.structs.replace(plan, ticks=ticks)
+
+    async def _schedules_of(self, job: str) -> list[Schedule]:
+        await self.store.get_job(self.tenant, job)  # raises for one that is not there
+        return await self.store.list_schedules(self.tenant, job=job)
+
+    async def _occurrences(self, schedule: Schedule, ticks: Sequence[Instant]) -> list[Occurrence]:
+        """What there is for these ticks, however much."""
+        found: list[Occurrence] = []
+        seen: set[UUID] = set()
+        since = ticks[0] if ticks else None
+        while since is not None:
+            page = await self.store.list_occurrences(
+                self.tenant,
+                schedule.id,
+                since=since,
+                until=ticks[-1],
+                limit=OCCURRENCES_PER_READ,
+            )
+            found += [one for one in page if one.id not in seen]
+            seen.update(one.id for one in page)
+            is_full = len(page) == OCCURRENCES_PER_READ and page[-1].scheduled_for > since
+            since = page[-1].scheduled_for if is_full else None
+        return found
+
+
+def _check_range(since: Instant, until: Instant, now: Instant) -> None:
+    if since >= until:
+        raise UsageError(
+            f"since {to_iso(since)} is not before until {to_iso(until)}", field="until"
+        )
+    if since >= now:
+        raise UsageError(
+            f"since {to_iso(since)} is in the future: what is still to come, the schedules fire",
+            field="since",
+        )
+
+
+def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Those whose ticks are known by the calendar alone."""
+    timed = [one for one in schedules if one.delay is None and not one.is_reboot]
+    if not timed:
+        why = "only schedules whose times depend on what ran" if schedules else "no schedule"
+        raise UsageError(
+            f"job {job} has {why}, so there are no ticks to backfill; trigger it instead",
+            field="job",
+        )
+    return timed
+
+
+def _executions(found: Sequence[tuple[Instant, Schedule]], gate: str) -> Iterator[NewExecution]:
+    for at, schedule in found:
+        yield NewExecution(
+            id=mint(),
+            job=schedule.job,
+            args=schedule.args,
+            gate=gate,
+            scheduled_for=at,
+            schedule=schedule.id,
+            unique_key=f"backfill {schedule.id} {to_iso(at)}",
+        )

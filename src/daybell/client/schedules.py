@@ -1,0 +1,219 @@
+"""When jobs run: schedules added at run time, pauses, triggers, and how a job stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Unpack
+from uuid import UUID
+
+from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_text
+from daybell.client.when import When, added, declared, read_schedule
+from daybell.core import payload
+from daybell.core.execution import TERMINAL, Enqueued, State
+from daybell.core.job import Job, JobDefinition
+from daybell.core.limits import PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
+from daybell.core.resume import resumed
+from daybell.core.schedule import NewSchedule, Schedule
+from daybell.core.standing import Standing, next_run_at, status_of
+from daybell.core.view import ExecutionFilter
+from daybell.core.when import Manual
+from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
+from daybell.store.protocol import Store
+
+UNFINISHED: Final = frozenset(State) - TERMINAL
+LOOKS_MAX: Final = 8  # jobs that are looked at together
+
+
+class Schedules:
+    """The verbs of `Client` for when jobs run."""
+
+    store: Store
+    tenant: str
+
+    async def enqueue(
+        self,
+        job: str,
+        args: Arguments | None = None,
+        *,
+        unique_key: str | None = None,
+        parent: UUID | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        raise NotImplementedError  # see `Client`
+
+    async def declared(self, definitions: Sequence[JobDefinition]) -> list[tuple[NewSchedule, ...]]:
+        """The schedules that come with each definition, as they begin now."""
+        if not any(one.schedules for one in definitions):
+            return [()] * len(definitions)
+        now = (await self.store.health()).now
+        return [declared(one, tenant=self.tenant, now=now) for one in definitions]
+
+    async def schedule(
+        self, job: str, when: When, *, args: Arguments | None = None, name: str | None = None
+    ) -> Schedule:
+        """Have a job run at other times, too; answers the schedule.
+
+        `args` are what its executions are called with; left out, as the job says. One with the
+        same name is replaced. Without a name it gets one that is made of what it says, so that
+        saying the same again changes nothing.
+        """
+        known = await self.store.get_job(self.tenant, job)
+        now = (await self.store.health()).now
+        schedule = read_schedule(when, now=now)
+        if isinstance(schedule, Manual):
+            raise InvalidSchedule(
+                "a manual schedule never fires; to remove one, use unschedule", field="when"
+            )
+        new = added(
+            known.definition,
+            schedule,
+            tenant=self.tenant,
+            now=now,
+            args=known.definition.args if args is None else read_args(args),
+            name=None if name is None else _check_name(name),
+        )
+        for old in await self.store.list_schedules(self.tenant, job=job):
+            if old.id == new.id and _is_same(old, new):
+                return old  # its cursor may be at a tick that has not fired, or wait for an end
+        await self.store.put_schedules(self.tenant, [new])
+        return await self._schedule(job, new.name)
+
+    async def unschedule(self, job: str, name: str) -> None:
+        """Remove a schedule that was added at run time."""
+        found = await self._schedule(job, name)
+        if found.is_declared:
+            raise UsageError(
+                f"schedule {shown(name)} of job {job} comes with the job's definition; change it"
+                " there, or pause the job",
+                field="name",
+            )
+        await self.store.delete_schedules(self.tenant, [found.id])
+
+    async def schedules(self, job: str | None = None) -> list[Schedule]:
+        """The schedules of a job, or of all, by job and name."""
+        found = await self.store.list_schedules(self.tenant, job=job)
+        if job is not None and not found:
+            await self.store.get_job(self.tenant, job)  # raises for one that is not there
+        return sorted(found, key=_by_name)
+
+    async def pause(self, job: str, note: str = "") -> None:
+        """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
+        if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
+            raise UsageError(
+                f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
+                field="note",
+            )
+        await self.store.pause_job(self.tenant, job, note=note)
+
+    async def resume(self, job: str) -> None:
+        """Let a job's schedules fire again, from now on.
+
+        What came due while it was paused is on record as missed, and can be backfilled.
+        """
+        found = await self.store.list_schedules(self.tenant, job=job)
+        now = (await self.store.health()).now
+        firings = [resumed(one, now) for one in found if one.is_paused]
+        await self.store.resume_job(self.tenant, job, [one for one in firings if one is not None])
+
+    async def trigger(
+        self,
+        job: str,
+        args: Arguments | None = None,
+        *,
+        unique_key: str | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        """Run a job now. Without arguments it is called as its schedules would do it.
+
+        Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
+        """
+        if args is None:
+            known = await self.store.get_job(self.tenant, job)
+            args = payload.decode(known.definition.args)
+        return await self.enqueue(job, args, unique_key=unique_key, **options)
+
+    async def standing(self, job: str) -> Standing:
+        """How a job stands, a deleted one too: its status, and when it runs next."""
+        try:
+            known = await self.store.get_job(self.tenant, job)
+        except JobNotFound:
+            known = (await self.store.list_versions(self.tenant, job))[0]
+            return await self._standing(known, is_deleted=True)
+        return await self._standing(known)
+
+    async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
+        """The same for jobs in hand, as they are now."""
+        limit = asyncio.Semaphore(LOOKS_MAX)
+
+        async def look(job: Job) -> Standing:
+            async with limit:
+                return await self._standing(job)
+
+        return await asyncio.gather(*map(look, jobs))
+
+    async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
+        """Jobs by this author that still have schedules, but are not among these names."""
+        known, found, cursor = set(names), list[str](), None
+        while True:
+            page = await self.store.list_jobs(self.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+            found += [
+                job.name for job in page.items if job.author == author and job.name not in known
+            ]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return [name for name in found if await self.store.list_schedules(self.tenant, job=name)]
+
+    async def _standing(self, job: Job, *, is_deleted: bool = False) -> Standing:
+        where = ExecutionFilter(job=job.name, states=UNFINISHED)
+        unfinished = await self.store.count_executions(self.tenant, where)
+        found = await self.store.list_schedules(self.tenant, job=job.name)
+        newest = await self.store.list_executions(
+            self.tenant, ExecutionFilter(job=job.name), limit=1
+        )
+        last = newest.items[0] if newest.items else None
+        next_at = next_run_at(found)
+        return Standing(
+            job=job,
+            status=status_of(
+                is_deleted=is_deleted,
+                is_paused=job.paused_at is not None,
+                unfinished=[state for state, count in unfinished.items() if count],
+                next_run_at=next_at,
+                last=None if last is None else last.state,
+            ),
+            next_run_at=None if is_deleted else next_at,
+            schedules=tuple(sorted(found, key=_by_name)),
+            last_execution=last,
+        )
+
+    async def _schedule(self, job: str, name: str) -> Schedule:
+        found = await self.schedules(job)
+        for one in found:
+            if one.name == name:
+                return one
+        known = ", ".join(shown(one.name) for one in found) or "none"
+        raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
+
+
+def _is_same(old: Schedule, new: NewSchedule) -> bool:
+    fields = ("rule", "args", "misfire", "delay", "is_reboot")
+    is_over = old.next_at is None and old.delay is None and not old.is_reboot
+    return not is_over and all(getattr(old, name) == getattr(new, name) for name in fields)
+
+
+def _by_name(schedule: Schedule) -> tuple[Any, ...]:
+    name = schedule.name
+    return schedule.job, not schedule.is_declared, len(name) if name.isdigit() else 0, name
+
+
+def _check_name(name: object) -> str:
+    checked = check_name(name, what="schedule")
+    if checked.isdigit():
+        raise UsageError(
+            f"a schedule's name is not only a number, such as {shown(checked)}: so are those that"
+            " come with a definition called",
+            field="name",
+        )
+    return checked

@@ -1,0 +1,85 @@
+"""Where schedules begin, and go on after a pause."""
+
+from daybell.core.resume import COUNTED_MAX, first_at, resumed
+from daybell.core.schedule import Decision, Schedule
+from daybell.core.when import at, cron, every
+from daybell.store.ids import mint
+
+
+def paused(rule, *, next_at, **options):
+    return Schedule(
+        id=mint(), tenant="default", job="report", rule=rule.to_json(), next_at=next_at, **options
+    )
+
+
+def test_a_rate_begins_with_its_next_tick():
+    assert first_at(every("1m"), 30.0) == 60.0
+
+
+def test_a_fixed_delay_begins_with_a_delay():
+    assert first_at(every("1m", mode="delay"), 30.0) == 90.0
+
+
+def test_a_fixed_delay_begins_when_it_says_so():
+    assert first_at(every("1m", mode="delay", start_at=45.0), 30.0) == 45.0
+
+
+def test_a_fixed_delay_whose_start_has_passed_begins_with_a_delay():
+    assert first_at(every("1m", mode="delay", start_at=10.0), 30.0) == 90.0
+
+
+def test_a_fixed_delay_that_would_begin_after_its_end_does_not():
+    assert first_at(every("1m", mode="delay", end_at=80.0), 30.0) is None
+
+
+def test_what_waits_for_nothing_or_for_later_goes_on_as_it_is():
+    assert resumed(paused(every("1m"), next_at=None), 30.0) is None
+    assert resumed(paused(every("1m"), next_at=60.0), 30.0) is None
+
+
+def test_what_came_due_is_missed_in_one_range_and_the_next_is_after_now():
+    firing = resumed(paused(every("1m"), next_at=60.0), 200.0)
+
+    (tick,) = firing.ticks
+    assert (tick.at, tick.until, tick.count) == (60.0, 180.0, 3)
+    assert (tick.decision, tick.reason, tick.execution) == (Decision.MISSED, "paused", None)
+    assert (firing.expect, firing.next_at) == (60.0, 240.0)
+
+
+def test_a_tick_that_is_due_this_very_moment_is_missed_too():
+    firing = resumed(paused(every("1m"), next_at=60.0), 60.0)
+
+    assert (firing.ticks[0].until, firing.next_at) == (60.0, 120.0)
+
+
+def test_a_time_that_passed_in_the_pause_is_over():
+    firing = resumed(paused(at(60.0), next_at=60.0), 200.0)
+
+    assert (firing.ticks[0].count, firing.next_at) == (1, None)
+
+
+def test_a_fixed_delay_begins_anew():
+    firing = resumed(paused(every("1m", mode="delay"), next_at=60.0, delay=60.0), 200.0)
+
+    assert (firing.ticks[0].count, firing.next_at, firing.is_over) == (1, 260.0, False)
+
+
+def test_a_fixed_delay_that_has_ended_in_the_pause_is_over():
+    rule = every("1m", mode="delay", end_at=150.0)
+
+    firing = resumed(paused(rule, next_at=60.0, delay=60.0), 200.0)
+
+    assert (firing.next_at, firing.is_over) == (None, True)
+
+
+def test_one_that_fired_as_often_as_it_may_does_not_go_on():
+    rule = every("1m", max_executions=3)
+
+    assert resumed(paused(rule, next_at=60.0, fired=3), 200.0).next_at is None
+    assert resumed(paused(rule, next_at=60.0, fired=2), 200.0).next_at == 240.0
+
+
+def test_a_long_pause_is_not_counted_to_its_end():
+    firing = resumed(paused(cron("* * * * * *"), next_at=60.0), 1e9)
+
+    assert firing.ticks[0].count == COUNTED_MAX + 1

@@ -1,0 +1,411 @@
+"""The client and time: schedules, pauses, triggers, and how a job stands, on every store."""
+
+import json
+
+import pytest
+
+from daybell.client import Client
+from daybell.client.requests import read_definition
+from daybell.core.backfill import ticks_between
+from daybell.core.execution import State
+from daybell.core.schedule import Decision
+from daybell.core.when import Misfire, at, cron, every
+from daybell.engine.clock import ManualClock
+from daybell.engine.events import Events
+from daybell.engine.scheduler import Scheduler
+from daybell.errors import (
+    ExecutionInTheWay,
+    InvalidName,
+    InvalidSchedule,
+    JobNotFound,
+    ScheduleNotFound,
+    UsageError,
+)
+from daybell.store.ids import mint
+from tests.builders import apply, claim, success
+from tests.stores import KINDS, open_place
+
+
+@pytest.fixture(params=KINDS)
+async def place(request, tmp_path, servers):
+    async with open_place(request.param, tmp_path, servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def store(place):
+    opened = place.connect()
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def client(store):
+    return Client(store)
+
+
+@pytest.fixture
+def fire(place, store):
+    """Fires what is due, as a scheduler does."""
+
+    async def fire_due():
+        clock = ManualClock(place.clock.now())
+        await Scheduler(store, clock=clock, mint=mint, events=Events()).tick()
+
+    return fire_due
+
+
+async def only_schedule(client, job="report"):
+    (schedule,) = await client.schedules(job)
+    return schedule
+
+
+async def states(client, job="report"):
+    return sorted(one.state for one in (await client.executions(job=job)).items)
+
+
+async def test_a_definition_brings_its_schedule(client, place):
+    await client.define(
+        "report",
+        schedule=every("1m"),
+        args={"day": 1},
+        misfire="skip",
+        misfire_grace="5s",
+        pause_after_failures=3,
+    )
+
+    schedule = await only_schedule(client)
+
+    assert schedule.is_declared
+    assert schedule.name == ""
+    assert json.loads(schedule.args) == {"day": 1}
+    assert json.loads(schedule.misfire) == {"policy": "skip", "grace": 5.0}
+    assert schedule.next_at == every("1m").next_after(place.clock.now())
+
+
+async def test_several_schedules_are_named_by_their_place(client):
+    await client.define("report", schedule=["@hourly", {"every": "5m"}, None, "manual"])
+
+    assert [one.name for one in await client.schedules("report")] == ["0", "1"]
+
+
+async def test_defining_the_same_again_leaves_the_cursor_alone(client, place):
+    await client.define("report", schedule=every("1m"))
+    before = await only_schedule(client)
+    await place.clock.advance(90)
+
+    await client.define("report", schedule=every("1m"))
+
+    assert await only_schedule(client) == before
+
+
+async def test_another_definition_begins_from_now_and_keeps_the_counts(client, place, fire):
+    await client.define("report", schedule=every("1m"), overlap="allow")
+    await place.clock.advance(60)
+    await fire()
+
+    await client.define("report", schedule=every("1h"), overlap="allow")
+
+    schedule = await only_schedule(client)
+    assert schedule.fired == 1
+    assert schedule.next_at == every("1h").next_after(place.clock.now())
+
+
+async def test_h_is_bound_to_the_job_where_it_fires_and_not_in_the_definition(client):
+    first = await client.define("one", schedule="H H * * *")
+    second = await client.define("two", schedule="H H * * *")
+
+    assert first.definition.schedules == second.definition.schedules
+    assert "H" in first.definition.schedules[0]
+    one, two = await only_schedule(client, "one"), await only_schedule(client, "two")
+    assert one.rule != two.rule
+    assert "H" not in json.loads(one.rule)["cron"]
+
+
+async def test_a_fixed_delay_and_a_reboot_say_so(client, place):
+    await client.define("poll", schedule=every("1m", mode="delay"))
+    await client.define("warm", schedule="@reboot")
+
+    poll, warm = await only_schedule(client, "poll"), await only_schedule(client, "warm")
+
+    assert (poll.delay, poll.next_at) == (60.0, place.clock.now() + 60)
+    assert (warm.is_reboot, warm.next_at) == (True, None)
+
+
+async def test_what_the_job_says_holds_for_schedules_that_say_nothing(client):
+    await client.define(
+        "report",
+        schedule=[cron("0 9 * * *", jitter="5s", tz="Europe/Berlin"), cron("0 10 * * *")],
+        jitter="30s",
+        max_executions=7,
+        dst={"fold": "both"},
+        calendar={"country": "DE"},
+    )
+
+    first, second = [json.loads(one.rule) for one in await client.schedules("report")]
+    assert (first["jitter"], second["jitter"]) == (5.0, 30.0)
+    assert first["max_executions"] == second["max_executions"] == 7
+    assert first["dst"]["fold"] == second["dst"]["fold"] == "both"
+    assert first["calendar"] == second["calendar"]
+
+
+async def test_a_time_of_the_job_is_read_by_the_clock_of_each_schedule(client):
+    await client.define(
+        "report",
+        schedule=cron("0 9 * * *", tz="Europe/Berlin"),
+        start_at="2040-01-01T00:00:00",
+    )
+
+    assert json.loads((await only_schedule(client)).rule)["start_at"] == "2039-12-31T23:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"schedule": "0 25 * * *"}, "hour", "25"),
+        ({"schedule": "0 0 30 2 *"}, "cron", "never fires"),
+        ({"schedule": {"at": "2020-01-01T00:00:00Z"}}, "at", "in the past"),
+        ({"schedule": {"at": "tomorrow"}}, "at", "tomorrow"),
+        ({"schedule": "@daily", "end_at": "2020-01-01T00:00:00Z"}, "end_at", "in the past"),
+        (
+            {
+                "schedule": cron("@daily", start_at="2041-01-01T00:00:00Z"),
+                "end_at": "2040-01-01T00:00:00Z",
+            },
+            "end_at",
+            "before start_at",
+        ),
+        ({"schedule": 5}, "schedule", "list of those"),
+        ({"schedule": [{"every": "1ms"}]}, "every", "10 ms"),
+        ({"schedule": "@daily", "dst": "both"}, "dst", "not an object"),
+        ({"schedule": ["@daily"] * 101}, "schedule", "101"),
+        ({"overlap": "sometimes"}, "overlap", "queue_all"),
+        ({"misfire": "never"}, "misfire", "fire_once"),
+        ({"misfire_limit": 0}, "misfire_limit", "whole number"),
+        ({"misfire_within": "soon"}, None, "soon"),
+        ({"pause_after_failures": 0}, "pause_after_failures", "from 1"),
+        ({"args": [1]}, "args", "by name"),
+        ({"shedule": "@daily"}, "shedule", "did you mean 'schedule'"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_its_field(client, options, field, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        await client.define("report", **options)
+
+    assert field is None or caught.value.field == field
+    with pytest.raises(JobNotFound):
+        await client.job("report")
+
+
+def test_a_misfire_may_be_said_in_three_ways():
+    said = [
+        read_definition("report", misfire="fire_all", misfire_limit=5),
+        read_definition("report", misfire={"policy": "fire_all", "limit": 5}),
+        read_definition("report", misfire=Misfire("fire_all", 5)),
+    ]
+
+    assert said[0] == said[1] == said[2]
+    assert read_definition("report", misfire="fire_once").misfire == ""
+
+
+async def test_a_delay_counts_from_now(client, place):
+    await client.define("report", schedule={"delay": "5m"})
+
+    assert (await only_schedule(client)).next_at == place.clock.now() + 300
+
+
+async def test_code_whose_time_has_passed_can_still_be_started(client):
+    past = read_definition("report", schedule=at("2020-01-01T00:00:00Z"))
+
+    await client.define_jobs([past])
+
+    assert (await only_schedule(client)).next_at is None
+
+
+async def test_a_schedule_is_added_at_run_time(client, place):
+    await client.define("report", args={"day": 1})
+
+    made = await client.schedule("report", "*/5 * * * *", name="often")
+
+    assert (made.name, made.is_declared, json.loads(made.args)) == ("often", False, {"day": 1})
+    assert await only_schedule(client) == made
+
+
+async def test_one_of_the_same_name_is_replaced(client):
+    await client.define("report")
+    await client.schedule("report", "@hourly", name="often")
+
+    await client.schedule("report", "@daily", args={"day": 2}, name="often")
+
+    assert json.loads((await only_schedule(client)).args) == {"day": 2}
+
+
+async def test_saying_the_same_again_changes_nothing(client, place):
+    await client.define("report")
+    first = await client.schedule("report", every("1m"))
+    await place.clock.advance(90)
+
+    assert await client.schedule("report", {"every": "60s"}) == first
+    other = await client.schedule("report", every("1m"), args={"day": 2})
+
+    assert other.id != first.id
+    assert len(await client.schedules("report")) == 2
+
+
+async def test_a_definition_leaves_what_was_added_at_run_time(client):
+    await client.define("report", schedule="@hourly")
+    await client.schedule("report", "@daily", name="more")
+
+    await client.define("report")
+
+    assert [one.name for one in await client.schedules()] == ["more"]
+
+
+async def test_a_schedule_is_removed_by_its_name(client):
+    await client.define("report")
+    await client.schedule("report", "@hourly", name="often")
+
+    await client.unschedule("report", "often")
+
+    assert await client.schedules("report") == []
+    with pytest.raises(ScheduleNotFound, match=r"'often'; it has none"):
+        await client.unschedule("report", "often")
+
+
+async def test_one_that_was_declared_is_not_removed_by_hand(client):
+    await client.define("report", schedule="@hourly")
+
+    with pytest.raises(UsageError, match="comes with the job's definition"):
+        await client.unschedule("report", "")
+
+
+async def test_schedules_that_make_no_sense_are_refused(client):
+    await client.define("report")
+
+    with pytest.raises(JobNotFound):
+        await client.schedule("sned", "@hourly")
+    with pytest.raises(InvalidSchedule, match="in the past"):
+        await client.schedule("report", at("2020-01-01T00:00:00Z"))
+    with pytest.raises(InvalidSchedule, match="use unschedule"):
+        await client.schedule("report", "manual")
+    with pytest.raises(UsageError, match="not only a number"):
+        await client.schedule("report", "@hourly", name="0")
+    with pytest.raises(InvalidName):
+        await client.schedule("report", "@hourly", name="a/b")
+    with pytest.raises(JobNotFound):
+        await client.schedules("sned")
+
+
+async def test_a_paused_job_does_not_fire_and_goes_on_from_now(client, place, fire):
+    await client.define("report", schedule=every("1m"), overlap="allow")
+    await client.pause("report", note="holidays")
+    began = place.clock.now()
+    await place.clock.advance(200)
+    passed = ticks_between(every("1m"), began + 1, place.clock.now() + 1)
+    await fire()
+    assert await states(client) == []
+    assert (await client.job("report")).pause_note == "holidays"
+
+    await client.resume("report")
+    await fire()
+
+    schedule = await only_schedule(client)
+    assert await states(client) == []
+    assert schedule.next_at > place.clock.now()
+    assert (schedule.missed, schedule.is_paused) == (len(passed), False)
+    (tick,) = await client.store.list_ticks("default", schedule.id)
+    assert (tick.decision, tick.reason) == (Decision.MISSED, "paused")
+    await place.clock.advance(60)
+    await fire()
+    assert len(await states(client)) == 1
+
+
+async def test_pausing_what_is_not_there_is_refused(client):
+    with pytest.raises(JobNotFound):
+        await client.pause("sned")
+    with pytest.raises(JobNotFound):
+        await client.resume("sned")
+
+
+async def test_a_note_has_a_limit(client):
+    await client.define("report")
+
+    with pytest.raises(UsageError, match="501 characters"):
+        await client.pause("report", "x" * 501)
+
+
+async def test_a_trigger_is_called_as_the_schedules_would(client):
+    await client.define("report", args={"day": 1})
+
+    plain = await client.trigger("report")
+    other = await client.trigger("report", {"day": 2})
+
+    assert json.loads((await client.execution(plain.id)).execution.args) == {"day": 1}
+    assert json.loads((await client.execution(other.id)).execution.args) == {"day": 2}
+
+
+async def test_a_trigger_obeys_overlap_unless_it_is_forced(client):
+    await client.define("report", schedule="@hourly")
+    first = await client.trigger("report")
+
+    with pytest.raises(ExecutionInTheWay) as caught:
+        await client.trigger("report")
+    forced = await client.trigger("report", force=True)
+
+    assert caught.value.execution == first.id
+    assert (await client.execution(forced.id)).execution.state is State.QUEUED
+
+
+async def test_a_job_stands_as_it_does(client, store, place, fire):
+    await client.define("report", schedule=every("1m"))
+    idle = await client.standing("report")
+    await place.clock.advance(60)
+    await fire()
+    due = await client.standing("report")
+    hands = await claim(store)
+    running = await client.standing("report")
+    await apply(store, hands, success(hands.one))
+    ended = await client.standing("report")
+    await client.pause("report")
+    paused = await client.standing("report")
+    await client.delete_job("report")
+    gone = await client.standing("report")
+
+    found = [idle, due, running, ended, paused, gone]
+    assert [one.status for one in found] == [
+        "scheduled",
+        "queued",
+        "running",
+        "scheduled",
+        "paused",
+        "deleted",
+    ]
+    assert idle.next_run_at is not None
+    assert paused.next_run_at is gone.next_run_at is None
+    assert ended.last_execution.state is State.SUCCEEDED
+
+
+async def test_a_job_without_schedules_is_manual_until_it_ran(client, store):
+    await client.define("report")
+    await client.define("other")
+    before = await client.standings([await client.job("report"), await client.job("other")])
+    await client.trigger("report")
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+
+    after = await client.standing("report")
+
+    assert [one.status for one in before] == ["manual", "manual"]
+    assert after.status == "succeeded"
+    with pytest.raises(JobNotFound):
+        await client.standing("sned")
+
+
+async def test_jobs_that_left_the_code_are_found_while_they_have_schedules(client):
+    old = read_definition("old", schedule="@daily")
+    await client.define_jobs([old, read_definition("idle")], author="code:shop:app")
+    await client.define_jobs([read_definition("new", schedule="@daily")], author="code:shop:app")
+    await client.define_jobs([read_definition("theirs", schedule="@daily")], author="code:x:app")
+
+    assert await client.abandoned("code:shop:app", ["new"]) == ["old"]
