@@ -30,6 +30,7 @@ from daybell.core.execution import (
     PENDING,
     TERMINAL,
     Claimed,
+    Enqueued,
     Execution,
     ExecutionDetail,
     NewExecution,
@@ -46,14 +47,15 @@ from daybell.core.lifecycle import (
     after_release,
     after_retry_later,
 )
+from daybell.core.overlap import Overlap
 from daybell.core.priority import Priority
-from daybell.core.schedule import Decision, Firing, Tick
+from daybell.core.schedule import Decision, Firing, Schedule, Tick
 from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.core.worker import Claim, Renewal
 from daybell.errors import DaybellError
 from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
-from daybell.store.outcomes import Lost
+from daybell.store.outcomes import Losses, Lost
 from tests.builders import (
     TENANT,
     a_job,
@@ -71,6 +73,7 @@ from tests.stores import SHARED_KINDS, TEST_ALL, open_place
 
 JOBS = ("alpha", "beta", "gamma")
 QUEUES = ("default", "other")
+SINGLE = ("solo", "queued", "replaced")  # jobs that run one at a time
 GATED = "gated"  # what goes through gates has a queue of its own: its order is the store's choice
 KEYS = (None, None, "k1", "k2")
 KINDS = ("task", "http")
@@ -81,6 +84,7 @@ STRANGER = mint()
 WEIGHTS = {
     "enqueue": 12,
     "enqueue_again": 2,
+    "enqueue_single": 4,
     "load": 1,
     "claim": 10,
     "claim_gated": 3,
@@ -97,7 +101,8 @@ WEIGHTS = {
     "define": 2,
     "administer": 4,
     "put_schedules": 2,
-    "fire": 3,
+    "fire": 5,
+    "pause": 2,
     "lead": 1,
     "page_through": 4,
     "next_due": 1,
@@ -185,7 +190,10 @@ class Twins(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**64 - 1))
     def begin(self, seed: int) -> None:
         self.chance = Random(seed)
-        self.same("define_jobs", TENANT, [a_job("alpha"), a_job("beta", kind="http")])
+        rules = zip(SINGLE, (Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE), strict=True)
+        single = [a_job(name, overlap=rule, queue=GATED) for name, rule in rules]
+        jobs = [a_job("alpha", overlap=Overlap.ALLOW), a_job("beta", kind="http"), *single]
+        self.same("define_jobs", TENANT, jobs)
         self.same("set_gates", TENANT, {"narrow": 1})
         self.register(self.draw)
         self.load(self.draw)
@@ -211,6 +219,7 @@ class Twins(RuleBasedStateMachine):
             timeout=timeout,
             expires=timeout,
             kind=draw("task", "task", "http"),
+            overlap=Overlap.ALLOW,
             expect=draw(None, None, None, 0, 1, 2),
             promote=draw(False, True),
         )
@@ -234,9 +243,23 @@ class Twins(RuleBasedStateMachine):
             created = {answer.id for answer in answers}
             self.sent += [new for new in batch if new.id in created]
 
+    def enqueue_single(self, draw: Any) -> None:
+        """Ask for what may not overlap; all of a batch alike, since one in the way stops it."""
+        options = {
+            "delay": draw(None, None, None, 5.0),
+            "schedule": draw(None, None, STRANGER, *self.schedules[-2:]),
+            "unique_key": draw(None, None, *KEYS),
+            "force": draw(False, False, False, True),
+        }
+        batch = [an_execution(draw(*SINGLE), **options) for _ in range(draw(1, 1, 2))]
+        answers = self.same("enqueue", TENANT, batch)
+        if isinstance(answers, list):
+            created = {answer.id for answer in answers}
+            self.sent += [new for new in batch if new.id in created]
+
     def enqueue_again(self, draw: Any) -> None:
         batch = [draw(*self.sent[-8:]) for _ in range(draw(1, 2, 3)) if self.sent]
-        self.same("enqueue", TENANT, batch, repeat=True)
+        self.same("enqueue", TENANT, batch, level=unskipped, repeat=True)
 
     def load(self, draw: Any) -> None:
         batch = [an_execution(draw(*JOBS[:2]), delay=draw(None, 5.0)) for _ in range(3)]
@@ -343,7 +366,7 @@ class Twins(RuleBasedStateMachine):
         if draw(False, True):
             self.run(self.place.clock.advance(LEASE + 1))
         found = self.same("lost", level=unordered_losses)
-        for entry in found if draw(True, True, False) else ():
+        for entry in found.executions if draw(True, True, False) else ():
             policy = {"max_crashes": entry.max_crashes, "retry": entry.retry}
             self.make(entry.worker, [after_loss(entry.claimed, **policy)])
 
@@ -364,10 +387,12 @@ class Twins(RuleBasedStateMachine):
     def put_schedules(self, draw: Any) -> None:
         now = self.place.clock.now()
         new = a_schedule(
-            draw("alpha", "beta", "gamma"),
+            draw("alpha", "alpha", "gamma", *SINGLE),
             id=draw(mint(), *self.schedules[-2:]),
             next_at=draw(None, now, now, now, now + 5),
-            is_paused=draw(False, False, False, False, True),
+            delay=draw(None, 5.0),
+            pause_after=draw(None, 1, 2),
+            is_reboot=draw(False, False, False, True),
         )
         self.same("put_schedules", TENANT, [new])
         self.schedules.append(new.id)
@@ -378,31 +403,63 @@ class Twins(RuleBasedStateMachine):
         """Fire what is due, as a scheduler would; now and then from a cursor that is not there."""
         self.put_schedules(draw)
         firings: list[Firing] = []
-        for schedule in self.same("due_schedules")[:2]:
-            options = {"schedule": schedule.id, "unique_key": draw(*KEYS)}
-            new = an_execution(schedule.job, **options, scheduled_for=schedule.next_at)
-            decision = draw(Decision.FIRED, *Decision)
-            fired = decision is Decision.FIRED
-            ticks = [Tick(at=schedule.next_at, decision=decision, execution=new if fired else None)]
-            if draw(False, True):
-                ticks.append(a_tick(schedule.next_at + 1, job=schedule.job))
-            firing = Firing(
-                tenant=TENANT,
-                schedule=schedule.id,
-                expect=schedule.next_at - draw(0, 0, 0, 1),
-                next_at=schedule.next_at + 5,
-                ticks=tuple(ticks),
-            )
+        for schedule in self.same("due_schedules").schedules[:2]:
+            firing = self.firing(draw, schedule)
             firings += [firing] * draw(1, 1, 2)
-            self.sent.append(new)
         self.same("fire", firings)
-        self.same("next_tick")
+        self.same("due_schedules", limit=1)
+
+    def firing(self, draw: Any, schedule: Schedule) -> Firing:
+        assert schedule.next_at is not None
+        options = {"schedule": schedule.id, "unique_key": draw(*KEYS), "delay": draw(None, 5.0)}
+        if schedule.job in SINGLE:
+            options["queue"] = GATED
+        new = an_execution(schedule.job, **options, scheduled_for=schedule.next_at)
+        decision = draw(Decision.FIRED, Decision.FIRED, *Decision)
+        is_fired = decision is Decision.FIRED
+        ticks = [
+            Tick(
+                at=schedule.next_at,
+                decision=decision,
+                execution=new if is_fired else None,
+                count=draw(1, 3),
+            )
+        ]
+        if draw(False, True):
+            ticks.append(a_tick(schedule.next_at + 1, job=schedule.job, schedule=schedule.id))
+        self.sent += [tick.execution for tick in ticks if tick.execution is not None]
+        return Firing(
+            tenant=TENANT,
+            schedule=schedule.id,
+            expect=schedule.next_at - draw(0, 0, 0, 1),
+            next_at=schedule.next_at + 5 if schedule.delay is None else None,
+            ticks=tuple(ticks),
+            is_over=draw(False, False, False, True),
+        )
+
+    def pause(self, draw: Any) -> None:
+        """Pause a job, resume it, or sweep."""
+        job = draw("alpha", "gamma", *SINGLE)
+        what = draw("pause_job", "resume_job", "resume_job", "rearm_schedules", "occurrences")
+        if what == "rearm_schedules":
+            self.same(what)
+        elif what == "pause_job":
+            self.same(what, TENANT, job, note=draw("one", "two"))
+        elif what == "occurrences" and self.schedules:
+            since = self.place.clock.now() - 30
+            options = {"since": since, "until": since + 60}
+            self.same("list_occurrences", TENANT, draw(*self.schedules), **options)
+        elif what == "resume_job":
+            found = self.run(self.model.list_schedules(TENANT, job=job))
+            firings = [self.firing(draw, one) for one in found if one.next_at is not None]
+            self.same(what, TENANT, job, firings[: draw(0, 1)])
 
     def lead(self, draw: Any) -> None:
         holder = draw(*self.holders)
         if draw(False, True):
             self.same("resign", "upkeep", holder=holder)
-        self.same("lead", "upkeep", holder=draw(*self.holders), lease=LEASE)
+        since = draw(None, self.place.clock.now() - draw(0.0, 30.0, 90.0))
+        self.same("lead", "upkeep", holder=draw(*self.holders), lease=LEASE, since=since)
 
     def page_through(self, draw: Any) -> None:
         where, cursor = draw(*SOME_FILTERS), None
@@ -463,6 +520,11 @@ def seen(one: Execution) -> Execution:
     return one
 
 
+def unskipped(answers: list[Enqueued]) -> list[tuple[UUID, bool]]:
+    """Whether it was skipped need not be told to who asks again."""
+    return [(answer.id, answer.created) for answer in answers]
+
+
 def unordered(claim: Claim) -> list[Claimed]:
     return sorted(map(levelled, claim.executions), key=lambda one: one.id)
 
@@ -471,9 +533,9 @@ def levelled(one: Claimed) -> Claimed:
     return one if one.gate is None else msgspec.structs.replace(one, run_at=0.0)
 
 
-def unordered_losses(lost: list[Lost]) -> list[tuple[Claimed, UUID, int, bool]]:
-    entries = sorted(lost, key=lambda entry: entry.claimed.id)
-    return [(levelled(e.claimed), e.worker, e.max_crashes, e.retry) for e in entries]
+def unordered_losses(losses: Losses) -> list[Lost]:
+    entries = sorted(losses.executions, key=lambda entry: entry.claimed.id)
+    return [msgspec.structs.replace(one, claimed=levelled(one.claimed)) for one in entries]
 
 
 def levelled_queues(queues: list[Queue]) -> list[Queue]:
