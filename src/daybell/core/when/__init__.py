@@ -15,7 +15,7 @@ from daybell.core.when.cron import Cron
 from daybell.core.when.dialects import cron
 from daybell.core.when.every import Every, every
 from daybell.core.when.misfire import Misfire, Plan, Planned, plan
-from daybell.core.when.recurrence import rrule
+from daybell.core.when.recurrence import Recurrence, rrule
 from daybell.core.when.rule import Schedule
 from daybell.core.when.union import Union, any_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "Plan",
     "Planned",
     "Reboot",
+    "Recurrence",
     "Schedule",
     "Union",
     "any_of",

@@ -7,7 +7,6 @@ first, unless asked otherwise. An expression whose minute or hour is open (`*`, 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
@@ -18,7 +17,8 @@ from daybell.core.when.fields import Field, Unit, parse_field
 from daybell.core.when.hashing import bound, is_hashed
 from daybell.core.when.pattern import Pattern, days_of_months
 from daybell.core.when.rule import Schedule
-from daybell.core.when.zone import Fold, Gap, Stretch, stretch_at
+from daybell.core.when.search import tick_after, tick_until
+from daybell.core.when.zone import Fold, Gap
 from daybell.errors import InvalidSchedule, shown
 
 Dialect = Literal["unix", "quartz", "aws"]
@@ -72,43 +72,17 @@ class Cron(Schedule):
         return _bound_cron(self, name)
 
     def tick_after(self, after: Instant) -> Instant | None:
-        second = math.floor(after)
-        stretch = self._stretch(second)
-        wall = max(second + stretch.offset, stretch.opens - 1)
-        while True:
-            found = self.pattern.after(wall)
-            if found is None:
-                return None
-            if found < stretch.closes:
-                return float(stretch.instant(found))
-            following = self._stretch(stretch.end)
-            if following.opens > wall:  # no time is shown again that was passed over before
-                far = self._stretch(found - stretch.offset)
-                if far.opens <= found < far.closes:
-                    return float(far.instant(found))
-            stretch, wall = following, following.opens - 1
+        gap, fold = self.rules
+        return tick_after(self.pattern, after, tz=self.tz, gap=gap, fold=fold)
 
     def tick_until(self, until: Instant) -> Instant | None:
-        second = math.floor(until)
-        stretch = self._stretch(second)
-        wall = min(second + stretch.offset, stretch.closes - 1)
-        while True:
-            found = self.pattern.until(wall)
-            if found is None:
-                return None
-            if found >= stretch.opens:
-                return float(stretch.instant(found))
-            preceding = self._stretch(stretch.start - 1)
-            if preceding.closes <= wall + 1:
-                far = self._stretch(found - stretch.offset)
-                if far.opens <= found < far.closes:
-                    return float(far.instant(found))
-            stretch, wall = preceding, preceding.closes - 1
+        gap, fold = self.rules
+        return tick_until(self.pattern, until, tz=self.tz, gap=gap, fold=fold)
 
-    def _stretch(self, second: int) -> Stretch:
-        if self.pattern.is_open:  # it follows the clock, whatever that shows
-            return stretch_at(second, tz=self.tz, gap="skip", fold="both")
-        return stretch_at(second, tz=self.tz, gap=self.gap, fold=self.fold)
+    @property
+    def rules(self) -> tuple[Gap, Fold]:
+        """The rules for gaps and folds that count; one that is open follows the clock."""
+        return ("skip", "both") if self.pattern.is_open else (self.gap, self.fold)
 
     def own_fields(self) -> dict[str, Any]:
         own: dict[str, Any] = {"cron": self.expression}

@@ -2,9 +2,203 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from daybell.core.instant import Instant
+from daybell.core.when.at import At, Manual, Reboot
+from daybell.core.when.calendar import Calendar
+from daybell.core.when.cron import Cron, Fields, read_fields
+from daybell.core.when.every import Every
+from daybell.core.when.fields import YEAR_MIN, Field, numbers_in
+from daybell.core.when.recurrence import Recurrence
 from daybell.core.when.rule import Schedule
+from daybell.core.when.union import Union
+from daybell.core.when.words import joined, lasting, listed, ordinal, plural
+from daybell.core.when.zone import local
+
+_TIMES_MAX: Final = 6  # so many times of a day are listed one by one
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_ALL: Final = {"second": 60, "minute": 60, "hour": 24}
 
 
 def describe(schedule: Schedule) -> str:
-    """What a schedule means."""
-    return schedule.to_json()
+    """What a schedule means, as a phrase that begins with a capital."""
+    text = ", ".join([_kind(schedule), *_options(schedule)])
+    return text[0].upper() + text[1:]
+
+
+def _kind(schedule: Schedule) -> str:
+    match schedule:
+        case Cron():
+            return f"{_cron(schedule)}, {schedule.tz}"
+        case Every(mode="delay"):
+            return f"{lasting(schedule.period)} after the execution before has ended"
+        case Every():
+            return f"every {lasting(schedule.period, one='')}"
+        case At():
+            return f"once, on {_moment(schedule.time, schedule)}"
+        case Recurrence():
+            return f"by the rule {schedule.text.splitlines()[-1]}, {schedule.tz}"
+        case Union():
+            return _union(schedule)
+        case Reboot():
+            return "when a scheduler starts and none was running"
+        case Manual():
+            return "only when it is triggered"
+        case _:
+            return schedule.to_json()
+
+
+def _options(schedule: Schedule) -> list[str]:
+    said: list[str] = []
+    if schedule.calendar is not None:
+        said.append(_calendar(schedule.calendar, schedule))
+    if schedule.start_at is not None:
+        said.append(f"from {_moment(schedule.start_at, schedule)}")
+    if schedule.end_at is not None:
+        said.append(f"until {_moment(schedule.end_at, schedule)}")
+    if schedule.max_executions is not None:
+        said.append(f"at most {plural(schedule.max_executions, 'time')}")
+    if schedule.jitter is not None:
+        said.append(f"late by up to {lasting(schedule.jitter)}")
+    return said
+
+
+def _union(union: Union) -> str:
+    said = "; or ".join(_described_part(part) for part in union.parts)
+    if union.excluded:
+        said += "; except " + "; and ".join(_described_part(part) for part in union.excluded)
+    return said
+
+
+def _described_part(part: Schedule) -> str:
+    text = describe(part)
+    return text[0].lower() + text[1:]
+
+
+def _calendar(calendar: Calendar, schedule: Schedule) -> str:
+    closed: list[str] = []
+    if calendar.business_days:
+        closed.append("weekends")
+    if calendar.country is not None:
+        place = "-".join(filter(None, (calendar.country, calendar.subdivision)))
+        closed.append(f"public holidays of {place}")
+    if calendar.dates:
+        closed.append(plural(len(calendar.dates), "other date"))
+    if calendar.blackouts:
+        closed.append(f"in {plural(len(calendar.blackouts), 'blackout')}")
+    moved = {
+        "skip": "",
+        "next_open": ", but on the next open day",
+        "previous_open": ", but on the open day before",
+    }
+    return f"not on {joined(closed)}{moved[calendar.on_closed]}" if closed else "on all days"
+
+
+def _moment(instant: Instant, schedule: Schedule) -> str:
+    return f"{local(instant, schedule.tz).isoformat(' ', 'seconds')} {schedule.tz}"
+
+
+def _cron(schedule: Cron) -> str:
+    fields = read_fields(schedule.expression, schedule.dialect)
+    said = " ".join(filter(None, (_times(fields), _days(fields), _months(fields), _years(fields))))
+    return f"{said} (H is a number of the job's own)" if schedule.is_hashed else said
+
+
+def _times(fields: Fields) -> str:
+    seconds, minutes, hours = (
+        numbers_in(field.bits) for field in (fields.second, fields.minute, fields.hour)
+    )
+    if len(seconds) * len(minutes) * len(hours) <= _TIMES_MAX and len(hours) < 24:
+        times = [
+            (hour, minute, second) for hour in hours for minute in minutes for second in seconds
+        ]
+        return "at " + joined([_time(*time) for time in times])
+    within = _hours(hours)
+    if seconds == [0]:
+        said = _rhythm(minutes, "minute")
+        if not said.startswith("every"):
+            within = within or "of every hour"
+    else:
+        said = _rhythm(seconds, "second")
+        if len(minutes) < 60:
+            said += f" of {_rhythm(minutes, 'minute').removeprefix('at ')}"
+    return f"{said} {within}".strip()
+
+
+def _time(hour: int, minute: int, second: int) -> str:
+    return f"{hour:02}:{minute:02}" + (f":{second:02}" if second else "")
+
+
+def _rhythm(numbers: list[int], unit: str) -> str:
+    """`every 5 minutes` where that is the same, else `at minutes 1 and 7`."""
+    size = _ALL[unit]
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else size
+    if numbers == list(range(0, size, step)) and size % step == 0 and step < size:
+        return f"every {unit}" if step == 1 else f"every {step} {unit}s"
+    return f"at {unit}{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def _hours(hours: list[int]) -> str:
+    if len(hours) == 24:
+        return ""
+    if hours == list(range(hours[0], hours[-1] + 1)):
+        return f"from {hours[0]:02}:00 to {hours[-1]:02}:59"
+    step = hours[1] - hours[0]
+    if hours == list(range(0, 24, step)) and 24 % step == 0:
+        return f"of every {ordinal(step)} hour"
+    return f"in hours {listed(hours)}"
+
+
+def _days(fields: Fields) -> str:
+    by_day, by_weekday = _monthdays(fields.day), _weekdays(fields.weekday)
+    if by_day and by_weekday:
+        is_either = not (fields.day.is_star or fields.weekday.is_star)
+        return f"{by_day} {'or' if is_either else 'and only'} {by_weekday}"
+    return by_day or by_weekday
+
+
+def _monthdays(field: Field) -> str:
+    said: list[str] = []
+    days = numbers_in(field.bits)
+    if days and len(days) < 31:
+        said.append(f"day{'s' if len(days) > 1 else ''} {listed(days)}")
+    for back in field.from_end:
+        said.append(f"the {_from_end(back)} day" if back < 2 else f"the day {back} before the last")
+    for near in field.nearest:
+        target = f"day {near}" if near > 0 else f"the {_from_end(-near)} day"
+        said.append("the last weekday" if near == 0 else f"the weekday nearest to {target}")
+    return f"on {joined(said)} of the month" if said else ""
+
+
+def _from_end(back: int) -> str:
+    return "last" if back == 0 else f"{ordinal(back + 1)} last"
+
+
+def _weekdays(field: Field) -> str:
+    days = numbers_in(field.bits)
+    said: list[str] = []
+    if days and len(days) < 7:
+        # A week is told from Monday on.
+        said.append(listed([day or 7 for day in days], names=lambda day: _WEEKDAYS[day % 7]))
+    for day in numbers_in(field.last_weekdays):
+        said.append(f"the last {_WEEKDAYS[day]} of the month")
+    for day, which in field.nth_weekdays:
+        said.append(f"the {ordinal(which)} {_WEEKDAYS[day]} of the month")
+    return f"on {joined(said)}" if said else ""
+
+
+def _months(fields: Fields) -> str:
+    months = numbers_in(fields.month.bits)
+    said = listed(months, names=lambda month: _MONTHS[month - 1])
+    return f"in {said}" if len(months) < 12 else ""
+
+
+def _years(fields: Fields) -> str:
+    if fields.year.text == "*":
+        return ""
+    return f"in {listed([YEAR_MIN + bit for bit in numbers_in(fields.year.bits)])}"

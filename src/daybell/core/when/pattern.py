@@ -1,8 +1,7 @@
 """All fields of a cron expression together: the wall-clock times that it matches.
 
-A wall-clock time is counted here in seconds since 1970 as if there were only one zone and it never
-changed its clocks; `zone` makes instants of it. The search jumps from field to field with integers,
-so that the 29th of February is as near as the next minute.
+The search jumps from field to field with integers, so that the 29th of February is as near as the
+next minute.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from datetime import date
 from typing import Final
 
 from daybell.core.when.fields import YEAR_MIN, Field, first_bit
-
-Wall = int  # seconds since 1970 on the wall clock
+from daybell.core.when.search import Wall
 
 DAY_SECONDS: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
