@@ -7,7 +7,7 @@ from daybell.chaos.run import Options
 from tests.chaos.places import on_postgres, on_sqlite
 
 RATE = 300.0
-ENOUGH = 0.8  # of the load: what could not be enqueued was asked for while the database was away
+ENOUGH = 0.6  # of the load: what could not be enqueued was asked for while the database was away
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,8 @@ def demand(summary: Summary) -> None:
     # A run in which nothing went wrong proves nothing.
     assert summary.acknowledged > ENOUGH * RATE * summary.seconds
     assert summary.attempts > summary.states["succeeded"], "nobody was lost"
-    assert len(summary.waits) + summary.disturbed > 0, "nothing was running in a lost worker"
+    assert summary.waits, "nothing was running in a lost worker"
+    assert summary.unfinished == 0
     assert {"kill", "freeze"} <= set(summary.faults)
 
 
@@ -27,7 +28,7 @@ async def test_nothing_is_lost_or_doubled_on_postgresql():
     summary = await on_postgres(Options(seconds=16, seed=2, rate=RATE), tell=print_nothing)
 
     demand(summary)
-    assert summary.faults["restart"] == 1
+    assert summary.faults["restart"] == summary.faults["outage"] == 1
     assert summary.answers_lost > 0
 
 

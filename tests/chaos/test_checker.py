@@ -10,7 +10,7 @@ from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import END, STOP, Effect
 from daybell.chaos.fleet import Happening
 from daybell.chaos.load import Call, Cancel
-from daybell.chaos.recovery import Sample
+from daybell.chaos.recovery import Sample, Trouble
 from daybell.core.execution import Execution, State
 from daybell.core.priority import Priority
 from daybell.store.ids import mint
@@ -41,8 +41,12 @@ def an_execution(id: UUID = ID, **fields) -> Execution:
 def a_call(
     id: UUID | None = ID, number: int = 1, *, asked_at: float = 0.0, answered_at: float = 0.1
 ) -> Call:
-    answered = None if id is None else answered_at
-    return Call(number=number, job="quick", asked_at=asked_at, answered_at=answered, id=id)
+    call = Call(number=number, job="quick", asked_at=asked_at, id=id)
+    if id is None:
+        call.failed_at = answered_at
+    else:
+        call.answered_at = answered_at
+    return call
 
 
 def line(what: str, at: float, *, id: UUID = ID, attempt: int = 1, pid: int = ADA, number: int = 1):
@@ -175,29 +179,76 @@ KILLED = a_history(
 
 
 def test_what_waits_for_too_long_after_its_worker_was_killed_is_noticed():
-    (orphan,) = recovery.orphans(KILLED, troubles=[], settling=5.0)
+    (orphan,) = recovery.orphans(KILLED, troubles=[], within=6.0)
 
     assert orphan.waited == 7.0
     assert [one.rule for one in recovery.late([orphan], within=6.0)] == ["restarted late"]
     assert not list(recovery.late([orphan], within=7.5))
 
 
-def test_what_waits_for_the_store_too_is_counted_apart():
-    happenings = [*KILLED.happenings, Happening(4.0, "delay")]
+def test_what_waits_for_the_store_too_counts_from_when_that_is_well_again():
+    happenings = [*KILLED.happenings, Happening(4.0, "delay", length=1.0)]
     disturbed = a_history(**vars_of(KILLED), happenings=happenings, calls=[a_call()])
 
-    troubles = recovery.troubles(disturbed, kinds=["delay"])
-    (orphan,) = recovery.orphans(disturbed, troubles=troubles, settling=5.0)
+    troubles = recovery.troubles(disturbed, [], lengths={"delay": 0.0})
+    (orphan,) = recovery.orphans(disturbed, troubles=troubles, within=6.0)
 
-    assert troubles == [4.0]
-    assert not list(recovery.late([orphan], within=6.0))
+    assert troubles == [Trouble(4.0, 6.0)]  # a second, and as long until everybody asks again
+    assert (orphan.counted_from, orphan.waited) == (6.0, 3.0)
+    assert not list(recovery.late([orphan], within=3.0))
+    assert list(recovery.late([orphan], within=2.9))
 
 
-def test_an_enqueue_that_is_slow_or_fails_shows_trouble():
-    calls = [a_call(asked_at=3.0, answered_at=3.1), a_call(None, asked_at=5.0)]
+@pytest.mark.parametrize(("since", "until"), [(0.0, 1.9), (9.1, 20.0)])
+def test_trouble_before_and_after_is_no_excuse(since, until):
+    (orphan,) = recovery.orphans(KILLED, troubles=[Trouble(since, until)], within=6.0)
+
+    assert orphan.waited == 7.0
+
+
+def test_trouble_that_comes_when_it_is_too_late_is_no_excuse():
+    (orphan,) = recovery.orphans(KILLED, troubles=[Trouble(8.1, 8.5)], within=6.0)
+
+    assert list(recovery.late([orphan], within=6.0))
+
+
+def test_who_was_lost_twice_before_it_started_again_has_twice_the_time():
+    effects = [line("start", 1.0), line("start", 9.0, attempt=3, pid=BOB)]
+    twice = a_history(effects=effects, happenings=KILLED.happenings)
+
+    (orphan,) = recovery.orphans(twice, troubles=[], within=4.0)
+
+    assert (orphan.losses, orphan.waited) == (2, 3.5)
+
+
+def test_an_enqueue_that_is_slow_or_fails_and_a_backlog_show_trouble():
+    calls = [a_call(asked_at=3.0, answered_at=3.1), a_call(None, asked_at=5.0, answered_at=5.2)]
     slow = a_call(asked_at=4.0, answered_at=4.9)
+    samples = [Sample(7.0, 0), Sample(8.0, 500), Sample(9.0, 0)]
 
-    assert recovery.troubles(a_history(calls=[*calls, slow]), kinds=[]) == [4.0, 5.0]
+    found = recovery.troubles(a_history(calls=[*calls, slow]), samples, lengths={})
+
+    assert found == [Trouble(4.0, 4.9), Trouble(5.0, 5.2), Trouble(8.0, 9.0)]
+
+
+def test_troubles_that_overlap_are_one():
+    assert recovery.merged([Trouble(3, 5), Trouble(1, 4), Trouble(6, 7)]) == [
+        Trouble(1, 5),
+        Trouble(6, 7),
+    ]
+
+
+def test_what_follows_a_return_of_the_database_is_told():
+    samples = [Sample(2.0, 400), Sample(3.0, 900), Sample(4.0, 300), Sample(15.0, 0)]
+
+    (found,) = recovery.returns(samples, [0.5, 1.4, 1.6], [1.0], few=100)
+    (stuck,) = recovery.returns(samples[:2], [], [1.0], few=100)
+    (calm,) = recovery.returns(samples, [], [1.0], few=900)
+
+    assert (found.backlog, found.shrinks) == (900, 3.0)
+    assert (calm.backlog, calm.shrinks) == (900, 0.0)
+    assert found.first_start == pytest.approx(0.4)
+    assert stuck.shrinks is None
 
 
 @pytest.mark.parametrize(

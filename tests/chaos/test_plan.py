@@ -25,7 +25,8 @@ def test_a_file_has_no_connections_and_no_server():
     assert found == {Kind.KILL, Kind.FREEZE, Kind.DRAIN}
 
 
-def test_a_freeze_is_longer_than_the_lease():
+def test_a_freeze_and_an_outage_are_longer_than_the_lease():
     faults = plan(1, seconds=60, lease=2.0, has_proxy=True, has_restart=False)
 
-    assert all(fault.length > 2.0 for fault in faults if fault.kind is Kind.FREEZE)
+    long = {Kind.FREEZE, Kind.OUTAGE}
+    assert all(fault.length > 2.0 for fault in faults if fault.kind in long)

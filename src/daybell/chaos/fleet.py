@@ -39,6 +39,7 @@ class Happening(msgspec.Struct, frozen=True, gc=False):
     what: str
     pid: int = 0
     role: str = ""
+    length: Seconds = 0.0  # how long it lasts, if that is known
 
 
 class Member:

@@ -21,13 +21,14 @@ class Kind(StrEnum):
     LOSE = "lose"  # connections break when they have committed and before that is answered
     DELAY = "delay"  # nothing gets through for a while
     RESTART = "restart"  # the database server crashes and comes back
+    OUTAGE = "outage"  # nobody reaches the database for longer than the lease
 
 
 OF_PROCESSES: Final = {Kind.KILL: 5, Kind.FREEZE: 3, Kind.DRAIN: 2}
 OF_CONNECTIONS: Final = {Kind.CUT: 2, Kind.LOSE: 4, Kind.DELAY: 1}
 CALM_SECONDS: Final = 2.0  # at the beginning, so that there is something to disturb
 GAP_SECONDS: Final = 1.2  # between two faults, on average
-RESTART_SECONDS: Final = 40.0  # between two restarts
+RESTART_SECONDS: Final = 40.0  # between two restarts, and between two outages
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +67,13 @@ def plan(
             )
         )
         at += dice.uniform(0.2, 2 * GAP_SECONDS - 0.2)
-    if has_restart:
-        rounds = max(1, int(seconds / RESTART_SECONDS))
-        for number in range(rounds):
-            moment = seconds * (number + dice.uniform(0.3, 0.5)) / rounds
+    rounds = max(1, int(seconds / RESTART_SECONDS))
+    for number in range(rounds):
+        if has_restart:
+            moment = seconds * (number + dice.uniform(0.2, 0.4)) / rounds
             faults.append(Fault(at=moment, kind=Kind.RESTART, pick=0.0))
+        if has_proxy:
+            moment = seconds * (number + dice.uniform(0.6, 0.7)) / rounds
+            length = lease * dice.uniform(1.3, 2.0)
+            faults.append(Fault(at=moment, kind=Kind.OUTAGE, pick=0.0, length=length))
     return sorted(faults, key=lambda fault: fault.at)

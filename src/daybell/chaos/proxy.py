@@ -43,6 +43,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_open = asyncio.Event()
         self._is_open.set()
+        self._is_shut = False
         self._answers_to_lose = 0
         self._holding = b""
         self._kept_back = b""
@@ -94,6 +95,15 @@ class Proxy:
         """Send what was kept back."""
         self._is_let_go.set()
 
+    async def shut(self, seconds: Seconds) -> None:
+        """Break all connections, and refuse new ones for a while, as if there were no server."""
+        self._is_shut = True
+        self.cut_all()
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._is_shut = False
+
     async def delay(self, seconds: Seconds) -> None:
         """Let nothing through for a while."""
         self._is_open.clear()
@@ -103,6 +113,9 @@ class Proxy:
             self._is_open.set()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_shut:
+            writer.transport.abort()
+            return
         link = asyncio.get_running_loop().create_task(self._attend(reader, writer))
         self._links.add(link)
         link.add_done_callback(self._links.discard)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from daybell.chaos.checker import Violation
-from daybell.chaos.recovery import quantile
+from daybell.chaos.recovery import Return, quantile
 from daybell.core.instant import Seconds
 
 
@@ -26,10 +26,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     faults: dict[str, int]  # what was done, and how often
     by_themselves: int  # processes that ended without being told to, and were started again
     answers_lost: int
-    waits: Sequence[Seconds]  # of what a lost worker ran, where nothing else went wrong
-    disturbed: int  # the same where something did
+    waits: Sequence[Seconds]  # of what a lost worker ran, until it started again
+    disturbed: int  # those of them that count from when the store was well again
+    suspects: int  # more, that had to wait for others of their kind
     promised: Seconds  # how long such a wait may be
-    resumed: Sequence[Seconds]  # from the database's return to the first start after it
+    returns: Sequence[Return]  # of the database
+    unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
 
@@ -57,9 +59,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
                 "p99_seconds": round(quantile(self.waits, 0.99), 3),
                 "max_seconds": round(max(self.waits, default=0.0), 3),
                 "promised_seconds": self.promised,
-                "during_other_faults": self.disturbed,
+                "from_the_end_of_another_fault": self.disturbed,
+                "suspects": self.suspects,
             },
-            "resumed_seconds": [round(one, 3) for one in self.resumed],
+            "returns": [
+                {
+                    "first_start_seconds": round(one.first_start, 3),
+                    "backlog_max": one.backlog,
+                    "shrinks_after_seconds": None if one.shrinks is None else round(one.shrinks, 1),
+                }
+                for one in self.returns
+            ],
+            "unfinished": self.unfinished,
             "notes": list(self.notes),
             "broken": dict(broken),
             "violations": [{"rule": one.rule, "what": one.what} for one in self.violations],
@@ -76,20 +87,31 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "ended alone": f"{self.by_themselves} processes" if self.by_themselves else "",
             "answers lost": f"{self.answers_lost} after their commit" if self.answers_lost else "",
             "orphans": self._orphans(),
-            "after restarts": ", ".join(f"{one:.1f} s to the first start" for one in self.resumed),
+            "after restarts": "; ".join(map(_return, self.returns)),
+            "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
             "violations": _listed(counts) or "none",
         }
 
     def _orphans(self) -> str:
         if not self.waits:
-            return f"none alone; {self.disturbed} during other faults"
+            return "none"
         half, most = quantile(self.waits, 0.5), quantile(self.waits, 0.99)
         return (
             f"{len(self.waits)} restarted after {half:.1f} s (p50), {most:.1f} s (p99),"
             f" {max(self.waits):.1f} s (max); {self.promised:g} s are promised;"
-            f" {self.disturbed} more during other faults"
+            f" {self.disturbed} count from the end of another fault"
+            + (f"; {self.suspects} suspects are not held to it" if self.suspects else "")
         )
+
+
+def _return(one: Return) -> str:
+    said = f"{one.first_start:.1f} s to the first start"
+    if one.shrinks == 0.0:
+        return f"{said}, {one.backlog:,} waiting at most"
+    if one.shrinks is None:
+        return f"{said}, a backlog of {one.backlog:,} that does not shrink"
+    return f"{said}, a backlog of {one.backlog:,} shrinks after {one.shrinks:.1f} s"
 
 
 def _listed(counts: dict[str, int]) -> str:

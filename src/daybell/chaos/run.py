@@ -31,7 +31,7 @@ from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.engine.clock import SystemClock
-from daybell.engine.node import SWEEP_SECONDS
+from daybell.engine.node import sweep_seconds
 from daybell.errors import Conflict, Unavailable, UsageError
 
 UNFINISHED: Final = [*PENDING, State.RUNNING]
@@ -41,6 +41,14 @@ SAMPLE_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.2
 ANSWERS: Final = 4  # that are lost at a time
 PREFIX: Final = "daybell-chaos-"
+
+# What keeps everybody from the store, and for how long if that is not known: a moment.
+TROUBLES: Final[dict[str, Seconds]] = {
+    Kind.CUT: 0.1,
+    Kind.DELAY: 0.0,
+    Kind.RESTART: 0.0,
+    Kind.OUTAGE: 0.0,
+}
 
 Restart = Callable[[], Awaitable[None]]
 Tell = Callable[[str], None]
@@ -224,32 +232,36 @@ class Run:
                 return self.fleet.freeze(role, fault.pick, fault.length)
             case Kind.RESTART:
                 return await self._restart_database()
-            case Kind.CUT | Kind.LOSE | Kind.DELAY:
+            case Kind.CUT | Kind.LOSE | Kind.DELAY | Kind.OUTAGE:
                 return self._disturb(fault)
 
     def _disturb(self, fault: Fault) -> bool:
         assert self._proxy is not None
-        self._note(fault.kind)
         if fault.kind is Kind.CUT:
+            self._note(fault.kind)
             self._proxy.cut_all()
         elif fault.kind is Kind.LOSE:
+            self._note(fault.kind)
             self._proxy.lose_answers(ANSWERS)
         else:
-            delay = asyncio.get_running_loop().create_task(self._proxy.delay(fault.length))
+            self._note(fault.kind, length=fault.length)
+            closing = self._proxy.delay if fault.kind is Kind.DELAY else self._proxy.shut
+            delay = asyncio.get_running_loop().create_task(closing(fault.length))
             self._delays.add(delay)
             delay.add_done_callback(self._delays.discard)
         return True
 
     async def _restart_database(self) -> bool:
         assert self._restart is not None
-        self._note(Kind.RESTART)
+        since = self.clock.monotonic()
         await self._restart()
-        self._note("database back")
-        self._back_at.append(self.clock.monotonic())
+        now = self.clock.monotonic()
+        self.fleet.happenings.append(Happening(since, Kind.RESTART, length=now - since))
+        self._back_at.append(now)
         return True
 
-    def _note(self, what: str) -> None:
-        self.fleet.happenings.append(Happening(self.clock.monotonic(), what))
+    def _note(self, what: str, *, length: Seconds = 0.0) -> None:
+        self.fleet.happenings.append(Happening(self.clock.monotonic(), what, length=length))
 
     async def _sample(self) -> None:
         """Look at the backlog now and then, and say how it goes."""
@@ -290,7 +302,7 @@ class Run:
 
     def _judge(self, history: History, is_quiet: bool) -> Summary:
         options = self._options
-        promised = options.lease + SWEEP_SECONDS + SLACK_SECONDS
+        promised = options.lease + sweep_seconds(options.lease) + SLACK_SECONDS
         violations = check(history)
         violations += [Violation("did not end", what) for what in self.fleet.faults]
         violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
@@ -298,18 +310,12 @@ class Run:
             violations.append(
                 Violation("not quiet", f"unfinished {PEACE_SECONDS:g} s after the last fault")
             )
-        found = recovery.orphans(
-            history,
-            troubles=recovery.troubles(history, kinds=(Kind.DELAY, Kind.RESTART)),
-            settling=options.lease + SWEEP_SECONDS,
-        )
+        troubles = recovery.troubles(history, self._samples, lengths=TROUBLES)
+        found = recovery.orphans(history, troubles=troubles, within=promised)
         violations += recovery.late(found, within=promised)
-        violations += recovery.stuck(self._samples, self._back_at, few=round(options.rate))
-        starts = [effect for effect in history.effects if effect.what == START]
-        firsts = [
-            next((one.at - at for one in starts if one.at > at), options.seconds)
-            for at in self._back_at
-        ]
+        few = round(options.rate)
+        violations += recovery.stuck(self._samples, self._back_at, few=few)
+        starts = [effect.at for effect in history.effects if effect.what == START]
         assert self._load is not None
         return Summary(
             seed=options.seed,
@@ -322,10 +328,12 @@ class Run:
             faults=dict(self._done),
             by_themselves=sum(one.what.startswith("ended by itself") for one in history.happenings),
             answers_lost=self._proxy.lost if self._proxy else 0,
-            waits=[one.waited for one in found if one.is_undisturbed],
-            disturbed=sum(not one.is_undisturbed for one in found),
+            waits=[one.waited for one in found if not one.is_suspect],
+            disturbed=sum(one.counted_from > one.lost_at for one in found if not one.is_suspect),
+            suspects=sum(one.is_suspect for one in found),
             promised=promised,
-            resumed=firsts,
+            returns=recovery.returns(self._samples, starts, self._back_at, few=few),
+            unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
             notes=self._notes(),
             violations=violations,
         )

@@ -33,6 +33,11 @@ BATCH_MAX: Final = 1000
 KEEP: Final = Retention()
 
 
+def sweep_seconds(lease: Seconds) -> Seconds:
+    """How often to look for the dead: where leases are short, a few times in each."""
+    return min(SWEEP_SECONDS, lease / 5)
+
+
 class Upkeep:
     """What any node does for all: reaping, admission, expiry, and, if it leads, cleaning up.
 
@@ -54,7 +59,7 @@ class Upkeep:
         self.janitor = Janitor(store, retention)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._loops = (
-            Loop("reap", self.reaper.tick, interval=SWEEP_SECONDS, clock=clock),
+            Loop("reap", self.reaper.tick, interval=sweep_seconds(lease), clock=clock),
             Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock),
             Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock),
             Loop("lead", self.leader.tick, interval=TERM_SECONDS / 2, clock=clock),
