@@ -10,19 +10,28 @@ import daybell
 
 PUBLIC = [
     "App",
+    "Calendar",
     "Client",
     "Conflict",
     "Context",
     "DaybellError",
     "ExecutionFailed",
+    "ExecutionInTheWay",
+    "Misfire",
     "NotFound",
     "PermanentError",
     "Retry",
     "RetryLater",
+    "Schedule",
     "SchemaError",
     "Unavailable",
     "UsageError",
     "__version__",
+    "any_of",
+    "at",
+    "cron",
+    "every",
+    "rrule",
 ]
 
 # What only some roles need: a program that merely enqueues must not pay for the others' imports.

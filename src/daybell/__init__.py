@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from daybell.client import Client
     from daybell.core.retry import Retry
+    from daybell.core.when import (
+        Calendar,
+        Misfire,
+        Schedule,
+        any_of,
+        at,
+        cron,
+        every,
+        rrule,
+    )
     from daybell.errors import (
         Conflict,
         DaybellError,
+        ExecutionInTheWay,
         NotFound,
         PermanentError,
         RetryLater,
@@ -24,28 +35,45 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "App",
+    "Calendar",
     "Client",
     "Conflict",
     "Context",
     "DaybellError",
     "ExecutionFailed",
+    "ExecutionInTheWay",
+    "Misfire",
     "NotFound",
     "PermanentError",
     "Retry",
     "RetryLater",
+    "Schedule",
     "SchemaError",
     "Unavailable",
     "UsageError",
     "__version__",
+    "any_of",
+    "at",
+    "cron",
+    "every",
+    "rrule",
 ]
 
 # Imported when first asked for: a name that a program does not use costs it nothing.
 _HOMES = {
     "App": "daybell.sdk.app",
+    "Calendar": "daybell.core.when",
     "Client": "daybell.client",
     "Context": "daybell.sdk.context",
     "ExecutionFailed": "daybell.sdk.handle",
+    "Misfire": "daybell.core.when",
     "Retry": "daybell.core.retry",
+    "Schedule": "daybell.core.when",
+    "any_of": "daybell.core.when",
+    "at": "daybell.core.when",
+    "cron": "daybell.core.when",
+    "every": "daybell.core.when",
+    "rrule": "daybell.core.when",
 }
 
 

@@ -24,6 +24,16 @@ def double(number: int) -> int:
 
 
 @app.task(isolation="process")
+def when_in_child(ctx: Context) -> list[str]:
+    return when_in_thread(ctx)
+
+
+@app.task
+def when_in_thread(ctx: Context) -> list[str]:
+    return [str(time and time.isoformat()) for time in (ctx.scheduled_for, ctx.previous_success)]
+
+
+@app.task(isolation="process")
 async def fan_out(ctx: Context) -> list[str]:
     by_task = await double.enqueue(1)
     by_context = await ctx.enqueue(double, 2)

@@ -133,7 +133,7 @@ async def test_tasks_are_known_to_the_store_when_it_is_opened(app: App):
 
     job = await client.job("nothing")
     assert (job.definition.queue, job.definition.retry.retries) == ("mail", 7)
-    assert (job.author, job.definition.description) == ("code", "Do nothing.")
+    assert (job.author, job.definition.description) == (app.author, "Do nothing.")
     assert await app.open() is client
 
 

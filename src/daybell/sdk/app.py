@@ -37,6 +37,7 @@ from daybell.sdk.decorator import (
 )
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
+from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller
 from daybell.sdk.task import CallOptions, Task, check_options
 from daybell.settings import Settings, masked_url
 
@@ -57,7 +58,7 @@ FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__opti
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
-class App:
+class App(Scheduling):
     """Where tasks are declared.
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
@@ -70,6 +71,7 @@ class App:
     ) -> None:
         self._url = None if url is None else read_text(url, "url")
         self.tenant = check_name(tenant, what="tenant")
+        self._home = home_of_caller(1)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
@@ -283,8 +285,11 @@ class App:
         return client
 
     async def _define(self, client: Client, *tasks: Task[..., Any, Any]) -> None:
+        for task in tasks:
+            if task.definition.schedules:
+                check_call(task, "its schedule")
         definitions = [task.definition for task in tasks]
-        await client.define_jobs(definitions, author="code")
+        await client.define_jobs(definitions, author=self.author)
         self._defined.setdefault(client, set()).update(task.name for task in tasks)
 
     async def close(self) -> None:

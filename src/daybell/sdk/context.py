@@ -57,8 +57,17 @@ class Context:
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The nominal time of the tick that fired it."""
+        """The nominal time of the tick that fired it; None if no schedule did."""
         at = self._running.claimed.scheduled_for
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    @property
+    def previous_success(self) -> datetime | None:
+        """The nominal time of the last tick of its schedule that succeeded before; None: none did.
+
+        What has come up since then is what a report or a sync has to look at.
+        """
+        at = self._running.claimed.previous_success
         return None if at is None else datetime.fromtimestamp(at, UTC)
 
     @property

@@ -13,10 +13,13 @@ from concurrent.futures import Future
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
+from daybell.client.when import When
 from daybell.core.duration import Duration
 from daybell.core.execution import Execution, State
+from daybell.core.schedule import Schedule
 from daybell.errors import UsageError
 from daybell.sdk.handle import Handle
+from daybell.sdk.scheduling import Scheduling
 from daybell.sdk.task import Task
 
 P = ParamSpec("P")
@@ -74,6 +77,26 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+class SyncApp:
+    """An app's methods about time that wait instead of being awaited."""
+
+    def __init__(self, app: Scheduling) -> None:
+        self._app = app
+
+    def schedule(
+        self,
+        job: Task[..., Any, Any] | str,
+        when: When,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> Schedule:
+        return run(self._app.schedule(job, when, args=args, name=name))
+
+    def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
+        run(self._app.unschedule(job, name))
 
 
 class SyncTask(Generic[P, R]):

@@ -1,0 +1,129 @@
+"""What an App can do about time, and by which name the store knows its code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from daybell.client import Client
+from daybell.client.when import When
+from daybell.core import payload
+from daybell.core.schedule import Schedule
+from daybell.errors import InvalidArguments, UsageError, shown
+
+if TYPE_CHECKING:
+    from daybell.sdk.sync import SyncApp
+    from daybell.sdk.task import Task
+
+LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
+
+
+class Scheduling:
+    """The verbs of `App` for when its tasks run."""
+
+    tasks: dict[str, Task[..., Any, Any]]
+    _home: Mapping[str, Any]  # of the module that made the app
+
+    async def _client_that_knows(self, task: Task[..., Any, Any], options: Any) -> Client:
+        raise NotImplementedError  # see `App`
+
+    async def client_for(self, tenant: str | None = None) -> Client:
+        raise NotImplementedError  # see `App`
+
+    async def schedule(
+        self,
+        job: Task[..., Any, Any] | str,
+        when: When,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> Schedule:
+        """Have a task, or the job of a name, run at these times, too; answers the schedule.
+
+        `args` are what it is called with then, by name. A schedule of the same name is replaced.
+        Without a name, saying the same again changes nothing.
+        """
+        client, job, args = await self._prepared(job, args)
+        return await client.schedule(job, when, args=args, name=name)
+
+    async def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
+        """Remove a schedule that `schedule` has made."""
+        client, job, _ = await self._prepared(job, None)
+        await client.unschedule(job, name)
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same from code without an event loop."""
+        from daybell.sdk.sync import SyncApp
+
+        return SyncApp(self)
+
+    @property
+    def author(self) -> str:
+        """Who defines the tasks, for the store: the place of the app in its code.
+
+        It is the same however the code is started, so that what has left the code can be told
+        from what is other code's.
+        """
+        names = (name for name, value in self._home.items() if value is self)
+        return f"code:{module_name(self._home)}:{next(names, 'app')}"
+
+    async def _prepared(
+        self, job: Task[..., Any, Any] | str, args: Mapping[str, Any] | None
+    ) -> tuple[Client, str, Mapping[str, Any] | None]:
+        check_job(job)
+        task = self.tasks.get(job) if isinstance(job, str) else job
+        if task is None:
+            return await self.client_for(), str(job), args  # of another app, or made by hand
+        client = await self._client_that_knows(task, {})
+        if args is not None:
+            args = task.bound((), args)
+        else:
+            check_call(task, "this schedule")
+        return client, task.name, args
+
+
+def check_call(task: Task[..., Any, Any], what: str) -> None:
+    """Refuse a task that cannot be called as its schedules would."""
+    try:
+        task.bound((), payload.decode(task.definition.args))
+    except InvalidArguments as error:
+        raise InvalidArguments(
+            f"task {task.name!r}: {what} would call it in vain: {error}; say args={{…}}",
+            field="args",
+        ) from None
+
+
+def home_of_caller(depth: int) -> Mapping[str, Any]:
+    """The names of the module whose code called, so many calls away."""
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = None if frame is None else frame.f_back
+    return {} if frame is None else frame.f_globals
+
+
+def module_name(home: Mapping[str, Any]) -> str:
+    """A module's name; of a program, the one that it has when it is imported."""
+    name, spec, file = (home.get(key) for key in ("__name__", "__spec__", "__file__"))
+    if name != "__main__":
+        return str(name).removeprefix(LOADED_AS)
+    if spec is not None:
+        return str(spec.name)
+    return "__main__" if file is None else file_name(Path(file))
+
+
+def file_name(path: Path) -> str:
+    """What a file is called as a module, with the packages that it is in."""
+    path = path.resolve()
+    name, folder = path.stem, path.parent
+    while (folder / "__init__.py").is_file():
+        name, folder = f"{folder.name}.{name}", folder.parent
+    return name
+
+
+def check_job(job: object) -> None:
+    """Refuse what is neither a task nor a name."""
+    if not isinstance(job, str) and not hasattr(job, "definition"):
+        raise UsageError(f"{shown(job)} is neither a task nor the name of a job", field="job")
