@@ -14,6 +14,7 @@ from daybell.store.checks import check_execution
 from daybell.store.codes import DECISION_CODES
 from daybell.store.sqlite.creation import Creation
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.rows import Row
 from daybell.store.wakeups import Signal
 
 
@@ -49,8 +50,7 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
         if answers[-1]:
             made.append(Advance(owner, firing, record(tx, owner, firing, creation)))
     created = {name: creation.finish() for name, (_, creation) in creations.items()}
-    for advance in made:
-        settle(tx, advance, created[advance.firing.tenant])
+    tx.executemany(_COUNT, [settle(tx, one, created[one.firing.tenant]) for one in made])
     return answers
 
 
@@ -96,9 +96,9 @@ UPDATE schedule SET next_at = ? + delay
 """
 
 
-def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> None:
-    """Count what became of the ticks. A fixed delay begins anew if nothing came of them whose end
-    could start it.
+def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> Row:
+    """Count what became of the ticks: the values of _COUNT. A fixed delay begins anew if nothing
+    came of them whose end could start it.
     """
     key = advance.owner, advance.firing.schedule.bytes
     fired: list[Instant] = []
@@ -117,10 +117,9 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
             skipped += 1
         else:
             missed += tick.count
-    last_at = fired[-1] if fired else None
-    tx.execute(_COUNT, (len(fired), last_at, skipped, missed, *key))
     if executions and refused == executions and tx.execute(_BEGIN_ANEW, (tx.now, *key)).rowcount:
         tx.signals.add(Signal.SCHEDULES)
+    return len(fired), fired[-1] if fired else None, skipped, missed, *key
 
 
 _CORRECT: Final = """

@@ -13,8 +13,7 @@ import msgspec
 
 from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
-from daybell.core.job import JobDefinition
-from daybell.core.overlap import Overlap
+from daybell.core.overlap import Overlap, rule_of
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store.wakeups import Signal
 
@@ -60,6 +59,25 @@ class Version(msgspec.Struct, frozen=True, gc=False):
         if new.gate is not None:
             return Overlap.ALLOW
         return self.overlap if new.schedule is None else self.overlap_of_ticks
+
+
+class Definition(msgspec.Struct, frozen=True, gc=False):
+    """What that is read from: a tenth of the time that all of `JobDefinition` takes, which counts
+    where the schedules of ten thousand jobs are due at once.
+    """
+
+    name: str
+    kind: str
+    queue: str
+    priority: int
+    max_crashes: int
+    on_lost: str
+    expires: Seconds | None = None
+    overlap: Overlap | None = None
+    schedules: tuple[str, ...] = ()
+
+
+_READ: Final = msgspec.json.Decoder(Definition)
 
 
 class Lane(NamedTuple):
@@ -134,7 +152,8 @@ class Names:
         version = self._versions.get(n)
         if version is None:
             job, number, text = tx.execute(self._VERSION, (n,)).fetchone()
-            definition = JobDefinition.from_json(text)
+            definition = _READ.decode(text)
+            minds = bool(definition.schedules)
             version = self._versions[n] = Version(
                 n=n,
                 job=job,
@@ -142,12 +161,12 @@ class Names:
                 version=number,
                 kind=definition.kind,
                 queue=definition.queue,
-                priority=int(definition.priority),
+                priority=definition.priority,
                 expires=definition.expires,
                 max_crashes=definition.max_crashes,
                 retries_lost=definition.on_lost != "dead",
-                overlap=definition.overlap_rule(),
-                overlap_of_ticks=definition.overlap_rule(is_scheduled=True),
+                overlap=rule_of(definition.overlap, is_scheduled=minds),
+                overlap_of_ticks=rule_of(definition.overlap, is_scheduled=True),
             )
         return version
 
