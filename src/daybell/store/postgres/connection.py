@@ -241,7 +241,13 @@ class Database:
             raise UsageError(NOT_OPEN)
         with translated():
             async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
-                yield cast(Link, link)
+                try:
+                    yield cast(Link, link)
+                except asyncpg.ReadOnlySQLTransactionError:
+                    # Another server of the URL may be the one to write to now. None of the old
+                    # connections breaks by itself, so each is made anew before it is used again.
+                    await self._pool.expire_connections()
+                    raise
 
     async def _keeps_settings(self) -> bool:
         """Whether the server sees what we set at the start of a session: a pooler refuses or
