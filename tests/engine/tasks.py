@@ -53,6 +53,9 @@ class Tasks:
     def find(self, job: str) -> Task | None:
         return self._tasks.get(job)
 
+    async def ask(self, claimed: Claimed) -> Task | None:
+        return None
+
     def mask(self, text: str) -> str:
         return text.replace("hunter2", "***")
 

@@ -225,3 +225,64 @@ def test_the_author_does_not_depend_on_how_the_code_is_started(tmp_path):
         run("-c", load, "shop.jobs:main"),
     } == {"code:shop.jobs:main"}
     assert run("email.py") == run("-c", load, "email.py") == "code:email:main"
+
+
+async def test_a_job_of_another_name_runs_the_task_that_it_names(app: App):
+    @app.task(retries=0)
+    async def double(ctx: Context, number: int) -> list[object]:
+        return [ctx.job, 2 * number]
+
+    async with app, app.worker():
+        client = await app.open()
+        await client.define("nightly", settings={"task": "double"}, args={"number": 21})
+        await client.trigger("nightly")
+        (done,) = await succeeded(app, 1)
+
+    assert json.loads(done.result or "") == ["nightly", 42]
+
+
+async def test_its_own_definition_says_how_often_and_how_long(app: App):
+    @app.task(retries=5)
+    async def fail() -> None:
+        raise ValueError
+
+    async with app, app.worker():
+        client = await app.open()
+        await client.define("once", settings={"task": "fail"}, retries=0)
+        made = await client.trigger("once")
+        detail = await eventually(
+            lambda: client.execution(made.id), lambda one: one.execution.state == "dead"
+        )
+
+    assert len(detail.attempts) == 1
+
+
+async def test_a_new_version_may_name_another_task(app: App):
+    @app.task
+    async def first() -> int:
+        return 1
+
+    @app.task
+    async def second() -> int:
+        return 2
+
+    async with app, app.worker():
+        client = await app.open()
+        await client.define("nightly", settings={"task": "first"})
+        await client.trigger("nightly")
+        await succeeded(app, 1)
+        await client.define("nightly", settings={"task": "second"})
+        await client.trigger("nightly")
+        done = await succeeded(app, 2)
+
+    assert [one.result for one in done] == ["2", "1"]
+
+
+async def test_a_job_whose_task_is_not_here_goes_back(app: App):
+    async with app, app.worker():
+        client = await app.open()
+        await client.define("nightly", settings={"task": "elsewhere"})
+        made = await client.trigger("nightly")
+        detail = await eventually(lambda: client.execution(made.id), lambda one: one.attempts != ())
+
+    assert detail.attempts[0].outcome == "released"

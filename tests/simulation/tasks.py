@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from daybell.client import Client
+from daybell.core.execution import Claimed
 from daybell.core.job import JobDefinition
 from daybell.core.retry import Retry
 from daybell.engine.handlers import Running
@@ -191,6 +192,9 @@ class SimulatedTasks:
 
     def find(self, job: str) -> Handler | None:
         return self._handlers.get(job)
+
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        return None
 
     def mask(self, text: str) -> str:
         return text

@@ -65,6 +65,14 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
 
 
+def task_of(definition: JobDefinition) -> str | None:
+    """The task that a job of another name runs; None: the one of its own name."""
+    if definition.kind != "task" or definition.settings == "{}":
+        return None
+    named = msgspec.json.decode(definition.settings).get("task")
+    return named if isinstance(named, str) else None
+
+
 LATER_FIELDS: Final = ("args", "schedules", "overlap", "misfire", "pause_after_failures")
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 

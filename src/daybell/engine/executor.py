@@ -152,8 +152,12 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         try:
+            handler = self._handlers.find(run.claimed.job)
+            if handler is None:
+                handler = await self._handlers.ask(run.claimed)
             self._look_at_lease()
             if run.stop is None:
+                run.handler = handler
                 move = self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
                 move = self._stopped(run)
@@ -166,8 +170,7 @@ class Executor:
         self._conclude(run, move)
 
     def _resolve(self, run: Run) -> Transition | None:
-        """Find the handler. A job unknown here goes back for others, later and later."""
-        run.handler = self._handlers.find(run.claimed.job)
+        """A job unknown here goes back for others, later and later."""
         if run.handler is not None:
             return None
         delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)

@@ -72,6 +72,10 @@ class Handlers(Protocol):
 
     def find(self, job: str) -> Handler | None: ...
 
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        """Find it by the job's definition, if its name says nothing here; None: not here."""
+        ...
+
     def mask(self, text: str) -> str:
         """A line of a log without what must not be kept in it."""
         ...

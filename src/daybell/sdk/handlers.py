@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from daybell.core.execution import Claimed
+from daybell.core.job import JobDefinition, task_of
+from daybell.errors import NotFound, Unavailable
 from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
 from daybell.sdk.context import Context, current
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
     Handler = PythonHandler | ProcessHandler
 
 
+logger = logging.getLogger("daybell.sdk")
+
+REMEMBERED_MAX: Final = 10_000  # versions of jobs that run a task of another name
+
+
 class AppHandlers:
     """Finds the handler of a job: on the loop, in threads, or in child processes."""
 
@@ -32,6 +41,7 @@ class AppHandlers:
         self._processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = (
             WeakKeyDictionary()
         )
+        self._by_definition: dict[tuple[str, int, bool], Handler] = {}
         self.pool_options: PoolOptions | None = None
         self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
         self.is_worn = asyncio.Event()
@@ -42,7 +52,26 @@ class AppHandlers:
         key = job, self._app.stand_in is None
         handler = self._handlers.get(key)
         if handler is None and job in self._app.tasks:
-            handler = self._handlers[key] = self._make(self._app.tasks[job], isolate=key[1])
+            handler = self._handlers[key] = self._of(job, isolate=key[1])
+        return handler
+
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        """The handler of a job that runs a task of another name, as its definition says."""
+        key = claimed.job, claimed.version, self._app.stand_in is None
+        if key in self._by_definition:
+            return self._by_definition[key]
+        try:
+            client = await self._app.client_for(claimed.tenant)
+            definition = (await client.job(claimed.job, version=claimed.version)).definition
+        except (NotFound, Unavailable) as error:
+            logger.warning("the definition of job %r cannot be read: %s", claimed.job, error)
+            return None
+        task = self._app.tasks.get(task_of(definition) or "")
+        if task is None:
+            return None
+        if len(self._by_definition) >= REMEMBERED_MAX:
+            self._by_definition.clear()
+        handler = self._by_definition[key] = self._make(task, definition, isolate=key[2])
         return handler
 
     def mask(self, text: str) -> str:
@@ -56,9 +85,15 @@ class AppHandlers:
         if processes is not None:
             await processes.close()
 
-    def _make(self, task: Task[..., Any, Any], *, isolate: bool) -> Handler:
-        definition = task.definition
-        how = msgspec.json.decode(definition.settings, type=Isolation)
+    def _of(self, name: str, *, isolate: bool) -> Handler:
+        task = self._app.tasks[name]
+        return self._make(task, task.definition, isolate=isolate)
+
+    def _make(
+        self, task: Task[..., Any, Any], definition: JobDefinition, *, isolate: bool
+    ) -> Handler:
+        """How it is run is up to its code; how often and how long, to the definition."""
+        how = msgspec.json.decode(task.definition.settings, type=Isolation)
         if isolate and how.isolation == "process":
             from daybell.runners.processes import ProcessHandler
 

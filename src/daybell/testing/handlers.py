@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
 
+from daybell.core.execution import Claimed
 from daybell.engine.handlers import Handler, Handlers, Running
 from daybell.runners.threads import Call, Threads
 from daybell.sdk.app import App, AppHandlers
@@ -28,6 +29,10 @@ class BenchHandlers:
 
     def find(self, job: str) -> Handler | None:
         handler = self._handlers.find(job)
+        return None if handler is None else Watched(handler, self.errors)
+
+    async def ask(self, claimed: Claimed) -> Handler | None:
+        handler = await self._handlers.ask(claimed)
         return None if handler is None else Watched(handler, self.errors)
 
     def mask(self, text: str) -> str:
