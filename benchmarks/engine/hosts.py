@@ -30,6 +30,7 @@ from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.sdk.app import App
+from daybell.sdk.worker import fitted
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
@@ -184,7 +185,7 @@ def assemble(app: App, store: Store, concurrency: int) -> Node:
     worker = Worker(
         store,
         app.handlers,
-        options,
+        fitted(app, options),
         clock=clock,
         mint=mint,
         events=app.events,
