@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from daybell.core.lifecycle import after_cancel, after_expiry, after_loss, after_release
 from daybell.core.overlap import Overlap, backfill_gate
@@ -80,18 +81,17 @@ async def test_the_end_of_one_that_had_to_be_cancelled_sets_its_next_time(store,
     assert await next_at(store, schedule) == clock.now() + DELAY
 
 
-async def test_an_end_without_the_name_of_the_schedule_is_told_to_it_all_the_same(store, clock):
+@pytest.mark.parametrize("end", [success, death], ids=["success", "death"])
+async def test_an_end_without_the_name_of_the_schedule_is_told_to_it_all_the_same(
+    store, clock, end
+):
     schedule = await a_delay(store, clock, overlap=Overlap.ALLOW)
     await fired(store, schedule)
     hands = await claim(store)
     assert hands.one.schedule == schedule.id
 
     # As a worker of an earlier version sends it.
-    move = success(hands.one)
-    blind = type(move)(
-        move.id, move.attempt, move.lease, move.target, move.outcome, move.failures, move.crashes
-    )
-    await apply(store, hands, blind)
+    assert await apply(store, hands, replace(end(hands.one), schedule=None)) == []
 
     assert await next_at(store, schedule) == clock.now() + DELAY
 
@@ -201,6 +201,16 @@ async def test_a_tick_that_was_skipped_begins_the_delay_anew(store, clock):
 
     after = await shown(store, schedule)
     assert (after.next_at, after.skipped) == (clock.now() + DELAY, 1)
+
+
+async def test_a_skipped_tick_begins_nothing_while_another_of_its_firing_runs(store, clock):
+    schedule = await a_delay(store, clock, overlap=Overlap.SKIP)
+    at = clock.now()
+
+    await fired(store, schedule, *(a_tick(at + n, schedule=schedule.id) for n in range(2)))
+
+    after = await shown(store, schedule)
+    assert (after.next_at, after.fired, after.skipped) == (None, 1, 1)
 
 
 async def test_a_tick_whose_key_is_held_begins_the_delay_anew(store, clock):

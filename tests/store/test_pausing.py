@@ -277,6 +277,22 @@ async def test_what_is_no_failure_is_not_counted(store, clock, end):
     assert (await job(store)).paused_at is None
 
 
+async def test_a_limit_that_was_lowered_counts_at_the_next_failure(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await run(store, schedule, death)
+    await run(store, schedule, death)
+    lower = a_schedule(id=schedule.id, next_at=clock.now() + 500, pause_after=1)
+    await put(store, lower)
+    (id,) = await fired(store, lower)
+
+    await store.cancel(TENANT, [id])
+    assert (await job(store)).paused_at is None
+    await run(store, lower, death)
+
+    assert (await job(store)).pause_note == "paused after 3 failures in a row"
+
+
 async def test_failures_of_a_backfill_are_not_counted(store, clock):
     schedule = a_schedule(next_at=clock.now(), pause_after=1)
     await put(store, schedule)
