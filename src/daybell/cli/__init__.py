@@ -12,7 +12,18 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from daybell.cli import bench, chaos, dead_letters, executions, jobs, queues, roles, top, workers
+from daybell.cli import (
+    bench,
+    chaos,
+    cron,
+    dead_letters,
+    executions,
+    jobs,
+    queues,
+    roles,
+    top,
+    workers,
+)
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
 from daybell.cli.options import DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
@@ -57,6 +68,7 @@ app.add_typer(executions.app, name="executions")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(workers.app, name="workers")
 app.add_typer(queues.app, name="queues")
+app.add_typer(cron.app, name="cron")
 
 
 @app.command()

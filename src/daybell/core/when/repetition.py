@@ -24,7 +24,7 @@ YEARLY, MONTHLY, WEEKLY, DAILY, HOURLY, MINUTELY, SECONDLY = range(7)
 _SIZES: Final = {DAILY: 86_400, HOURLY: 3600, MINUTELY: 60, SECONDLY: 1}
 _DAY: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-_STEPS_MAX: Final = 6_000  # days looked at before a rule is taken for one that is over
+_LOOKS_MAX: Final = 4_000  # days looked at before a rule is taken for one that is over
 COUNT_MAX: Final = 1_000
 
 
@@ -34,6 +34,7 @@ class Period(NamedTuple):
     bases: list[Wall]
     offsets: tuple[int, ...]
     chosen: list[int] | None = None  # places in that order, for BYSETPOS
+    looks: int = 8  # what finding it has cost, counted in days that were looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +70,12 @@ class Repetition:
         """The same, whatever COUNT says."""
         wall = max(wall, self.start - 1)
         index = self._index(wall)
-        steps = 0
-        while steps < _STEPS_MAX:
+        looks = 0
+        while looks < _LOOKS_MAX:
             if self._is_out(index):
                 return None
             period = self._period(index)
-            steps += 1 + len(period.bases)
+            looks += period.looks
             found = _first(period, wall)
             if found is not None:
                 is_over = self.until_wall is not None and found > self.until_wall
@@ -91,10 +92,10 @@ class Repetition:
             place = bisect_right(walls, wall)
             return walls[place - 1] if place else None
         index = self._index(wall)
-        steps = 0
-        while steps < _STEPS_MAX and index >= 0:
+        looks = 0
+        while looks < _LOOKS_MAX and index >= 0:
             period = self._period(index)
-            steps += 1 + len(period.bases)
+            looks += period.looks
             found = _last(period, wall)
             if found is not None:
                 return found if found >= self.start else None
@@ -139,12 +140,12 @@ class Repetition:
         unit = self._unit_at(index)
         if self.frequency > DAILY:
             return self._short_period(unit * _SIZES[self.frequency])
-        days = [day for day in self._days(unit) if self._has_day(day)]
-        bases = [day * _DAY for day in days]
+        days = list(self._days(unit))
+        bases = [day * _DAY for day in days if self._has_day(day)]
         offsets = _times(self.hours, self.minutes, self.seconds)
-        if not self.positions:
-            return Period(bases, offsets)
-        return Period(bases, offsets, _places(self.positions, len(bases) * len(offsets)))
+        count = len(bases) * len(offsets)
+        chosen = _places(self.positions, count) if self.positions else None
+        return Period(bases, offsets, chosen, looks=6 + len(days))
 
     def _short_period(self, base: Wall) -> Period:
         if self._misfit(base) is not None:
@@ -157,10 +158,14 @@ class Repetition:
         return Period([base], offsets, chosen)
 
     def _misfit(self, base: Wall) -> tuple[Wall, Wall] | None:
-        """The span around a short period that has no times at all; None: it has some."""
+        """The span around a period of a day or less that has no times; None: it has some."""
         day = base // _DAY
+        if self.months and _date(day).month not in self.months:
+            return _month(day)
         if not self._has_day(day):
             return day * _DAY, (day + 1) * _DAY
+        if self.frequency == DAILY:
+            return None
         hour, rest = divmod(base % _DAY, 3600)
         if self.hours and hour not in self.hours:
             return base - rest, base - rest + 3600
@@ -173,7 +178,7 @@ class Repetition:
 
     def _next_index(self, index: int) -> int:
         """The next period that may have times."""
-        if self.frequency <= DAILY:
+        if self.frequency < DAILY:
             return index + 1
         misfit = self._misfit(self._unit_at(index) * _SIZES[self.frequency])
         if misfit is None:
@@ -183,7 +188,7 @@ class Repetition:
         return max(index + 1, -(-units // self.interval))
 
     def _previous_index(self, index: int) -> int:
-        if self.frequency <= DAILY:
+        if self.frequency < DAILY:
             return index - 1
         misfit = self._misfit(self._unit_at(index) * _SIZES[self.frequency])
         return index - 1 if misfit is None else min(index - 1, self._index(misfit[0] - 1))
@@ -248,6 +253,13 @@ class Repetition:
         return any(weekday == day.weekday() and nth in which for weekday, nth in self.nth_weekdays)
 
 
+def _month(day: int) -> tuple[Wall, Wall]:
+    """The month that a day lies in, from its first second to its end."""
+    one = _date(day)
+    first = day - one.day + 1
+    return first * _DAY, (first + monthrange(one.year, one.month)[1]) * _DAY
+
+
 def _first_week(year: int, week_start: int) -> int:
     """The day on which week 1 begins: the week with the 4th of January."""
     fourth = date(year, 1, 4)
@@ -281,7 +293,7 @@ def _places(positions: tuple[int, ...], count: int) -> list[int]:
 
 def _first(period: Period, wall: Wall) -> Wall | None:
     """The first time of a period that is later than `wall`."""
-    bases, offsets, chosen = period
+    bases, offsets, chosen, _ = period
     if chosen is not None:
         found = (bases[place // len(offsets)] + offsets[place % len(offsets)] for place in chosen)
         return next((one for one in found if one > wall), None)
@@ -293,7 +305,7 @@ def _first(period: Period, wall: Wall) -> Wall | None:
 
 def _last(period: Period, wall: Wall) -> Wall | None:
     """The last time of a period that is not later than `wall`."""
-    bases, offsets, chosen = period
+    bases, offsets, chosen, _ = period
     if chosen is not None:
         found = [bases[place // len(offsets)] + offsets[place % len(offsets)] for place in chosen]
         return max((one for one in found if one <= wall), default=None)
