@@ -183,15 +183,18 @@ class Bench:
     ) -> list[Run]:
         """Run what is due, and what that enqueues, one after the other; answers each attempt.
 
-        With tasks, only theirs. The clock stands still. What fails is among the answers, and is
-        tried again when its time has come; `check=True` raises it instead.
+        With tasks, only theirs, and only their schedules fire. The clock stands still. What fails
+        is among the answers, and is tried again when its time has come; `check=True` raises it
+        instead.
         """
         return await self._drive(tasks, until=None, limit=limit, check=check)
 
     async def advance(
         self, by: Duration, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
     ) -> list[Run]:
-        """Let time pass, and run what becomes due on the way, each at its own time."""
+        """Let time pass, and run what becomes due on the way, each at its own time: what was
+        delayed, what is retried, and what schedules fire.
+        """
         until = self._clock.now() + parse_duration(by, what="by")
         return await self._drive(tasks, until=until, limit=limit, check=check)
 
@@ -220,7 +223,13 @@ class Bench:
         names = {self._name_of(task) for task in tasks}
         wanted: Wanted = (lambda execution: execution.job in names) if names else _anything
         is_checked = self._check if check is None else check
-        return await self._driver.drive(wanted, until=until, limit=limit, check=is_checked)
+        return await self._driver.drive(
+            wanted,
+            until=until,
+            limit=limit,
+            check=is_checked,
+            fires=(lambda job: job in names) if names else _everybody,
+        )
 
     def _new_client(self) -> Client:
         client = Client(self._store, tenant=self.app.tenant)
@@ -295,6 +304,11 @@ class Bench:
 
     def __repr__(self) -> str:
         return f"<Bench at {to_iso(self._clock.now())}>"
+
+
+def _everybody(job: str) -> bool:
+    del job
+    return True
 
 
 def _anything(execution: Execution) -> bool:

@@ -22,6 +22,7 @@ from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.worker import NewWorker
 from daybell.engine.events import Ended, Events
 from daybell.engine.executor import GRACE_SECONDS, Stop
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.app import App
@@ -29,11 +30,12 @@ from daybell.sdk.context import current
 from daybell.testing.clock import BenchClock
 from daybell.testing.handlers import BenchHandlers
 from daybell.testing.run import Run
-from daybell.testing.store import LEASE_SECONDS, BenchStore, Wanted
+from daybell.testing.store import LEASE_SECONDS, BenchStore, Fires, Wanted
 
 logger = logging.getLogger("daybell.testing")
 
 RUNS_MAX: Final = 1000
+TURNS_MAX: Final = 10_000  # ticks that nothing ran for, which cost time, too
 DEPTH_MAX: Final = 50
 
 
@@ -59,8 +61,12 @@ class Driver:
         until: Instant | None = None,
         limit: int = RUNS_MAX,
         check: bool = False,
+        fires: Fires | None = None,
     ) -> list[Run]:
-        """Run what is wanted and due, and what that enqueues; until then, if it is given."""
+        """Run what is wanted and due, and what that enqueues; until then, if it is given.
+
+        With `fires`, the schedules of such jobs fire as their times come.
+        """
         if self._depth == 0:
             self._endless = None
         self._depth += 1
@@ -71,6 +77,9 @@ class Driver:
                 )
                 raise self._endless
             async with AsyncExitStack() as stack:
+                if fires is not None:
+                    stack.enter_context(self._store.firing(fires))
+                    await self._declare()
                 runs = await self._drive(Crew(self, wanted, stack, check), until, limit)
         finally:
             self._depth -= 1
@@ -80,18 +89,30 @@ class Driver:
 
     async def _drive(self, crew: Crew, until: Instant | None, limit: int) -> list[Run]:
         store, clock = self._store, self._clock
-        end = clock.now() if until is None else until
-        while (at := store.upcoming(crew.wanted)) is not None and at <= end:
+        scheduler = Scheduler(store, clock=clock, mint=mint, events=self._app.events)
+        end, turns = clock.now() if until is None else until, 0
+        while (at := self._upcoming(crew)) is not None and at <= end:
             clock.move_to(max(at, clock.now()))
             await store.expire()
+            await scheduler.tick()
             await store.admit(limit=RUNS_MAX)
-            if len(crew.runs) >= limit:
+            turns += 1
+            if len(crew.runs) >= limit or turns > limit + TURNS_MAX:
                 raise _endless(crew.runs, limit)
-            if not await self._run_one(crew) and store.upcoming(crew.wanted) == at:
+            if not await self._run_one(crew) and self._upcoming(crew) == at:
                 break  # whatever keeps it from running, time does not help
         clock.move_to(end)
         await store.expire()
         return crew.runs
+
+    def _upcoming(self, crew: Crew) -> Instant | None:
+        times = self._store.upcoming(crew.wanted), self._store.next_tick()
+        return min((at for at in times if at is not None), default=None)
+
+    async def _declare(self) -> None:
+        """Have the schedules of the tasks begin, which they do when the app is opened."""
+        if any(definition.schedules for definition in self._app.definitions()):
+            await self._app.client_for()
 
     async def _run_one(self, crew: Crew) -> bool:
         before = len(crew.runs)
@@ -254,6 +275,6 @@ def _endless(runs: list[Run], limit: int) -> EndlessRun:
     counts = Counter(run.task for run in runs).most_common(3)
     most = ", ".join(f"{task} {count:,} times" for task, count in counts)
     return EndlessRun(
-        f"{limit:,} attempts were made ({most}) and more is due; does a task enqueue itself? If it"
-        " is meant to, give a higher limit="
+        f"{limit:,} attempts were made ({most}) and more is due; does a task enqueue itself, or"
+        " its schedule fire so often? If it is meant to, give a higher limit="
     )

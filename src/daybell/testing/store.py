@@ -8,16 +8,21 @@ from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import DURATION_SECONDS_MAX
+from daybell.core.schedule import Due
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.store.memory import MemoryStore
+from daybell.store.memory.schedules import upcoming
 from daybell.store.memory.tables import Tables, shown_execution
 from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Wake
 
 Wanted = Callable[[Execution], bool]
+Fires = Callable[[str], bool]  # whether the schedules of a job do, by its name
 
 # A clock that is moved by days must not make the workers look dead.
 LEASE_SECONDS: Final = DURATION_SECONDS_MAX
@@ -26,7 +31,8 @@ LEASE_SECONDS: Final = DURATION_SECONDS_MAX
 class BenchStore(MemoryStore):
     """Gives work to the bench's own workers, one execution at a time, from all queues.
 
-    A worker that the program starts by itself gets nothing: it would race with the test.
+    A worker or scheduler that the program starts by itself gets nothing: it would race with the
+    test.
     """
 
     def __init__(self, *, clock: Callable[[], Instant], tenants: Collection[str]) -> None:
@@ -37,6 +43,25 @@ class BenchStore(MemoryStore):
         self._customers: dict[UUID, tuple[Wanted, Callable[[], object]]] = {}
         self._tables.tenants.update(dict.fromkeys(tenants))
         self._is_open = True
+        self._fires: Fires = _never
+
+    @contextmanager
+    def firing(self, fires: Fires) -> Generator[None]:
+        """Let the schedules of these jobs be due, until the block ends."""
+        kept, self._fires = self._fires, fires
+        try:
+            yield
+        finally:
+            self._fires = kept
+
+    def next_tick(self) -> Instant | None:
+        """When the next of those schedules is due."""
+        with self._begin() as tables:
+            return min((at for at, one in upcoming(tables) if self._fires(one.job)), default=None)
+
+    async def due_schedules(self, *, limit: int = 1000) -> Due:
+        due = await super().due_schedules(limit=limit)
+        return replace(due, schedules=tuple(one for one in due.schedules if self._fires(one.job)))
 
     @contextmanager
     def _begin(self, tenant: str | None = None) -> Generator[Tables]:
@@ -131,6 +156,11 @@ class BenchStore(MemoryStore):
     ) -> Callable[[], Awaitable[None]]:
         """Nobody is woken: it would be from another thread, and to get nothing."""
         return _stop
+
+
+def _never(job: str) -> bool:
+    del job
+    return False
 
 
 def _nothing(execution: Execution) -> bool:
