@@ -2,18 +2,25 @@
 
 import asyncio
 import sys
+from uuid import UUID
 
 import pytest
 
 from daybell.engine.clock import ManualClock, SystemClock
-from daybell.engine.supervisor import Supervisor
-from tests.cli.terminal import until
+from daybell.engine.supervisor import Supervisor, announcing
+from tests.cli.terminal import is_alive, until
 
 TIMEOUT = 30
 
 
 def supervisor(
-    code: str, count: int = 1, *, grace: float = 20.0, backoff: float = 0.01, clock=None
+    code: str,
+    count: int = 1,
+    *,
+    grace: float = 20.0,
+    backoff: float = 0.01,
+    clock=None,
+    on_death=None,
 ):
     """One whose children run this code; they find their slot in sys.argv[1]."""
     return Supervisor(
@@ -22,6 +29,7 @@ def supervisor(
         clock=clock or SystemClock(),
         grace=grace,
         backoff=backoff,
+        on_death=on_death,
     )
 
 
@@ -136,3 +144,43 @@ async def test_stopping_ends_the_wait_before_a_restart(caplog):
 
     assert await asyncio.wait_for(running, TIMEOUT) == 0
     assert watched.restarts == 0
+
+
+SAYS = "import os; os.write(int(os.environ['DAYBELL_ANNOUNCE']), bytes(16) + bytes(15) + b'\\1'); "
+
+
+async def test_the_workers_of_a_child_that_was_killed_are_known(tmp_path):
+    first, buried = tmp_path / "first", []
+    code = (
+        f"{SAYS}f = {str(first)!r}\nif os.path.exists(f): exit(0)\n"
+        "open(f, 'w').close(); os.kill(os.getpid(), 9)"
+    )
+
+    async def bury(workers):
+        buried.append(workers)
+
+    watched = supervisor(code, on_death=bury)
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
+    assert buried == [[UUID(int=0), UUID(int=1)]], "the second ended well"
+
+
+async def test_what_a_dead_child_has_left_behind_is_ended_before_anybody_is_told(tmp_path):
+    left, found = tmp_path / "left", []
+    code = (
+        f"{SAYS}import subprocess, sys\nf = {str(left)!r}\nif os.path.exists(f): exit(0)\n"
+        "pid = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid\n"
+        "open(f + '.new', 'w').write(str(pid)); os.rename(f + '.new', f)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+
+    async def bury(_):
+        found.append(is_alive(int(left.read_text())))
+
+    await asyncio.wait_for(supervisor(code, on_death=bury).run(), TIMEOUT)
+
+    assert found == [False]
+
+
+def test_nobody_is_told_where_there_is_no_supervisor():
+    assert announcing({}) is announcing({"DAYBELL_ANNOUNCE": "x"}) is None

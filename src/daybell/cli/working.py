@@ -21,6 +21,7 @@ from daybell.cli.arriving import until_there
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.health import HealthServer, Readiness
+from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
@@ -32,7 +33,7 @@ from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.scheduler import Scheduler
-from daybell.engine.supervisor import Supervisor
+from daybell.engine.supervisor import Announce, Supervisor, announcing
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, shown
 from daybell.runners.processes import PoolOptions
@@ -83,7 +84,8 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         try:
             narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
             app.events.observe(narrator, only_trouble=True)
-            is_worn_out = await _work(app, settings, options, stop)
+            announce = None if request.parent is None else announcing(os.environ)
+            is_worn_out = await _work(app, settings, options, stop, announce)
         except BrokenOff:
             logger.info("stopped before it was up")
             return stop.code
@@ -138,7 +140,9 @@ def read_labels(text: str) -> dict[str, str]:
     return check_labels(labels)
 
 
-async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop) -> bool:
+async def _work(
+    app: App, settings: Settings, options: WorkerOptions, stop: Stop, announce: Announce | None
+) -> bool:
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -153,6 +157,7 @@ async def _work(app: App, settings: Settings, options: WorkerOptions, stop: Stop
                 events=app.events,
                 pacemaker=pacemaker_of(app.url, clock),
                 on_stuck=start_afresh,
+                announce=announce,
             )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
@@ -240,7 +245,9 @@ async def _supervise(
         return words
 
     grace = options.drain_timeout + GOODBYE_SECONDS
-    supervisor = Supervisor(command, request.processes, clock=SystemClock(), grace=grace)
+    mourn = partial(bury, url=app.url, tenant=options.tenant, lease=options.lease)
+    clock = SystemClock()
+    supervisor = Supervisor(command, request.processes, clock=clock, grace=grace, on_death=mourn)
     with Stop(on_second=supervisor.kill) as stop:
         try:
             # What is wrong with the store is said once, not by each process.

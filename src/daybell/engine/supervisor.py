@@ -2,8 +2,9 @@
 
 A child that ends well was meant to end and is left alone. One that does not is started again
 after a wait that doubles with every early death, unless it never came up because it was told
-nonsense: that would be nonsense the next time, too. The first request to stop is passed on once, so
-that children drain; whoever does not end in time is killed.
+nonsense: that would be nonsense the next time, too. Of one that was a worker, the store is told
+that it is gone, so that nobody waits for its lease to end. The first request to stop is passed on
+once, so that children drain; whoever does not end in time is killed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
@@ -26,12 +28,22 @@ BACKOFF_MAX_SECONDS: Final = 30.0
 SETTLED_SECONDS: Final = 60.0  # alive for so long, a child has proved itself
 USAGE_CODE: Final = 2  # what the command line ends with when it was told nonsense
 COMING_UP_SECONDS: Final = 10.0  # in which a child has read what it was told
+ANNOUNCE: Final = "DAYBELL_ANNOUNCE"  # the number of an open file, in a child's environment
+ANNOUNCED_BYTES_MAX: Final = 65536  # as much as a pipe holds
+GROUP_LOOKS: Final = 100  # at what a dead child has left behind,
+GROUP_SECONDS: Final = 0.01  # so far apart
 
 Process = asyncio.subprocess.Process
+OnDeath = Callable[[list[UUID]], Awaitable[None]]
+Announce = Callable[[UUID], None]
 
 
 class Supervisor:
-    """Runs `count` children; `command` says what the child of a slot, from 1, is started with."""
+    """Runs `count` children; `command` says what the child of a slot, from 1, is started with.
+
+    A child writes the ids of its workers to the file whose number is in `DAYBELL_ANNOUNCE`;
+    `on_death` is given those of one that has died.
+    """
 
     def __init__(
         self,
@@ -41,7 +53,9 @@ class Supervisor:
         clock: Clock,
         grace: Seconds,
         backoff: Seconds = BACKOFF_MIN_SECONDS,
+        on_death: OnDeath | None = None,
     ) -> None:
+        self._on_death = on_death
         self._command = command
         self._count = count
         self._clock = clock
@@ -81,9 +95,12 @@ class Supervisor:
     async def _keep(self, slot: int) -> int:
         early_deaths, is_first = 0, True
         while True:
-            code, lived, pid = await self._run_child(slot)
+            code, lived, pid, workers = await self._run_child(slot)
             if self._stopping.is_set():
                 return 0 if code in (0, -signal.SIGTERM) else 1
+            if code != 0 and workers and self._on_death is not None:
+                await self._all_gone(pid)
+                await self._on_death(workers)
             if code == 0:
                 logger.info("process %d (pid %d) has ended and stays so", slot, pid)
                 return 0
@@ -105,17 +122,40 @@ class Supervisor:
                 return 0
             self.restarts += 1
 
-    async def _run_child(self, slot: int) -> tuple[int, Seconds, int]:
+    async def _run_child(self, slot: int) -> tuple[int, Seconds, int, list[UUID]]:
         started = self._clock.monotonic()
-        child = await asyncio.create_subprocess_exec(
-            *self._command(slot), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-        )
-        self._children[slot] = child
-        if self._stopping.is_set():
-            _signal(child, signal.SIGTERM)  # asked while it was being born
-        code = await child.wait()
-        del self._children[slot]
-        return code, self._clock.monotonic() - started, child.pid
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        try:
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *self._command(slot),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,
+                    pass_fds=(writing,),
+                    env=os.environ | {ANNOUNCE: str(writing)},
+                )
+            finally:
+                os.close(writing)
+            self._children[slot] = child
+            if self._stopping.is_set():
+                _signal(child, signal.SIGTERM)  # asked while it was being born
+            code = await child.wait()
+            del self._children[slot]
+            workers = _announced(reading)
+        finally:
+            os.close(reading)
+        return code, self._clock.monotonic() - started, child.pid, workers
+
+    async def _all_gone(self, pid: int) -> None:
+        """End what a dead child has left behind: it may be at work on something that others are
+        about to begin.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            for _ in range(GROUP_LOOKS):
+                os.killpg(pid, signal.SIGKILL)
+                await self._clock.sleep(GROUP_SECONDS)
 
     async def _is_stopped_within(self, seconds: Seconds) -> bool:
         try:
@@ -133,6 +173,28 @@ class Supervisor:
 def _signal(child: Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         child.send_signal(number)
+
+
+def _announced(file: int) -> list[UUID]:
+    """The workers that a child was; it has ended, so all that it said is there."""
+    try:
+        said = os.read(file, ANNOUNCED_BYTES_MAX)
+    except BlockingIOError:  # nothing, and something that it has started lives on
+        return []
+    return [UUID(bytes=said[at : at + 16]) for at in range(0, len(said) - 15, 16)]
+
+
+def announcing(environment: Mapping[str, str]) -> Announce | None:
+    """In a child: how to tell the supervisor which worker this is; None if there is none."""
+    number = environment.get(ANNOUNCE, "")
+    if not number.isdecimal():
+        return None
+
+    def announce(worker: UUID) -> None:
+        with contextlib.suppress(OSError):  # then its lease has to end by itself
+            os.write(int(number), worker.bytes)
+
+    return announce
 
 
 def _said(code: int) -> str:

@@ -63,7 +63,7 @@ class Worker:
     """Claims and runs executions until it is told to stop.
 
     Without a pacemaker the lease is renewed by the event loop itself. `on_stuck` ends the process,
-    where it may, if work goes on that is not this worker's any more.
+    where it may, if work goes on that is not this worker's any more. `announce` is told every id.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class Worker:
         events: Events,
         pacemaker: Pacemaker | None = None,
         on_stuck: Callable[[], None] | None = None,
+        announce: Callable[[UUID], None] | None = None,
     ) -> None:
+        self._announce = announce
         self._pacemaker = pacemaker
         self._on_stuck = on_stuck
         self._store = store
@@ -168,6 +170,8 @@ class Worker:
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""
         options = self._options
+        if self._announce is not None:
+            self._announce(self.id)  # before the store knows of it: it may be over at any moment
         sent = self._clock.monotonic()
         renewal = await self._store.register(
             options.tenant,
