@@ -73,3 +73,16 @@ async def test_names_do_not_know_each_other(store):
     second = await store.lead("metrics", holder=BOB, lease=30.0)
 
     assert (first.epoch, second.epoch) == (1, 1)
+
+
+async def test_who_leads_is_listed_by_name_while_it_lasts(store, clock):
+    assert await store.list_leaders() == []
+    later = await store.lead("upkeep", holder=ADA, lease=30.0)
+    sooner = await store.lead("scheduler", holder=BOB, lease=10.0)
+
+    assert await store.list_leaders() == [sooner, later]
+
+    await clock.advance(10)
+    assert await store.list_leaders() == [later]
+    await store.resign("upkeep", holder=ADA)
+    assert await store.list_leaders() == []

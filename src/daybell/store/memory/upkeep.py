@@ -45,6 +45,12 @@ class MemoryUpkeep(Part):
                 left = replace(leader.leadership, until=now)
                 tables.leaders[name] = Leader(leadership=left, renewed_at=now)
 
+    async def list_leaders(self) -> list[Leadership]:
+        with self._begin() as tables:
+            now = self._clock()
+            leaderships = [leader.leadership for leader in tables.leaders.values()]
+            return sorted((one for one in leaderships if one.until > now), key=lambda one: one.name)
+
     async def retain(self, policy: Retention) -> Removed:
         with self._begin() as tables:
             now = self._clock()

@@ -69,6 +69,16 @@ class Maintaining(Connected):
         async with self.db.link() as link:
             await link.execute(self.RESIGN, name, holder)
 
+    LEADERS = """
+    SELECT name, holder, epoch, until FROM daybell.leader
+     WHERE until > daybell.now() ORDER BY name COLLATE "C"
+    """
+
+    async def list_leaders(self) -> list[Leadership]:
+        async with self.db.link() as link:
+            rows = await link.fetch(self.LEADERS)
+        return [Leadership(**row) for row in rows]
+
     async def retain(self, policy: Retention) -> Removed:
         async with self.db.link() as link:
             now: Instant = await link.fetchval("SELECT daybell.now()")

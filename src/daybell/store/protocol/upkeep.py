@@ -29,6 +29,10 @@ class Upkeep(Protocol):
         """Give leadership up, if held, so that another need not wait."""
         ...
 
+    async def list_leaders(self) -> list[Leadership]:
+        """Who leads now, by name. A leadership that has ended is not shown."""
+        ...
+
     async def retain(self, policy: Retention) -> Removed:
         """Remove what is over and older than the policy keeps, a bounded amount a call, and
         prepare room for days to come.

@@ -53,3 +53,13 @@ _RESIGN: Final = "UPDATE leader SET until = ?, renewed_at = ? WHERE name = ? AND
 
 def resign(tx: Transaction, name: str, holder: UUID) -> None:
     tx.execute(_RESIGN, (tx.now, tx.now, name, holder.bytes))
+
+
+_LEADERS: Final = "SELECT name, holder, epoch, until FROM leader WHERE until > ? ORDER BY name"
+
+
+def leaders(tx: Transaction) -> list[Leadership]:
+    return [
+        Leadership(name=name, holder=UUID(bytes=holder), epoch=epoch, until=until)
+        for name, holder, epoch, until in tx.execute(_LEADERS, (tx.now,))
+    ]

@@ -16,7 +16,7 @@ from daybell.core.worker import Leadership
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.leader import lead, resign
+from daybell.store.sqlite.leader import lead, leaders, resign
 from daybell.store.sqlite.names import Transaction
 
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
@@ -38,6 +38,9 @@ class SqliteUpkeep(Part):
 
     async def resign(self, name: str, *, holder: UUID) -> None:
         await self._write(lambda tx: resign(tx, name, holder))
+
+    async def list_leaders(self) -> list[Leadership]:
+        return await self._read(leaders)
 
     async def retain(self, policy: Retention) -> Removed:
         total = Removed()
