@@ -469,6 +469,17 @@ async def test_a_batch_is_asked_in_its_order(store):
     assert await states(store, [new.id for new in news]) == [QUEUED, WAITING, SKIPPED, SKIPPED]
 
 
+async def test_a_batch_with_a_key_in_it_counts_each_slot_once(store):
+    await defined(store, "a", "b", overlap=Overlap.SKIP)
+    for _ in range(2):
+        await store.enqueue(TENANT, [an_execution("a"), an_execution("b", unique_key="k")])
+        hands = await claim(store)
+
+        await apply(store, hands, *(success(one) for one in hands.executions))
+
+    assert await store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 4}
+
+
 async def test_jobs_are_not_in_each_others_way(store):
     await defined(store, "a", "b", overlap=Overlap.SKIP)
 
