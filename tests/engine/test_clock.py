@@ -8,6 +8,7 @@ from daybell.engine.events import Events
 from daybell.engine.reaper import Reaper
 from daybell.store.memory import MemoryStore
 from tests.builders import LEASE, TENANT, claimed, states
+from tests.engine.faults import faulty
 
 
 class Seconds:
@@ -126,5 +127,33 @@ async def test_a_node_without_workers_sees_the_clock_go_back_and_forth(seconds):
     for _ in range(2):
         seconds.value += 1
         await reaper.tick()
+
+    assert await states(store, [hands.one.id]) == [State.RUNNING]
+
+
+async def test_an_answer_that_took_long_does_not_hide_what_the_clock_did_meanwhile(seconds):
+    jumped = 0.0
+    store = faulty(MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jumped))
+    await store.open()
+    hands = await claimed(store)
+    reaper = Reaper(store, clock=SystemClock(seconds), events=Events(), lease=LEASE)
+    await reaper.tick()
+    seconds.value += 4 * LEASE
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await reaper.tick()
+
+    def take_long() -> None:  # and the clock goes back and forth, nearly to where it was
+        nonlocal jumped
+        jumped = -(LEASE / 3)
+        seconds.value += LEASE / 2
+
+    jumped = -2 * LEASE
+    seconds.value += 1
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    store.hook("lost", take_long)
+    await reaper.tick()
+    store.hook("lost", lambda: None)
+    seconds.value += 1
+    await reaper.tick()
 
     assert await states(store, [hands.one.id]) == [State.RUNNING]

@@ -62,7 +62,8 @@ class Reaper:
             since=inf if was_away else max(self._since, self._clock.steady_since()),
             not_after=self._clock.now() + JUMP_SECONDS,
         )
-        if was_away:
+        if was_away or self._clock.monotonic() - sent > self._lease / 3:
+            # An answer that took so long says as little about what the clock did meanwhile.
             self._since = losses.now
         self._is_store_away, self._heard_at = False, sent
         self._clock.correct(losses.now, sent)
