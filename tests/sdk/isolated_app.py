@@ -93,7 +93,7 @@ def whoami() -> int:
     return os.getpid()
 
 
-@app.task(isolation="process", retries=0)
+@app.task(isolation="process", retries=0, queue="patience")
 def wait_for(ctx: Context, file: str) -> str:
     """Until there is such a file."""
     ctx.progress(1)

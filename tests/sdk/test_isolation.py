@@ -210,19 +210,24 @@ async def test_a_running_task_and_one_that_waits_for_a_child_can_be_cancelled(
         assert await eventually(handle.status, lambda state: state != "running") == "cancelled"
 
 
-async def test_a_worker_leaves_to_others_what_its_children_cannot_run_soon(app: App, tmp_path):
-    came = tmp_path / "came"
-    handles = [await isolated_app.wait_for.enqueue(str(came)) for _ in range(6)]
-    await is_busy(handles[0])
+async def test_a_worker_leaves_to_others_what_its_children_cannot_run_soon(
+    file_url, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DAYBELL_DATABASE_URL", file_url)
+    app, came = isolated_app.app, tmp_path / "came"
+    app.handlers.pool_options = PoolOptions(children=1)
+    async with app:
+        handles = [await isolated_app.wait_for.enqueue(str(came)) for _ in range(6)]
 
-    async def states() -> list[str]:
-        return [await handle.status() for handle in handles]
+        async def states() -> list[str]:
+            return [await handle.status() for handle in handles]
 
-    two = await eventually(states, lambda states: states.count("running") == 2)
-    assert two.count("queued") == 4
+        async with app.worker(queues="patience"):
+            await is_busy(handles[0])
+            assert sorted(await states()) == ["queued"] * 4 + ["running"] * 2
 
-    came.touch()
-    assert [await handle.result(WAIT) for handle in handles] == ["it came"] * 6
+            came.touch()
+            assert [await handle.result(WAIT) for handle in handles] == ["it came"] * 6
 
 
 def test_only_a_worker_with_nothing_but_isolated_tasks_is_fitted_to_its_children():
