@@ -257,8 +257,11 @@ async def test_one_that_is_over_is_not_set_again_by_a_skip(store, clock):
 
 async def test_the_sweep_sets_what_waits_for_an_end_that_will_not_come(store, clock):
     schedule = await a_delay(store, clock)
+    await fired(store, schedule)
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
     # A firing that created nothing, as when its worker's end was lost with an older version.
-    await fired(store, schedule, Tick(at=clock.now(), decision=Decision.MISSED))
+    await fired(store, schedule, Tick(at=clock.now() + 1, decision=Decision.MISSED))
     assert await next_at(store, schedule) is None
     await clock.advance(7)
 

@@ -154,6 +154,16 @@ async def test_a_delayed_one_waits_for_its_time_and_then_for_a_slot(store, clock
     assert (await claim(store)).one.id == delayed
 
 
+async def test_an_enqueue_lets_in_who_was_due_before_and_itself_if_there_is_room(store, clock):
+    await gate(store, 2)
+    (delayed,) = await enqueued(store, gate="g", delay=10.0)
+    await clock.advance(10)
+
+    now, full = await enqueued(store, 2, gate="g")
+
+    assert await states(store, [delayed, now, full]) == [QUEUED, QUEUED, WAITING]
+
+
 async def test_a_delayed_one_takes_no_slot_before_its_time(store):
     await gate(store, 1)
     await enqueued(store, gate="g", delay=10.0)
