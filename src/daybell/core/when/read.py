@@ -16,7 +16,7 @@ from daybell.core.when.every import every
 from daybell.core.when.options import OPTIONS, settled
 from daybell.core.when.recurrence import rrule
 from daybell.core.when.rule import Schedule
-from daybell.core.when.union import any_of
+from daybell.core.when.union import any_of, check_size
 from daybell.errors import InvalidSchedule, shown
 
 Given = Mapping[str, Any]
@@ -123,6 +123,7 @@ def _read_union(given: Given, options: Given, now: Instant | None, depth: int) -
         listed = given.get(key, [])
         if not isinstance(listed, list | tuple):
             raise InvalidSchedule(f"{key} {shown(listed)} is not a list of schedules", field=key)
+        check_size(len(cast("list[object]", listed)))
         return [read(one, now=None, depth=depth + 1) for one in cast("list[object]", listed)]
 
     return any_of(*members("any"), excluding=members("except"), **options)

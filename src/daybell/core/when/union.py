@@ -16,7 +16,7 @@ from daybell.core.when.rule import Schedule
 from daybell.core.when.zone import instant_of, just_before, local
 from daybell.errors import InvalidSchedule, shown
 
-_EXCLUDED_MAX: Final = 1_000  # spans in a row that may be excluded
+_EXCLUDED_MAX: Final = 600  # spans in a row that may be excluded; fewer, the more parts there are
 _ALL_MINUTES: Final = (1 << 60) - 1
 _ALL_HOURS: Final = (1 << 24) - 1
 
@@ -41,7 +41,7 @@ class Union(Schedule):
         )
 
     def tick_after(self, after: Instant) -> Instant | None:
-        for _ in range(_EXCLUDED_MAX):
+        for _ in range(self._tries):
             found = [part.next_after(after) for part in self.parts]
             tick = min((one for one in found if one is not None), default=None)
             if tick is None:
@@ -53,7 +53,7 @@ class Union(Schedule):
         return None
 
     def tick_until(self, until: Instant) -> Instant | None:
-        for _ in range(_EXCLUDED_MAX):
+        for _ in range(self._tries):
             found = [part.previous_until(until) for part in self.parts]
             tick = max((one for one in found if one is not None), default=None)
             if tick is None:
@@ -63,6 +63,10 @@ class Union(Schedule):
                 return tick
             until = just_before(min(start for start, _ in spans))
         return None
+
+    @property
+    def _tries(self) -> int:
+        return max(20, _EXCLUDED_MAX // len(self.parts + self.excluded) * 2)
 
     def own_fields(self) -> dict[str, Any]:
         own: dict[str, Any] = {"any": [part.to_dict() for part in self.parts]}
@@ -91,16 +95,20 @@ def any_of(
             flat.append(part)
     if not flat:
         raise InvalidSchedule("a union of no schedules never fires", field="any")
-    if len(flat) + len(excluded) > SCHEDULE_PARTS_MAX:
-        raise InvalidSchedule(
-            f"{len(flat) + len(excluded)} schedules are too many for a union; the limit is"
-            f" {SCHEDULE_PARTS_MAX}",
-            field="any",
-        )
+    check_size(len(flat) + len(excluded))
     for part in (*flat, *excluded):
         _check_part(part)
     common = settled({"tz": flat[0].tz, **options})
     return Union(parts=_ordered(flat), excluded=_ordered(excluded), **common)
+
+
+def check_size(count: int) -> None:
+    """Refuse a union of too many schedules."""
+    if count > SCHEDULE_PARTS_MAX:
+        raise InvalidSchedule(
+            f"{count:,} schedules are too many for a union; the limit is {SCHEDULE_PARTS_MAX}",
+            field="any",
+        )
 
 
 def _ordered(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ...]:

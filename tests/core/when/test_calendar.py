@@ -1,0 +1,129 @@
+"""Closed days and blackouts, against moving each tick by hand."""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daybell.core.when import Calendar, Schedule, cron
+from daybell.errors import InvalidSchedule
+
+START = datetime(2026, 3, 16, tzinfo=UTC)
+DAYS = 30
+
+dates = st.lists(
+    st.integers(0, DAYS).map(lambda day: (START + timedelta(days=day)).date()), max_size=12
+)
+calendars = st.builds(
+    Calendar,
+    business_days=st.booleans(),
+    dates=dates.map(tuple),
+    on_closed=st.sampled_from(["skip", "next_open", "previous_open"]),
+)
+texts = st.sampled_from(
+    [
+        "0 9 * * *",
+        "0 9,17 * * *",
+        "30 6 * * sat",
+        "0 */7 * * *",
+        "0 12 1,15,29 * *",
+        "15 10 * * 2#3",
+    ]
+)
+
+
+def is_closed(calendar: Calendar, day: date) -> bool:
+    return day in calendar.dates or (calendar.business_days and day.isoweekday() > 5)
+
+
+def moved(calendar: Calendar, tick: datetime) -> datetime | None:
+    """Where a tick goes: day by day, with the clock's time kept."""
+    step = {"skip": 0, "next_open": 1, "previous_open": -1}[calendar.on_closed]
+    naive = tick.replace(tzinfo=None)
+    while is_closed(calendar, naive.date()):
+        if not step:
+            return None
+        naive += timedelta(days=step)
+    return tick if naive == tick.replace(tzinfo=None) else naive.replace(tzinfo=tick.tzinfo)
+
+
+def ticks(schedule: Schedule, start: float, end: float) -> list[float]:
+    found: list[float] = []
+    while (tick := schedule.next_after(found[-1] if found else start)) is not None and tick < end:
+        found.append(tick)
+    return found
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts, calendars, st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]))
+def test_ticks_on_closed_days_go_where_moving_each_puts_them(text, calendar, zone):
+    low, high = START.timestamp() + 5 * 86_400, START.timestamp() + 25 * 86_400
+    plain = cron(text, tz=zone)
+    raw = [
+        datetime.fromtimestamp(tick, ZoneInfo(zone))
+        for tick in ticks(plain, low - 30 * 86_400, high + 30 * 86_400)
+    ]
+    expected = sorted({to.timestamp() for tick in raw if (to := moved(calendar, tick)) is not None})
+    expected = [tick for tick in expected if low < tick < high]
+    schedule = cron(text, tz=zone, calendar=calendar)
+
+    assert ticks(schedule, low, high) == expected
+    backwards: list[float] = []
+    tick = schedule.previous_until(high - 1)
+    while tick is not None and tick > low:
+        backwards.append(tick)
+        tick = schedule.previous_until(tick - 1)
+    assert backwards[::-1] == expected
+
+
+def first_days(calendar: Calendar, text: str = "0 9 * * *", count: int = 3) -> list[str]:
+    schedule = cron(text, tz="Europe/Berlin", calendar=calendar)
+    after = datetime(2026, 12, 24, tzinfo=UTC).timestamp()
+    return [one.date().isoformat() for one in schedule.preview(count, after)]
+
+
+def test_public_holidays_are_those_of_the_country_and_its_part():
+    germany = Calendar(country="DE")
+    bavaria = Calendar(country="DE", subdivision="BY", on_closed="next_open")
+
+    assert first_days(germany) == ["2026-12-24", "2026-12-27", "2026-12-28"]
+    assert first_days(germany, "0 9 6 1 *", 1) == ["2027-01-06"]
+    assert first_days(bavaria, "0 9 6 1 *", 1) == ["2027-01-07"]
+
+
+def test_a_blackout_drops_what_falls_in_it():
+    freeze = ("2026-12-24T00:00:00+01:00", "2026-12-27T00:00:00+01:00")
+    calendar = Calendar(blackouts=(freeze,))  # type: ignore[arg-type]
+
+    assert first_days(calendar, count=2) == ["2026-12-27", "2026-12-28"]
+
+
+def test_a_schedule_whose_days_are_all_closed_is_refused():
+    with pytest.raises(InvalidSchedule, match="never fires from now on"):
+        Schedule.parse(
+            {"cron": "0 9 * * sat", "calendar": {"business_days": True}}, now=START.timestamp()
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"country": "XX"}, "no holidays are known for country 'XX'"),
+        ({"country": "DE", "subdivision": "XX"}, "subdivision 'XX' of DE; known are"),
+        ({"subdivision": "BY"}, "subdivision needs a country"),
+        ({"dates": ["24.12."]}, "dates has '24.12.'; it takes dates such as 2026-12-24"),
+        ({"dates": "2026-12-24"}, "dates '2026-12-24' is not a list"),
+        ({"dates": ["2026-12-24"] * 1001}, "1,001 dates are too many; the limit is 1,000"),
+        ({"blackouts": [["2026-12-24T00:00:00Z"]]}, "it takes pairs of times"),
+        ({"blackouts": [["2026-12-24T00:00:00Z", "2026-12-23T00:00:00Z"]]}, "before it starts"),
+        ({"on_closed": "cry"}, "on_closed 'cry' is not one of skip, next_open, previous_open"),
+        ({"weekend": True}, "calendar has no 'weekend'; it takes country, subdivision"),
+        ({"business_days": 1}, "business_days 1 is not true or false"),
+        ("DE", "calendar 'DE' is not a Calendar"),
+    ],
+)
+def test_a_wrong_calendar_is_refused(given, words):
+    with pytest.raises(InvalidSchedule, match=words):
+        cron("@daily", calendar=given)

@@ -1,0 +1,285 @@
+"""The forms that a schedule is written in, what is refused, and what hostile ones may cost."""
+
+import time
+from datetime import UTC, date, datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daybell.core.when import Calendar, Cron, Schedule, any_of, at, cron, every, rrule
+from daybell.errors import InvalidSchedule, UsageError
+from tests.core.when.walks import expressions
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
+
+# Two ways to write the same schedule.
+SAME = [
+    ("0 9 * * mon-fri", cron("0 9 * * MON-FRI")),
+    (" 0  9 * * 1-5 ", cron("0 9 * * 1-5")),
+    ("@daily", cron("0 0 * * *")),
+    ("@every 90s", every(90)),
+    ("rate(5 minutes)", every("5m")),
+    ("rate(1 day)", every("1d")),
+    ("at(2026-12-24T18:00:00)", at("2026-12-24T18:00:00Z")),
+    ("cron(0 9 ? * MON-FRI *)", cron("0 9 ? * MON-FRI *", dialect="aws")),
+    ({"cron": "@hourly", "tz": "Europe/Berlin"}, cron("0 * * * *", tz="Europe/Berlin")),
+    ({"cron": "0 2 * * *", "dst": {"gap": "skip"}}, cron("0 2 * * *", gap="skip")),
+    ({"cron": "0 0 12 ? * 2", "dialect": "quartz"}, cron("0 0 12 ? * 2", dialect="quartz")),
+    ({"every": "5m", "mode": "delay"}, every(300, mode="delay")),
+    ({"every": "1h", "anchor": "2026-01-01T00:10:00Z"}, every("1h", anchor=600)),
+    ({"at": "2026-12-24T18:00:00+01:00"}, at(datetime(2026, 12, 24, 17, tzinfo=UTC))),
+    (
+        {"at": "2026-12-24T18:00:00", "tz": "Europe/Berlin"},
+        at("2026-12-24T18:00:00+01:00", tz="Europe/Berlin"),
+    ),
+    ({"delay": "1m"}, at(NOW + 60)),
+    ({"rrule": "freq=daily"}, rrule("FREQ=DAILY")),
+    ({"any": ["0 9 * * *", {"every": "1h"}]}, every("1h") | cron("0 9 * * *")),
+    ({"any": ["0 9 * * *"], "except": ["* * 25 12 *"]}, cron("0 9 * * *") - cron("* * 25 12 *")),
+    (
+        {"cron": "@daily", "calendar": {"country": "DE"}},
+        cron("@daily", calendar=Calendar(country="DE")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "schedule"), SAME, ids=lambda value: str(value)[:40])
+def test_a_schedule_is_read_in_every_form(given, schedule):
+    found = Schedule.parse(given, now=NOW)
+
+    assert found == schedule
+    assert hash(found) == hash(schedule)
+    assert found.to_json() == schedule.to_json()
+    assert Schedule.from_json(found.to_json()) == found
+
+
+@settings(deadline=None)
+@given(
+    st.one_of(expressions(), expressions(seconds=True)),
+    st.sampled_from(["UTC", "Asia/Kathmandu"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "jitter": st.integers(1, 1000),
+            "start_at": st.floats(0, 4e9),
+            "max_executions": st.integers(1, 100),
+            "gap": st.sampled_from(["shift", "skip"]),
+            "fold": st.sampled_from(["first", "second", "both"]),
+            "calendar": st.just(Calendar(dates=(date(2026, 12, 24),), on_closed="next_open")),
+        },
+    ),
+)
+def test_json_brings_back_the_same_schedule(expression, zone, options):
+    try:
+        schedule = cron(expression.text, tz=zone, **options)
+    except InvalidSchedule:
+        return
+
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("61 * * * *", "minute '61' has 61; it takes 0-59"),
+        ("* 24 * * *", "hour '24' has 24; it takes 0-23"),
+        ("* * 0 * *", "day of month '0' has 0; it takes 1-31"),
+        ("* * * 13 *", "month '13' has 13; it takes 1-12 or JAN-DEC"),
+        ("* * * * 8", "day of week '8' has 8; it takes 0-7 or SUN-SAT"),
+        ("* * * * * * 1969", "year '1969' has 1969; it takes 1970-2199"),
+        ("*/0 * * * *", r"minute '\*/0' has a step of 0, which is not in 1-60"),
+        ("*/x * * * *", "has a step 'X' that is not a number"),
+        ("1- * * * *", "minute '1-' lacks a number"),
+        ("1,,2 * * * *", "minute '1,,2' lacks a number"),
+        ("* * * foo *", "month 'FOO' has 'FOO' where a number belongs"),
+        ("* * * * 1#6", "asks for the '6'th of a month"),
+        ("* * L-31 * *", "day of month 'L-31'"),
+        ("? * * * *", "leaves open what only a day may"),
+        ("* * ?,1 * *", "which stands alone"),
+        ("H(9-3) * * * *", "range of H that ends before it starts"),
+        ("HH * * * *", "neither H nor like H"),
+        ("* * * *", "has 4 fields; unix cron takes 5"),
+        ("", "cron is empty"),
+        ("@fortnightly", "there is no macro '@fortnightly'"),
+        ("rate(5 parsecs)", "it takes a number and minutes, hours or days"),
+        ("cron(0 9 * * * *)", "aws cron takes a [?] in exactly one of them"),
+        ("at(tomorrow)", "at: 'TOMORROW' is not a time"),
+        ("0 0 30 2 *", "never fires: there is no such date"),
+        ("0 0 31 4,6,9,11 *", "never fires"),
+        ("0 0 0 29 2 ? 2027", "never fires"),
+        ("0 0 0 1 1 ? 2020", "never fires from now on"),
+        ({"at": "2020-01-01T00:00:00Z"}, "never fires from now on"),
+        ({"at": "2027-01-01T00:00:00"}, "has no offset"),
+        ({"cron": "@daily", "end_at": "2020-01-01T00:00:00Z"}, "never fires from now on"),
+        ({"cron": "@daily", "when": 1}, "with cron has no 'when'; it takes cron, dialect"),
+        ({"cron": "@daily", "every": 5}, "has cron and every; it takes exactly one of"),
+        ({}, "it takes exactly one of cron, every"),
+        ({"cron": "@daily", "dst": {"hole": 1}}, "dst has no 'hole'; it takes gap, fold"),
+        ({"cron": "@daily", "dst": {"gap": "jump"}}, "gap 'jump' is not one of shift, skip"),
+        ({"cron": "@daily", "max_executions": 0}, "max_executions 0 is not a whole number"),
+        ({"cron": 5}, "cron 5 is of type int"),
+        ({"every": "1ms"}, "is too often"),
+        ({"every": "soon"}, "every 'soon' cannot be read"),
+        ({"any": []}, "a union of no schedules"),
+        ({"any": ["@reboot"]}, "cannot be part of a union"),
+        ({"any": [{"cron": "@daily", "jitter": 5}]}, "belong to the union"),
+        ({"manual": False}, "manual takes true"),
+        (5, "is of type int; it takes a cron expression"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_a_wrong_schedule_is_refused_with_what_it_takes(given, words):
+    with pytest.raises(UsageError, match=words):
+        Schedule.parse(given, now=NOW)
+
+
+def nested(depth: int) -> object:
+    return {"any": [nested(depth - 1)]} if depth else "@daily"
+
+
+ALL = ",".join(map(str, range(60)))
+HOSTILE = [
+    "*/0 * * * *",
+    "0-4294967295 * * * *",
+    "," * 100_000,
+    "*/1," * 120 + "* * * * *",
+    "9" * 400 + " * * * *",
+    "٣ * * * *",
+    "*" * 500,
+    "(" * 500,
+    "0 0 30 2 *",
+    "0 0 31 2,4,6,9,11 *",
+    "0 0 0 29 2 */7 2199",
+    "0 0 29 2 */7",
+    "0 0 29 2 1#5",
+    "* * * * * * 2199",
+    "0 0 31W 2 *",
+    "@every 99999999999999s",
+    {"cron": "* * * * *", "tz": "../../etc/passwd"},
+    {"cron": "* * * * *", "tz": "x" * 5000},
+    {"cron": "* * * * *", "tz": "Europe/Berlinx"},
+    {"cron": "* * * * *", "start_at": "9999-12-30T00:00:00Z"},
+    {"every": 1e300},
+    {"every": float("nan")},
+    {"at": 1e18},
+    {"at": "9999-12-31T23:59:59Z"},
+    {"rrule": "DTSTART:19700101T000000\nRRULE:FREQ=SECONDLY"},
+    {"rrule": "FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30"},
+    {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"},
+    {"rrule": "FREQ=YEARLY;BYWEEKNO=53;BYMONTH=6"},
+    {"rrule": "FREQ=DAILY;INTERVAL=100000;BYMONTHDAY=31;BYDAY=MO"},
+    {"rrule": "FREQ=DAILY;COUNT=1000"},
+    {"rrule": f"FREQ=YEARLY;BYHOUR=0;BYMINUTE={ALL};BYSECOND={ALL[:60]};BYSETPOS=-1"},
+    {"rrule": "FREQ=MINUTELY;INTERVAL=1440;BYHOUR=23"},
+    nested(200),
+    {"any": ["@daily"] * 10_000},
+    {"any": ["* * * * *"], "except": ["* * * * *"]},
+    {"any": [f"{n} * * * *" for n in range(25)], "except": [f"{n} * * * *" for n in range(25)]},
+    {"any": [{"every": "1s"}], "except": [{"every": "1s"}]},
+    {"cron": "0 0 * * sat", "calendar": {"business_days": True}},
+]
+
+
+@pytest.mark.parametrize("given", HOSTILE, ids=lambda value: str(value)[:40])
+def test_a_hostile_schedule_costs_next_to_nothing(given):
+    """10 ms on a quiet machine; measured as CPU time, best of several, with room for a slow one."""
+    spent: list[float] = []
+    for attempt in range(3):
+        began = time.process_time()
+        try:
+            schedule = Schedule.parse(given, now=NOW + attempt)
+            schedule.previous_until(NOW)
+            schedule.describe()
+        except UsageError:
+            pass
+        spent.append(time.process_time() - began)
+
+    assert min(spent) < 0.05, spent
+
+
+def test_h_is_the_same_for_a_name_and_spread_over_names():
+    schedule = cron("H H(0-5) * * *")
+    names = [f"default/job-{number}" for number in range(300)]
+
+    bound = [schedule.bind(name) for name in names]
+
+    assert bound == [schedule.bind(name) for name in names]
+    minutes = {one.expression.split()[0] for one in bound if isinstance(one, Cron)}
+    hours = {one.expression.split()[1] for one in bound if isinstance(one, Cron)}
+    assert len(minutes) > 50
+    assert hours == set("012345")
+    assert schedule.next_after(NOW, names[0]) == bound[0].next_after(NOW)
+
+
+def test_h_with_a_step_keeps_the_step():
+    bound = cron("H/15 * * * *").bind("default/job")
+
+    found = bound.preview(9, NOW)
+
+    assert {(two - one).total_seconds() for one, two in pairwise(found)} == {900}
+
+
+@settings(deadline=None)
+@given(st.floats(1, 10_000), st.text(max_size=5), st.floats(1e9, 2e9))
+def test_jitter_is_bounded_by_itself_and_by_the_next_tick(jitter, name, after):
+    schedule = cron("*/10 * * * *", jitter=jitter)
+    tick = schedule.next_after(after)
+    assert tick is not None
+
+    late = schedule.jitter_of(tick, name)
+
+    assert 0 <= late <= schedule.jitter  # type: ignore[operator]
+    assert late < 600
+    assert late == schedule.jitter_of(tick, name)
+
+
+def test_jitter_differs_between_jobs_and_ticks():
+    schedule = every("1h", jitter="10m")
+
+    found = {schedule.jitter_of(tick * 3600.0, name) for tick in range(10) for name in ("a", "b")}
+
+    assert len(found) == 20
+
+
+def test_start_and_end_are_ticks_if_they_are_on_the_schedule():
+    schedule = every("1h", start_at=7200, end_at=10_800)
+
+    assert [schedule.next_after(0), schedule.next_after(7200), schedule.next_after(10_800)] == [
+        7200,
+        10_800,
+        None,
+    ]
+    assert schedule.previous_until(1e9) == 10_800
+    assert schedule.previous_until(7199) is None
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 1e6), st.floats(-1e9, 4e9), st.floats(-1e9, 4e9))
+def test_intervals_are_multiples_of_the_period_from_the_anchor(period, anchor, after):
+    schedule = every(period, anchor=anchor)
+    tick = schedule.next_after(after)
+    assert tick is not None
+
+    assert after < tick <= after + schedule.period + 1e-5
+    assert schedule.previous_until(tick) == tick
+    steps = (tick - anchor) / schedule.period
+    assert abs(steps - round(steps)) * schedule.period < 1e-3
+    assert schedule.latest(tick, after) == tick
+
+
+def test_a_union_has_each_tick_once_and_none_that_is_excluded():
+    schedule = any_of(cron("0 9 * * *"), every("3h"), excluding=cron("* 12-23 * * *"))
+
+    found = [one.hour for one in schedule.preview(6, datetime(2026, 1, 1, tzinfo=UTC).timestamp())]
+
+    assert found == [3, 6, 9, 0, 3, 6]
+
+
+def test_a_whole_season_may_be_excluded():
+    schedule = cron("* * * * *") - cron("* * * 1-6 *")
+    winter = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+
+    assert schedule.preview(1, winter)[0] == datetime(2026, 7, 1, tzinfo=UTC)
+    assert schedule.previous_until(winter) == datetime(2025, 12, 31, 23, 59, tzinfo=UTC).timestamp()
