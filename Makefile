@@ -49,8 +49,8 @@ simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
 mutants: .venv/.dev ## Break the code on purpose, and see whether simulation and chaos notice
-	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
-	@$(BIN)/python -m tests.chaos.mutants $(ARGS)
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS); first=$$?; \
+	$(BIN)/python -m tests.chaos.mutants $(ARGS) && exit $$first
 
 bench: .venv/.dev ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)

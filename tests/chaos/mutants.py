@@ -25,6 +25,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "src"
 SEED: Final = 2  # a short run that has some of everything
 CHAOS: Final = (sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED))
+PATIENCE_SECONDS: Final = 400  # with one run of chaos or of the tests
 TESTS: Final = (
     *(sys.executable, "-m", "pytest", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"),
     *("-k", "postgres and not sqlite", "tests/store"),
@@ -175,15 +176,21 @@ def run(words: list[str], source: Path, folder: Path) -> str:
         "TMPDIR": str(folder),
     }
     folder.chmod(0o755)  # PostgreSQL's own user has to get through
-    return subprocess.run(
-        words,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    ).stdout
+    with (folder / "said").open("w+") as said:
+        try:
+            subprocess.run(
+                words,
+                cwd=ROOT,
+                env=environment,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=PATIENCE_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            say(f"{' '.join(words[1:4])} took longer than {PATIENCE_SECONDS} s and was ended")
+        said.seek(0)
+        return said.read()
 
 
 def main() -> int:

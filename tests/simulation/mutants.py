@@ -300,15 +300,18 @@ def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
     """After how many runs it was noticed, and by what; None: never."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
         source = copy_of(mutant, Path(folder))
-        answer = subprocess.run(
-            [*COMMAND, "--seeds", str(seeds), "--store", mutant.store],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60 + seeds,
-        )
+        try:
+            answer = subprocess.run(
+                [*COMMAND, "--seeds", str(seeds), "--store", mutant.store],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60 + seeds,
+            )
+        except subprocess.TimeoutExpired:
+            return None, f"not done with {seeds} runs after {60 + seeds} s"
     if found := re.search(r"^broken by run (\d+)", answer.stdout, re.MULTILINE):
         said = answer.stdout.partition("\n")[0].partition(": ")[2]
         return int(found[1]), said
