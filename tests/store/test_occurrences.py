@@ -138,7 +138,7 @@ async def test_the_last_success_is_that_of_the_latest_tick(store, clock):
     await put(store, schedule, overlap=Overlap.ALLOW)
     await fired(store, schedule, *(a_tick(at + n, schedule=schedule.id) for n in (0, 60)))
     hands = await claim(store)
-    early, late = sorted(hands.executions, key=lambda one: one.scheduled_for)
+    early, late = sorted(hands.executions, key=lambda one: one.scheduled_for or 0.0)
 
     await apply(store, hands, success(late))
     await apply(store, hands, success(early))

@@ -132,7 +132,8 @@ async def test_resuming_goes_on_from_where_it_says(store, clock):
     await store.pause_job(TENANT, "resize")
     await clock.advance(300)
     missed = Tick(at=at, decision=Decision.MISSED, reason="paused", until=at + 240, count=5)
-    tick = a_tick(at + 300, schedule=other.id)
+    new = an_execution(scheduled_for=at + 300, schedule=other.id)
+    tick = Tick(at=at + 300, execution=new)
 
     await store.resume_job(
         TENANT,
@@ -145,7 +146,7 @@ async def test_resuming_goes_on_from_where_it_says(store, clock):
     (record,) = await store.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.reason, record.count) == (Decision.MISSED, "paused", 5)
     assert (await shown(store, other)).next_at == at + 400
-    assert (await claim(store)).one.id == tick.execution.id
+    assert (await claim(store)).one.id == new.id
     assert (await store.due_schedules()).schedules == ()
 
 
