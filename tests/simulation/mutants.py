@@ -137,6 +137,28 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "a node vouches for the clock before its own start",
+        "memory",
+        (
+            (
+                "engine/reaper.py",
+                "max(self._since, self._clock.steady_since())",
+                "self._since",
+            ),
+        ),
+    ),
+    Mutant(
+        "a lease counts from its renewal, whatever the clock did",
+        "sqlite",
+        (
+            (
+                "store/sqlite/workers.py",
+                "lease_until + max(0.0, ?2 - renewed_at) < ?1",
+                "lease_until < ?1 AND ?2 IS NOT NULL",
+            ),
+        ),
+    ),
+    Mutant(
         "a dead worker may renew",
         "sqlite",
         (("store/sqlite/workers.py", "if row is None or row[0] == DEAD:", "if row is None:"),),
