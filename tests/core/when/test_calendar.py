@@ -56,7 +56,7 @@ def ticks(schedule: Schedule, start: float, end: float) -> list[float]:
     return found
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(texts, calendars, st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]))
 def test_ticks_on_closed_days_go_where_moving_each_puts_them(text, calendar, zone):
     low, high = START.timestamp() + 5 * 86_400, START.timestamp() + 25 * 86_400

@@ -128,7 +128,7 @@ def possible(expression, **options) -> Schedule | None:
         return None
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=250)
 @given(st.one_of(fixed_times(), expressions()), st.sampled_from(CHANGES), gaps, folds)
 def test_ticks_are_those_of_a_walk_through_every_minute(expression, change, gap, fold):
     # Two days on each side: the ends of the window are cut off, where the walk sees half a fold.
@@ -145,7 +145,7 @@ def test_ticks_are_those_of_a_walk_through_every_minute(expression, change, gap,
     assert ticks_backwards(schedule, low, high) == expected
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(expressions(seconds=True), st.sampled_from(CHANGES), gaps, folds)
 def test_ticks_are_those_of_a_walk_through_every_second(expression, change, gap, fold):
     zone, start = near(change, hours=6)
@@ -165,7 +165,7 @@ def test_ticks_are_those_of_a_walk_through_every_second(expression, change, gap,
 NOON = Text("12", frozenset([12])), Text("0", frozenset([0]))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     monthdays(),
     numbers(1, 12, MONTHS),
@@ -189,7 +189,7 @@ def test_days_are_those_of_a_walk_through_every_day(day, month, weekday, start, 
     assert len(found) == len(expected) or found[-1] > days[-1]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     expressions(),
     st.sampled_from(CHANGES),

@@ -45,7 +45,7 @@ def naive(ticks, now, misfire, *, most):
     return given_up, (made_up + on_time)[:most]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     schedules,
     misfires,

@@ -48,7 +48,7 @@ def after(moment: datetime, text: str, zone: str, count: int) -> list[str]:
     return [one.isoformat() for one in found]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.one_of(fixed_times(), expressions()).filter(is_shared), st.sampled_from(CHANGES))
 def test_ticks_are_those_of_cronsim(expression, change):
     zone, start = near(change, hours=30)
@@ -70,7 +70,7 @@ def test_ticks_are_those_of_cronsim(expression, change):
     assert found == expected
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=80)
 @given(expressions(), st.integers(946_684_800, 2_840_140_800))
 def test_ticks_in_utc_are_those_of_croniter(expression, moment):
     text = expression.text

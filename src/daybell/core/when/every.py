@@ -34,19 +34,23 @@ class Every(Schedule):
     def tick_after(self, after: Instant) -> Instant | None:
         if self.mode == "delay":
             return after + self.period
-        tick = self._tick(self._index(after))
-        return tick if tick > after else self._tick(self._index(after) + 1)
+        index = self._index(after)
+        near = (self._tick(index), self._tick(index + 1), self._tick(index + 2))
+        return next(tick for tick in near if tick > after)
 
     def tick_until(self, until: Instant) -> Instant | None:
         if self.mode == "delay":
             return None  # where its ticks were is known to those who ran them
-        tick = self._tick(self._index(until))
-        return tick if tick <= until else self._tick(self._index(until) - 1)
+        index = self._index(until)
+        near = (self._tick(index + 1), self._tick(index), self._tick(index - 1))
+        return next(tick for tick in near if tick <= until)
 
-    # Counted in whole microseconds: a sum of fractions would drift.
+    # Counted in whole microseconds: a sum of fractions would drift. An instant may still be rounded
+    # to either side of a tick, which is why its neighbours are looked at, too.
 
     def _index(self, instant: Instant) -> int:
-        return round((instant - self.anchor) * _MICRO) // round(self.period * _MICRO)
+        since = round(instant * _MICRO) - round(self.anchor * _MICRO)
+        return since // round(self.period * _MICRO)
 
     def _tick(self, index: int) -> Instant:
         return (round(self.anchor * _MICRO) + index * round(self.period * _MICRO)) / _MICRO

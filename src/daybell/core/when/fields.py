@@ -12,8 +12,11 @@ from typing import Final
 
 from daybell.errors import InvalidSchedule, shown
 
-_MONTHS: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
-_WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+_MONTHS: Final = (
+    *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
+    *("JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
+)
+_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 YEAR_MIN: Final = 1970
 YEAR_MAX: Final = 2199
 
@@ -101,7 +104,7 @@ def parse_field(text: str, unit: Unit) -> Field:
 
 def _read_item(item: str, field: Field) -> None:
     unit = field.unit
-    if (unit is DAY and item[:1] == "L") or (unit is DAY and item[-1:] == "W"):
+    if unit is DAY and (item[:1] == "L" or item[-1:] == "W"):
         _read_month_day(item, field)
     elif unit.name == WEEKDAY.name and (item[-1:] == "L" or "#" in item):
         _read_month_weekday(item, field)
@@ -113,24 +116,19 @@ def _read_numbers(item: str, field: Field) -> None:
     """`*`, `5`, `5-10` and `22-2`, each also with a step: `/3`."""
     unit = field.unit
     span, slash, step_text = item.partition("/")
+    first, dash, last = span.partition("-")
     step = parse_step(step_text, field) if slash else 1
-    if span == "?" and (slash or field.text != "?"):
+    if span == "?" and field.text != "?":
         raise field.refuse("has more than the ?, which stands alone")
-    elif span in ("*", "?"):
-        highest = 6 if unit is WEEKDAY else unit.highest
-        numbers = range(unit.lowest, highest + 1, step)
-        field.is_open = True
+    if span in ("*", "?"):
+        start, end = unit.lowest, 6 if unit is WEEKDAY else unit.highest
+        is_open = True
     else:
-        first, dash, last = span.partition("-")
         start = parse_number(first, field)
-        if dash or slash:
-            end = parse_number(last, field) if dash else unit.highest
-            numbers = _span(start, end, field)[::step]
-            is_whole = start == unit.lowest and end >= unit.highest
-            field.is_open |= is_whole or not dash
-        else:
-            numbers = (start,)
-    for number in numbers:
+        end = parse_number(last, field) if dash else unit.highest if slash else start
+        is_open = (slash and not dash) or (start, end) == (unit.lowest, unit.highest)
+    field.is_open |= bool(is_open)
+    for number in _span(start, end, field)[::step]:
         field.bits |= 1 << _bit(number, unit)
 
 

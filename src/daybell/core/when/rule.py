@@ -22,7 +22,7 @@ class Schedule:
     """When something runs: a value that can be compared, hashed and written as JSON.
 
     Its *ticks* are nominal times: instants that follow from the schedule alone, the same on every
-    machine. A kind of schedule says with `ticks_after` and `ticks_until` where its own are; what
+    machine. A kind of schedule says with `tick_after` and `tick_until` where its own are; what
     is said here about start, end and calendar applies to all kinds.
     """
 
@@ -72,7 +72,7 @@ class Schedule:
             if self.calendar is None
             else self.calendar.tick_after(self, after)
         )
-        if tick is None or (self.end_at is not None and tick > self.end_at) or tick > INSTANT_MAX:
+        if tick is None or tick > (INSTANT_MAX if self.end_at is None else self.end_at):
             return None
         return tick
 
@@ -88,7 +88,7 @@ class Schedule:
             if self.calendar is None
             else self.calendar.tick_until(self, until)
         )
-        if tick is None or (self.start_at is not None and tick < self.start_at):
+        if tick is None or tick < (INSTANT_MIN if self.start_at is None else self.start_at):
             return None
         return tick
 
