@@ -35,10 +35,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--peace", type=float, default=90.0, help="seconds for the last to end")
     parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
     asked = parser.parse_args()
     seconds = asked.seconds or 60 * asked.minutes
-    options = Options(seconds=seconds, seed=asked.seed, rate=asked.rate)
+    options = Options(seconds=seconds, seed=asked.seed, rate=asked.rate, peace=asked.peace)
     is_ok = True
     for store in asked.store or ["postgres", "sqlite"]:
         summary = asyncio.run(run(store, options))

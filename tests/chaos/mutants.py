@@ -24,7 +24,10 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "src"
 SEED: Final = 2  # a short run that has some of everything
-CHAOS: Final = (sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED))
+CHAOS: Final = (
+    *(sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED)),
+    *("--peace", "30"),
+)
 PATIENCE_SECONDS: Final = 400  # with one run of chaos or of the tests
 TESTS: Final = (
     *(sys.executable, "-m", "pytest", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"),

@@ -36,7 +36,6 @@ from daybell.errors import Conflict, Unavailable, UsageError
 
 UNFINISHED: Final = [*PENDING, State.RUNNING]
 UP_SECONDS: Final = 60.0  # that the fleet may take to come up
-PEACE_SECONDS: Final = 90.0  # that the last execution may take when all is well again
 SAMPLE_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.2
 ANSWERS: Final = 4  # that are lost at a time
@@ -64,6 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     lease: Seconds = 2.0
     concurrency: int = 50
+    peace: Seconds = 90.0  # that the last execution may take when all is well again
 
 
 async def chaos(
@@ -281,7 +281,7 @@ class Run:
                 )
 
     async def _until_quiet(self, since: Instant) -> bool:
-        deadline = self.clock.monotonic() + PEACE_SECONDS
+        deadline = self.clock.monotonic() + self._options.peace
         while self.clock.monotonic() < deadline:
             if not sum((await self._client.count(status=UNFINISHED, since=since)).values()):
                 return True
@@ -308,7 +308,7 @@ class Run:
         violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
         if not is_quiet:
             violations.append(
-                Violation("not quiet", f"unfinished {PEACE_SECONDS:g} s after the last fault")
+                Violation("not quiet", f"unfinished {options.peace:g} s after the last fault")
             )
         troubles = recovery.troubles(history, self._samples, lengths=TROUBLES)
         found = recovery.orphans(history, troubles=troubles, within=promised)
