@@ -1,6 +1,8 @@
-"""Parts: throughput, growth and size are about stores, engine is about whole worker processes.
+"""Parts: throughput, growth and size are about stores, firing is about a scheduler, engine is about
+whole worker processes.
 
-python -m benchmarks [throughput | growth | size | engine …] [--part …] [--store …] [--rounds N]
+python -m benchmarks [throughput | growth | size | firing | engine …] [--part …] [--store …]
+                     [--rounds N]
 """
 
 from __future__ import annotations
@@ -8,12 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import engine, growth, report, size, throughput
+from benchmarks import engine, firing, growth, report, size, throughput
 from benchmarks.loops import run
 from benchmarks.places import KINDS
 from benchmarks.progress import say
 
-PARTS: Final = ("throughput", "growth", "size", "engine")
+PARTS: Final = ("throughput", "growth", "size", "firing", "engine")
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
 
@@ -44,6 +46,9 @@ def main() -> None:
             report.add(results, "throughput", lines)
         if "growth" in parts:
             report.add(results, "growth", run(growth.measure(kind, scale=scale)))
+        if "firing" in parts:
+            lines = run(firing.measure(kind, rounds=rounds, scale=scale))
+            report.add(results, "firing", lines)
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
     if "engine" in parts:

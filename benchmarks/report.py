@@ -18,6 +18,7 @@ TITLES: Final = {
     "throughput": "Throughput of stores",
     "growth": "Growth",
     "size": "Size",
+    "firing": "Firing",
     "engine throughput": "Engine: throughput",
     "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
@@ -31,6 +32,9 @@ EXPLAINED: Final = {
     " microseconds of processor time per execution, clients + server.",
     "growth": "Each figure compares two states of the same store, which are asked in turns.",
     "size": "Executions with arguments of about 90 bytes and a result of about 20.",
+    "firing": "One scheduler, as `daybell scheduler` runs it, and a floor that makes the same"
+    " writes in the same batches; medians of {rounds} rounds taken in turns, after one that is"
+    " dropped.",
     "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
     " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"

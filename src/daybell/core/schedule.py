@@ -32,7 +32,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     is_declared: bool = False  # comes with the job's definition, and goes with it
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(msgspec.Struct, frozen=True):
     """A stored schedule. `next_at` is its cursor: whoever advances it fires the tick."""
 
     id: UUID

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice
-from operator import attrgetter, eq
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
@@ -26,7 +27,8 @@ from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 5
 
-_by_id: Final = attrgetter("id")
+# The number in an id: numbers compare ten times faster than ids, and in the same order.
+_by_id: Final = attrgetter("id.int")
 
 
 class Way(Enum):
@@ -158,7 +160,7 @@ class Applying(Moving):
         if backs:
             made |= await self.back(link, tenant, batch.only(backs))
         if ends:
-            ended = await self.end(link, tenant, batch.only(ends))
+            ended = await self.end(link, tenant, batch.only(ends), is_linked=True)
             await self.follow_up(link, tenant, ended.values())
             made |= ended
         return made
@@ -200,9 +202,14 @@ class Applying(Moving):
             held = await self._still_held(link, key, batch.only(doubtful))
             rows = await link.fetch(self.CURRENT, key, [move.id for move in doubtful])
         current = {row["id"]: row["attempt"] for row in rows}
-        again = {move: held[_fence(move)] for move in doubtful if _fence(move) in held}
+        again = {
+            # With the links that it has, which whoever claimed it may not have known.
+            replace(move, gate=row["gate"], schedule=row["schedule"]): row["is_cancelling"]
+            for move in doubtful
+            if (row := held.get(_fence(move))) is not None
+        }
         for move in doubtful:
-            if move not in again:
+            if _fence(move) not in held:
                 record = recorded.get(_fence(move))
                 verdicts += _ruling(move, record, batch.worker, current.get(move.id))
         return verdicts, again
@@ -233,20 +240,19 @@ class Applying(Moving):
 
     STILL_HELD = f"""
     WITH {HELD}
-    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling
+    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling, v.gate, v.schedule
       FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
 
-    async def _still_held(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, bool]:
+    async def _still_held(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
         rows = await link.fetch(self.STILL_HELD, *batch.guard(tenant))
-        return {(row["id"], row["attempt"]): row["is_cancelling"] for row in rows}
+        return {(row["id"], row["attempt"]): row for row in rows}
 
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
     """The first move of each execution, in one order of locks for everybody; and later ones."""
     ordered = sorted(moves, key=_by_id)
-    ids = [move.id for move in ordered]
-    if not any(map(eq, ids, islice(ids, 1, None))):
+    if len(set(map(_by_id, ordered))) == len(ordered):
         return ordered, []
     first = {move.id: move for move in reversed(moves)}
     later = [move for move in moves if first[move.id] is not move]

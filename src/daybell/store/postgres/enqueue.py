@@ -112,13 +112,17 @@ class Enqueueing(Entering):
         executions: Sequence[NewExecution],
         *,
         repeat: bool = False,
+        are_locked: bool = False,
     ) -> list[Enqueued]:
-        """Enqueue within the caller's transaction, whatever the executions ask for.
+        """Enqueue within the caller's transaction, whatever the executions ask for. He may have
+        locked the gates of their jobs.
 
         Raises Outdated if what `resolve` found is not true any more; then the caller has to
         roll back and begin again.
         """
-        passing = await self.pass_gates(link, specs, executions, repeat=repeat)
+        passing = await self.pass_gates(
+            link, specs, executions, repeat=repeat, are_locked=are_locked
+        )
         answers = passing.answers | await self._insert(link, specs, passing, repeat=repeat)
         missing = [execution for execution in executions if execution.id not in answers]
         if missing:
@@ -170,7 +174,8 @@ class Enqueueing(Entering):
         if savepoint is not None:
             await savepoint.start()
         rows = [_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
-        columns = [list(column) for column in zip(*rows, strict=True)]
+        # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
+        columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
         made = await link.fetch(self.INSERT, specs.tenant, *columns)
         if savepoint is not None:
             # Of all of them: one that ended may not be created because its key has a new holder.
@@ -184,6 +189,10 @@ class Enqueueing(Entering):
         if passing.entries:
             await self.take(link, specs, passing, made)
         return {row["id"]: Enqueued(row["id"]) for row in made}
+
+
+def _is_unused(column: tuple[object, ...]) -> bool:
+    return column[0] is None and all(value is None for value in column)
 
 
 def _is_like(execution: NewExecution, first: NewExecution) -> bool:

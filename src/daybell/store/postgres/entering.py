@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Enqueued, NewExecution, State
-from daybell.core.overlap import OVERLAP, Entry, Overlap, enter
+from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, is_job_gate
 from daybell.errors import ExecutionInTheWay
 from daybell.store.checks import in_the_way
 from daybell.store.codes import STATE_CODES
@@ -31,10 +31,12 @@ class Passing(msgspec.Struct):
 
     executions: list[NewExecution]  # to be created
     entries: dict[UUID, Entry]  # how, for those with a gate
-    answers: dict[UUID, Enqueued] = {}  # for the others
+    answers: dict[UUID, Enqueued]  # for the others
 
     def answer(self, answers: Mapping[UUID, Enqueued]) -> None:
         """These need not be created any more."""
+        if not answers:
+            return
         self.answers = {**self.answers, **answers}
         self.executions = [e for e in self.executions if e.id not in answers]
 
@@ -43,53 +45,75 @@ class Entering(Pending):
     """Admission of what is new."""
 
     async def pass_gates(
-        self, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
+        self,
+        link: Link,
+        specs: Specs,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool,
+        are_locked: bool,
     ) -> Passing:
         """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
-        passing = Passing(list(executions), {})
+        passing = Passing(list(executions), {}, {})
         gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
         if not gates:
             return passing
-        rooms = await self.look_into(link, specs.tenant, set(gates.values()))
-        minding = [e for e in executions if specs.of(e).rule(e) is not Overlap.ALLOW]
+        keys = set(gates.values())
+        unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
+        if unlocked:
+            await self.lock_gates(link, specs.tenant, unlocked)
+        rooms = await self.look_into(link, specs.tenant, keys)
+        minding = [e for e in executions if e.gate is None and e.id in gates]
         passing.answer(await self._known(link, specs, minding, repeat=repeat))
         skipped: list[NewExecution] = []
-        keys: set[tuple[str, str]] = set()
+        taken: set[tuple[str, str]] = set()
         for execution in passing.executions:
-            gate = gates.get(execution.id)
-            if gate is None:
-                continue
-            rule, key = specs.of(execution).rule(execution), execution.unique_key
-            if key is not None and (execution.job, key) in keys:
-                continue  # will not be created
-            if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
-                rooms[gate] = await self._replace(link, specs, execution, gate, rooms[gate])
-            entry = _enter(execution, rule, rooms[gate])
+            gate, key = gates.get(execution.id), (execution.job, execution.unique_key or "")
+            if gate is None or key in taken:
+                continue  # with the second of one key, nothing will be created
+            entry = await self._entry(link, specs, execution, gate, rooms)
             if entry is Entry.SKIP:
-                if not specs.is_fresh:
-                    raise Outdated
-                if execution.schedule is None:
-                    raise await self._in_the_way(link, specs, execution, gate)
                 skipped.append(execution)
-            else:
-                passing.entries[execution.id] = entry
-                if key is not None:
-                    keys.add((execution.job, key))
+                continue
+            passing.entries[execution.id] = entry
+            if execution.unique_key is not None:
+                taken.add(key)
         if skipped:
             await self._skip(link, specs, skipped)
             passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
         return passing
 
+    async def _entry(
+        self,
+        link: Link,
+        specs: Specs,
+        execution: NewExecution,
+        gate: str,
+        rooms: dict[str, Room],
+    ) -> Entry:
+        rule = specs.of(execution).rule(execution)
+        if rule is Overlap.REPLACE and _is_asked(execution, rooms[gate]):
+            rooms[gate] = await self._replace(link, specs, execution, gate, rooms[gate])
+        entry = _enter(execution, rule, rooms[gate])
+        if entry is Entry.SKIP:
+            if not specs.is_fresh:
+                raise Outdated
+            if execution.schedule is None:
+                raise await self._in_the_way(link, specs, execution, gate)
+        return entry
+
     async def take(self, link: Link, specs: Specs, passing: Passing, made: Sequence[Row]) -> None:
         """Count the slots of those that were created and let in."""
         slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
         await self.take_slots(link, specs.tenant, slots)
+        if len(made) == len(passing.executions):
+            return
+        # Not created, because its unique key is held: the slot is for who waits.
         meant = Counter[str]()
         for execution in passing.executions:
             gate = specs.of(execution).gate(execution)
             if gate is not None and passing.entries.get(execution.id) is Entry.IN:
                 meant[gate] += 1
-        # Not created, because its unique key is held: the slot is for who waits.
         await self.admit_gates(link, specs.tenant, meant - slots)
 
     async def _known(

@@ -55,39 +55,38 @@ class Admission(Connected):
 
     # Keys sorted: two who lock several gates meet in the same order.
     LOCK_SLOTS = """
-    SELECT key, capacity, holders FROM daybell.gate
-     WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
+    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
     """
 
-    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> dict[str, Room]:
+    async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> None:
         """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
-        rows = await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))
-        found = {row["key"]: Room(row["capacity"], row["holders"]) for row in rows}
+        found = {row["key"] for row in await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))}
         missing = sorted(key for key in keys if key not in found)
         if not missing:
-            return found
+            return
         for key in missing:
             if not is_job_gate(key):
                 raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
         await link.execute(MAKE_JOB_GATES, tenant, missing)
-        return await self.lock_gates(link, tenant, keys)
+        await self.lock_gates(link, tenant, missing)
 
-    # A statement of its own, after the lock: the one that waited for it saw the table before.
+    # A statement of its own, after the lock: the one that waited for it saw the tables before.
     LOOK = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
-    SELECT k.key, (SELECT now FROM t) AS now,
+    SELECT g.key, g.capacity, g.holders, (SELECT now FROM t) AS now,
            (SELECT count(*) FROM (SELECT FROM daybell.parked p
-                                   WHERE p.tenant = $1 AND p.gate = k.key
+                                   WHERE p.tenant = $1 AND p.gate = g.key
                                      AND p.run_at <= (SELECT now FROM t) LIMIT 2) w) AS waiting
-      FROM unnest($2::text[]) k(key)
+      FROM daybell.gate g WHERE g.tenant = $1 AND g.key = ANY($2::text[])
     """
 
     async def look_into(self, link: Link, tenant: int, keys: Collection[str]) -> dict[str, Room]:
-        """Lock these gates, and count who waits."""
-        rooms = await self.lock_gates(link, tenant, keys)
-        for row in await link.fetch(self.LOOK, tenant, list(rooms)):
-            rooms[row["key"]].waiting, rooms[row["key"]].now = row["waiting"], row["now"]
-        return rooms
+        """What there is room for at these gates, which the caller has locked."""
+        rows = await link.fetch(self.LOOK, tenant, list(keys))
+        return {
+            row["key"]: Room(row["capacity"], row["holders"], row["waiting"], row["now"])
+            for row in rows
+        }
 
     # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
     # keeps a lower bound must not miss a row that comes late.
@@ -120,24 +119,24 @@ class Admission(Connected):
         """Let in what fits through these gates, which the caller has locked."""
         return sum([await link.fetchval(self.ADMIT, tenant, key, limit) for key in sorted(keys)])
 
-    # One statement for all of them: the executions of a thousand jobs have a thousand gates.
+    # One statement for all of them: the executions of a thousand jobs have a thousand gates. As a
+    # scalar, the subquery is one probe for each, whatever the planner believes of who is parked.
     CHANGE = """
-    UPDATE daybell.gate g SET holders = g.holders + u.count
-      FROM unnest($2::text[], $3::int[]) u(key, count) WHERE g.tenant = $1 AND g.key = u.key
-    RETURNING g.key, EXISTS (SELECT FROM daybell.parked p
-                              WHERE p.tenant = $1 AND p.gate = g.key) AS is_wanted
+    UPDATE daybell.gate g SET holders = g.holders + $3
+     WHERE g.tenant = $1 AND g.key = ANY($2::text[])
+    RETURNING g.key, (SELECT true FROM daybell.parked p
+                       WHERE p.tenant = $1 AND p.gate = g.key LIMIT 1) AS is_wanted
     """
 
     async def take_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
         """Count those who were let in by the holder of the lock himself."""
-        if slots:
-            await link.execute(self.CHANGE, tenant, list(slots), list(slots.values()))
+        for count, keys in _by_count(slots).items():
+            await link.execute(self.CHANGE, tenant, keys, count)
 
     async def free_slots(self, link: Link, tenant: int, slots: Mapping[str, int]) -> None:
         """Give back slots of locked gates, and let the next ones in."""
-        if slots:
-            freed = [-count for count in slots.values()]
-            rows = await link.fetch(self.CHANGE, tenant, list(slots), freed)
+        for count, keys in _by_count(slots).items():
+            rows = await link.fetch(self.CHANGE, tenant, keys, -count)
             await self.admit_gates(link, tenant, [row["key"] for row in rows if row["is_wanted"]])
 
     SET = """
@@ -180,3 +179,11 @@ class Admission(Connected):
         async with self.db.transaction() as link:
             await self.lock_gates(link, gate["tenant"], [gate["key"]])
             return await self.admit_gates(link, gate["tenant"], [gate["key"]], limit=limit)
+
+
+def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
+    """The gates for each number of slots; most often all have one."""
+    gates: dict[int, list[str]] = {}
+    for key, count in slots.items():
+        gates.setdefault(count, []).append(key)
+    return gates

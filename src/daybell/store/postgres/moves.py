@@ -33,7 +33,7 @@ HELD: Final = """
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
-_by_id: Final = attrgetter("id")
+_by_id: Final = attrgetter("id.int")
 
 
 class Batch:
@@ -97,6 +97,7 @@ class Moving(Claiming):
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL))
       RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, u.failures, u.crashes,
@@ -123,8 +124,15 @@ class Moving(Claiming):
     """
 
     async def end(
-        self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
+        self,
+        link: Link,
+        tenant: int,
+        batch: Batch,
+        *,
+        over: list[UUID] | None = None,
+        is_linked: bool = False,
     ) -> dict[Fence, Row]:
+        """Ends. What a gate or a schedule waits for is left out, unless they are locked."""
         moves, done = batch.moves, self.done_leases[:] if over is None else over
         rows = await link.fetch(
             self.END,
@@ -140,6 +148,7 @@ class Moving(Claiming):
             [move.ran for move in moves],
             [move.checkpoint for move in moves],
             [move.log for move in moves],
+            is_linked,
         )
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}
@@ -151,7 +160,7 @@ class Moving(Claiming):
         gates = {move.gate for move in batch.moves if move.gate is not None}
         schedules = {move.schedule for move in batch.moves if move.schedule is not None}
         await self.lock_links(link, tenant, schedules, gates)
-        made = await self.end(link, tenant, batch, over=over)
+        made = await self.end(link, tenant, batch, over=over, is_linked=True)
         await self.follow_up(link, tenant, made.values())
         return made
 

@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 import msgspec
 
 from daybell.core.instant import Seconds
-from daybell.core.job import JobDefinition
-from daybell.core.overlap import Overlap, rule_of
+from daybell.core.job import DEFAULT_QUEUE
+from daybell.core.overlap import Overlap, gate_of, rule_of
 from daybell.core.priority import Priority
 from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.postgres.connection import Link, Row
+
+
+class Brief(msgspec.Struct, frozen=True, gc=False):
+    """The part of a definition that an enqueue needs; to read all of it takes ten times as long."""
+
+    name: str
+    kind: str = "task"
+    queue: str = DEFAULT_QUEUE
+    priority: Priority = Priority.NORMAL
+    expires: Seconds | None = None
+    overlap: Overlap | None = None
+    schedules: tuple[str, ...] = ()
+
+
+_read: Final = msgspec.json.Decoder(Brief).decode
 
 
 class CurrentJob(msgspec.Struct, frozen=True, gc=False):
@@ -28,13 +44,9 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     queue: str
     priority: Priority
     expires: Seconds | None
-    name: str
-    overlap: Overlap | None
-    is_scheduled: bool  # its definition declares schedules
-
-    def rule(self, *, is_scheduled: bool) -> Overlap:
-        """What happens to an execution whose predecessor has not finished."""
-        return rule_of(self.overlap, is_scheduled=is_scheduled or self.is_scheduled)
+    gate: str  # its own, for those that mind
+    overlap: Overlap  # what happens to an execution whose predecessor has not finished
+    tick_overlap: Overlap  # the same for one that comes from a schedule
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
@@ -92,7 +104,7 @@ class Names:
             for name in missing:
                 self._current.pop((tenant, name), None)
             for row in await link.fetch(self._CURRENT, tenant, sorted(missing)):
-                definition = JobDefinition.from_json(row["definition"])
+                definition = _read(row["definition"])
                 self._job_names[row["key"]] = definition.name
                 self._current[tenant, row["name"]] = CurrentJob(
                     row["key"],
@@ -101,9 +113,9 @@ class Names:
                     definition.queue,
                     definition.priority,
                     definition.expires,
-                    definition.name,
-                    definition.overlap,
-                    bool(definition.schedules),
+                    gate_of(definition.name),
+                    rule_of(definition.overlap, is_scheduled=bool(definition.schedules)),
+                    rule_of(definition.overlap, is_scheduled=True),
                 )
         found: dict[str, CurrentJob] = {}
         for name in wanted:

@@ -21,7 +21,9 @@ from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.specs import Outdated
 
 COLUMNS: Final = """
-    SELECT s.*, j.name AS job_name
+    SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
+           s.is_reboot, s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped,
+           s.missed, s.failures
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
@@ -229,23 +231,6 @@ class Scheduling(Advancing):
 
 
 def _schedule(row: Row, tenant: str) -> Schedule:
-    return Schedule(
-        id=row["id"],
-        tenant=tenant,
-        job=row["job_name"],
-        rule=row["rule"],
-        next_at=row["next_at"],
-        name=row["name"],
-        args=row["args"],
-        misfire=row["misfire"],
-        delay=row["delay"],
-        is_reboot=row["is_reboot"],
-        is_declared=row["is_declared"],
-        is_paused=row["is_paused"],
-        last_at=row["last_at"],
-        succeeded_for=row["succeeded_for"],
-        fired=row["fired"],
-        skipped=row["skipped"],
-        missed=row["missed"],
-        failures=row["failures"],
-    )
+    # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
+    (_, id, job, *rest) = tuple(row)[-18:]
+    return Schedule(id, tenant, job, *rest)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from daybell.core.execution import NewExecution
-from daybell.core.overlap import Overlap, gate_of
+from daybell.core.overlap import Overlap
 from daybell.store.postgres.names import CurrentJob
 
 
@@ -26,13 +26,13 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
         """What happens to it if one before it has not finished; a gate of its own decides that."""
         if execution.gate is not None:
             return Overlap.ALLOW
-        return self.job.rule(is_scheduled=execution.schedule is not None)
+        return self.job.overlap if execution.schedule is None else self.job.tick_overlap
 
     def gate(self, execution: NewExecution) -> str | None:
         """Which gate it has to pass."""
         if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
             return execution.gate
-        return gate_of(self.job.name)
+        return self.job.gate
 
 
 class Specs(msgspec.Struct, frozen=True):
