@@ -95,7 +95,7 @@ def test_public_holidays_are_those_of_the_country_and_its_part():
 
 def test_a_blackout_drops_what_falls_in_it():
     freeze = ("2026-12-24T00:00:00+01:00", "2026-12-27T00:00:00+01:00")
-    calendar = Calendar(blackouts=(freeze,))  # type: ignore[arg-type]
+    calendar = Calendar(blackouts=(freeze,))
 
     assert first_days(calendar, count=2) == ["2026-12-27", "2026-12-28"]
 
@@ -112,6 +112,7 @@ def test_a_schedule_whose_days_are_all_closed_is_refused():
     [
         ({"country": "XX"}, "no holidays are known for country 'XX'"),
         ({"country": "DE", "subdivision": "XX"}, "subdivision 'XX' of DE; known are"),
+        ({"country": ["DE"]}, "country \\['DE'\\] is not a code"),
         ({"subdivision": "BY"}, "subdivision needs a country"),
         ({"dates": ["24.12."]}, "dates has '24.12.'; it takes dates such as 2026-12-24"),
         ({"dates": "2026-12-24"}, "dates '2026-12-24' is not a list"),

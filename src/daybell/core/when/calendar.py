@@ -7,14 +7,15 @@ knows blackouts, stretches of time from one instant to another; what falls in on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import SCHEDULE_DATES_MAX
-from daybell.core.when.checks import check_keys, choice, parse_moment
+from daybell.core.when.checks import Moment, check_keys, choice, parse_moment
 from daybell.core.when.holidays import check_country, public_holidays
 from daybell.core.when.zone import instant_of, just_before, local
 from daybell.errors import InvalidSchedule, shown
@@ -37,8 +38,8 @@ class Calendar:
     country: str | None = None  # public holidays: DE, US
     subdivision: str | None = None  # and of its part: BY, CA
     business_days: bool = False  # Saturdays and Sundays are closed
-    dates: tuple[date, ...] = ()  # closed, too
-    blackouts: tuple[tuple[Instant, Instant], ...] = ()  # from, until
+    dates: Collection[date | str] = ()  # closed, too
+    blackouts: Collection[Sequence[Moment]] = ()  # from, until
     on_closed: OnClosed = "skip"
 
     def __post_init__(self) -> None:
@@ -51,6 +52,10 @@ class Calendar:
             )
         object.__setattr__(self, "dates", _dates(self.dates))
         object.__setattr__(self, "blackouts", _blackouts(self.blackouts))
+        for place in ("country", "subdivision"):
+            value = getattr(self, place)
+            if not isinstance(value, str | None):
+                raise InvalidSchedule(f"{place} {shown(value)} is not a code", field=place)
         if self.country is not None:
             check_country(self.country, self.subdivision)
         elif self.subdivision is not None:
@@ -60,7 +65,8 @@ class Calendar:
         """Whether ticks may fall on a day."""
         if self.business_days and day.weekday() >= 5:
             return False
-        if day in self.dates:
+        place = bisect_left(self._dates, day)
+        if self._dates[place : place + 1] == (day,):
             return False
         return self.country is None or day not in public_holidays(
             self.country, self.subdivision, day.year
@@ -89,7 +95,17 @@ class Calendar:
         return None
 
     def _blackout(self, tick: Instant) -> tuple[Instant, Instant] | None:
-        return next((one for one in self.blackouts if one[0] <= tick < one[1]), None)
+        return next((one for one in self._blackouts if one[0] <= tick < one[1]), None)
+
+    # What `__post_init__` has made of them.
+
+    @property
+    def _dates(self) -> tuple[date, ...]:
+        return cast("tuple[date, ...]", self.dates)
+
+    @property
+    def _blackouts(self) -> tuple[tuple[Instant, Instant], ...]:
+        return cast("tuple[tuple[Instant, Instant], ...]", self.blackouts)
 
     def _open_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
         for _ in range(_TRIES):
@@ -178,8 +194,8 @@ class Calendar:
             "country": self.country,
             "subdivision": self.subdivision,
             "business_days": self.business_days or None,
-            "dates": [day.isoformat() for day in self.dates] or None,
-            "blackouts": [[to_iso(start), to_iso(end)] for start, end in self.blackouts] or None,
+            "dates": [day.isoformat() for day in self._dates] or None,
+            "blackouts": [[to_iso(start), to_iso(end)] for start, end in self._blackouts] or None,
             "on_closed": None if self.on_closed == "skip" else self.on_closed,
         }
         return {key: value for key, value in written.items() if value is not None}
