@@ -57,6 +57,7 @@ def echo_detail(detail: ExecutionDetail, *, now: Instant) -> None:
             "queue": f"{one.queue}, {one.priority.label} priority",
             "arguments": one.args,
             "unique key": one.unique_key,
+            "scheduled for": precise(one.scheduled_for),
             "created": precise(one.created_at),
             "due": precise(one.run_at),
             "started": precise(one.started_at),

@@ -1,4 +1,4 @@
-"""`daybell jobs`: what there is to run, and running it now."""
+"""`daybell jobs`: what there is to run, when it runs, and running it now."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daybell.cli.backfilling import backfill_job
+from daybell.cli.defining import create_job, update_job
 from daybell.cli.edge import DONE
 from daybell.cli.options import (
     Cursor,
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from daybell.settings import Settings
 
 app = group("Jobs: what there is to run.")
+
+app.command("create")(create_job)
+app.command("update")(update_job)
+app.command("backfill")(backfill_job)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
 
@@ -59,13 +65,44 @@ def show_job(
     run(context, command, database_url)
 
 
+@app.command("pause")
+def pause_job(
+    context: typer.Context,
+    name: Name,
+    note: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why, for others.", show_default=False)
+    ] = "",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let a job's schedules fire no more."""
+    run(context, partial(_pause, name=name, note=note, tenant=tenant), database_url)
+
+
+@app.command("resume")
+def resume_job(
+    context: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let a paused job's schedules fire again, from now on."""
+    run(context, partial(_resume, name=name, tenant=tenant), database_url)
+
+
 @app.command("trigger")
 def trigger_job(
     context: typer.Context,
     name: Name,
     args: Annotated[
-        str, typer.Option("--args", metavar="JSON", help="Its arguments by name, as JSON.")
-    ] = "{}",
+        str | None,
+        typer.Option(
+            "--args",
+            metavar="JSON",
+            help="Its arguments by name, as JSON. Default: as its schedules call it.",
+            show_default=False,
+        ),
+    ] = None,
     delay: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Not before this long from now.")
     ] = None,
@@ -83,6 +120,9 @@ def trigger_job(
     unique_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="One unfinished execution per key.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if its overlap rule says no.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout: Timeout = None,
     tenant: Tenant = "default",
@@ -98,6 +138,7 @@ def trigger_job(
         "priority": priority,
         "queue": queue,
         "unique_key": unique_key,
+        "force": force,
     }
     command = partial(
         _trigger,
@@ -114,38 +155,21 @@ def trigger_job(
 
 async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
     from daybell.cli import show, wire
-    from daybell.cli.columns import Column
+    from daybell.cli.standing import echo_jobs
     from daybell.client import Client
+    from daybell.core.view import Page
 
     async with Client(settings.database_url, tenant=tenant) as client:
         page = await client.jobs(**asked)
+        standings = await client.standings(page.items)
+        now = (await client.health()).now
     if as_json:
-        show.echo_json(wire.page(page, wire.job))
+        listed = Page(items=tuple(standings), next_cursor=page.next_cursor)
+        show.echo_json(wire.page(listed, wire.standing))
         return DONE
-    rows = [
-        (
-            job.name,
-            job.version,
-            job.definition.kind,
-            job.definition.queue,
-            job.definition.priority.label,
-            job.definition.retry.retries,
-            job.definition.description,
-        )
-        for job in page.items
-    ]
-    columns = (
-        Column("name", least=24, rank=0),
-        Column("version", rank=6),
-        Column("kind", rank=5),
-        Column("queue", least=8, rank=2),
-        Column("priority", rank=3),
-        Column("retries", rank=4),
-        Column("description", least=16),
-    )
     prefix = asked["prefix"]
     none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
-    show.echo_table(columns, rows, empty=f"{none}; a worker defines those of its app")
+    echo_jobs(standings, now=now, empty=f"{none}; a worker defines those of its app")
     show.echo_more(page.next_cursor)
     return DONE
 
@@ -153,33 +177,46 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
 async def _show(
     settings: Settings, *, name: str, version: int | None, tenant: str, as_json: bool
 ) -> int:
+    from msgspec.structs import replace
+
     from daybell.cli import show, wire
+    from daybell.cli.standing import echo_job
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
-        job = await client.job(name, version=version)
+        standing = await client.standing(name)
+        if version is not None:
+            standing = replace(standing, job=await client.job(name, version=version))
         counts = {str(state): number for state, number in (await client.count(job=name)).items()}
+        now = (await client.health()).now
     if as_json:
-        show.echo_json(wire.job(job) | {"executions": counts})
-        return DONE
-    definition = job.definition
-    counted = ", ".join(f"{number:,} {state}" for state, number in counts.items())
-    show.echo_fields(
-        {
-            "name": job.name,
-            "description": definition.description,
-            "version": f"{job.version}, since {show.moment(job.created_at)}"
-            + ("" if job.is_current else " (not the current one)"),
-            "kind": definition.kind,
-            "queue": definition.queue,
-            "priority": definition.priority.label,
-            "retries": definition.retry.retries,
-            "timeout": None if definition.timeout is None else show.length(definition.timeout),
-            "expires": None if definition.expires is None else show.length(definition.expires),
-            "executions": counted or "none yet",
-            "id": job.id,
-        }
-    )
+        show.echo_json(wire.standing(standing) | {"executions": counts})
+    else:
+        echo_job(standing, counts, now=now)
+    return DONE
+
+
+async def _pause(settings: Settings, *, name: str, note: str, tenant: str) -> int:
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        await client.pause(name, note)
+        found = await client.schedules(name)
+    then = "its schedules do not fire" if found else "it has no schedules"
+    typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
+    return DONE
+
+
+async def _resume(settings: Settings, *, name: str, tenant: str) -> int:
+    from daybell.cli.standing import next_run
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        is_paused = (await client.job(name)).paused_at is not None
+        await client.resume(name)
+        standing = await client.standing(name)
+    runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
+    typer.echo(f"{name} {'goes on' if is_paused else 'was not paused'} and {runs}")
     return DONE
 
 
@@ -187,7 +224,7 @@ async def _trigger(
     settings: Settings,
     *,
     name: str,
-    args: str,
+    args: str | None,
     options: dict[str, Any],
     wait: bool,
     within: str | None,
@@ -201,9 +238,9 @@ async def _trigger(
     from daybell.core.duration import parse_duration
 
     seconds = None if within is None else parse_duration(within, what="timeout")
-    arguments = payload.decode(args, what="--args")
+    arguments = None if args is None else payload.decode(args, what="--args")
     async with Client(settings.database_url, tenant=tenant) as client:
-        answer = await client.enqueue(name, arguments, **options)
+        answer = await client.trigger(name, arguments, **options)
         if wait:
             return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
         status = (await client.execution(answer.id)).execution.state

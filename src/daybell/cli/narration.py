@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TextIO
+from uuid import UUID
 
 from daybell.cli import show
 from daybell.cli.waiting import error_line
 from daybell.core.execution import Claimed, State
+from daybell.core.instant import Instant
 from daybell.core.lifecycle import Ruling, Transition
+from daybell.core.schedule import Decision
 from daybell.engine.clock import Clock
-from daybell.engine.events import Ended, Started, WorkerLost
+from daybell.engine.events import Ended, Fired, Started, WorkerLost
 
 # Faster than anybody reads. More of them are counted instead of printed.
 LINES_PER_SECOND_MAX: Final = 40
@@ -56,6 +59,8 @@ class Narrator:
         elif isinstance(event, WorkerLost):
             then = f"its worker is gone; it is {event.transition.target} now"
             self._say("lost", event.claimed, then)
+        elif isinstance(event, Fired):
+            self._fired(event)
 
     def _ended(self, event: Ended) -> None:
         move, claimed = event.transition, event.claimed
@@ -78,20 +83,35 @@ class Narrator:
         else:
             self._say("given back" if word == State.QUEUED else word, claimed, took)
 
+    def _fired(self, event: Fired) -> None:
+        """What was fired is told when it starts; this is for ticks that nothing comes of."""
+        for tick in event.firing.ticks:
+            if tick.decision is Decision.MISSED:
+                until = (
+                    f" to {_clock_time(tick.until)}" if tick.until not in (None, tick.at) else ""
+                )
+                why = f": {tick.reason}" if tick.reason else ""
+                number = show.count(tick.count, "tick")
+                said = f"{event.job} {number} from {_clock_time(tick.at)}{until}{why}"
+                self._line("missed", event.firing.schedule, said)
+
     def _say(self, word: str, claimed: Claimed, rest: str) -> None:
+        self._line(word, claimed.id, f"{claimed.job} {rest}")
+
+    def _line(self, word: str, id: UUID, rest: str) -> None:
         if not self._may_print():
             self._left_out += 1
             return
         time = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().strftime("%H:%M:%S.%f")
-        said = show.printable(f"{claimed.job} {rest}".rstrip())
+        said = show.printable(rest.rstrip())
         if self._is_colourful:
             colour = _COLOURS.get(word, "")
             self._write(
                 f"\x1b[2m{time[:-3]}{self._who}\x1b[0m {colour}{word:<10}\x1b[0m"
-                f" \x1b[2m{claimed.id}\x1b[0m {said}"
+                f" \x1b[2m{id}\x1b[0m {said}"
             )
         else:
-            self._write(f"{time[:-3]}{self._who} {word:<10} {claimed.id} {said}")
+            self._write(f"{time[:-3]}{self._who} {word:<10} {id} {said}")
 
     def _may_print(self) -> bool:
         now = self._clock.monotonic()
@@ -117,6 +137,10 @@ class Narrator:
             self._on_gone()
 
 
+def _clock_time(at: Instant | None) -> str:
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def _again(move: Transition) -> str:
     """When a task that raised RetryLater is run again, and why."""
     at = None if move.at is None else datetime.fromtimestamp(move.at, UTC).astimezone()
@@ -133,4 +157,5 @@ _COLOURS: Final = {
     "too late": "\x1b[31m",
     "cancelled": "\x1b[35m",
     "skipped": "\x1b[35m",
+    "missed": "\x1b[35m",
 }

@@ -9,11 +9,16 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client.backfills import Backfill
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import Job
+from daybell.core.schedule import Schedule
+from daybell.core.standing import Standing
 from daybell.core.view import Page, Queue
-from daybell.core.worker import Worker
+from daybell.core.when import Schedule as Rule
+from daybell.core.worker import Leadership, Worker
+from daybell.errors import InvalidSchedule
 
 T = TypeVar("T")
 
@@ -30,6 +35,9 @@ def job(of: Job) -> dict[str, Any]:
         "priority": of.definition.priority.label,
         "retry": value(of.definition.retry.to_json()),
         "settings": value(of.definition.settings),
+        "args": value(of.definition.args),
+        "schedules": [value(text) for text in of.definition.schedules],
+        "misfire": value(of.definition.misfire or "{}"),
     }
     return {
         "job_id": str(of.id),
@@ -40,6 +48,73 @@ def job(of: Job) -> dict[str, Any]:
         "author": of.author,
         "created_at": time(of.created_at),
         "is_current": of.is_current,
+        "paused_at": time(of.paused_at),
+        "pause_note": of.pause_note,
+    }
+
+
+def standing(of: Standing) -> dict[str, Any]:
+    """A job with what it does now. Its schedules are as they stand, added ones included."""
+    last = of.last_execution
+    return job(of.job) | {
+        "status": of.status,
+        "next_run_at": time(of.next_run_at),
+        "schedules": [schedule(one) for one in of.schedules],
+        "last_execution": None if last is None else execution(last),
+    }
+
+
+def schedule(of: Schedule) -> dict[str, Any]:
+    """A schedule, in words too."""
+    try:
+        described = Rule.from_json(of.rule).describe()
+    except InvalidSchedule:
+        described = None
+    return {
+        "schedule_id": str(of.id),
+        "name": of.name,
+        "rule": value(of.rule),
+        "description": described,
+        "args": value(of.args),
+        "next_run_at": time(of.next_at),
+        "last_run_at": time(of.last_at),
+        "last_success_at": time(of.succeeded_for),
+        "is_declared": of.is_declared,
+        "is_paused": of.is_paused,
+        "fired": of.fired,
+        "skipped": of.skipped,
+        "missed": of.missed,
+        "failures": of.failures,
+    }
+
+
+def backfill(of: Backfill) -> dict[str, Any]:
+    """What a backfill has done, or would do."""
+    return {
+        "backfill_id": None if of.is_dry_run else str(of.id),
+        "job": of.job,
+        "dry_run": of.is_dry_run,
+        "ticks": of.looked_at,
+        "created": of.created,
+        "items": [
+            {
+                "scheduled_for": time(one.at),
+                "schedule": one.name,
+                "execution_id": identity(one.execution),
+                "created": one.created,
+            }
+            for one in of.ticks
+        ],
+    }
+
+
+def leader(of: Leadership) -> dict[str, Any]:
+    """Who does what one node should do."""
+    return {
+        "role": of.name,
+        "holder_id": str(of.holder),
+        "epoch": of.epoch,
+        "until": time(of.until),
     }
 
 

@@ -20,11 +20,16 @@ app = group("Workers: processes that run executions.")
 def list_workers(
     context: typer.Context,
     include_dead: Annotated[bool, typer.Option("--dead", help="Dead ones too.")] = False,
+    leaders: Annotated[
+        bool, typer.Option("--leaders", help="Only who leads among schedulers and in upkeep.")
+    ] = False,
     tenant: Tenant = "default",
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List workers, oldest first."""
+    """List workers, oldest first, and say which scheduler leads."""
+    if leaders:
+        return run(context, partial(_list_leaders, as_json=as_json), database_url)
     command = partial(_list, include_dead=include_dead, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
@@ -44,10 +49,12 @@ async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json:
     from daybell.cli import show, wire
     from daybell.cli.columns import Column
     from daybell.client import Client
+    from daybell.engine.scheduler import SCHEDULER
 
     async with Client(settings.database_url, tenant=tenant) as client:
         workers = await client.workers(include_dead=include_dead)
         now = (await client.health()).now
+        leaders = await client.leaders()
     if as_json:
         show.echo_json([wire.worker(one) for one in workers])
         return DONE
@@ -75,6 +82,26 @@ async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json:
         Column("renewed", rank=5),
     )
     show.echo_table(columns, rows, empty="no workers; start one: daybell worker module:app")
+    for one in leaders:
+        if one.name == SCHEDULER:
+            typer.echo(f"scheduler {one.holder} leads")
+    if not any(one.name == SCHEDULER for one in leaders):
+        typer.echo("no scheduler: schedules do not fire; run daybell scheduler")
+    return DONE
+
+
+async def _list_leaders(settings: Settings, *, as_json: bool) -> int:
+    from daybell.cli import show, wire
+    from daybell.client import Client
+
+    async with Client(settings.database_url) as client:
+        leaders = await client.leaders()
+        now = (await client.health()).now
+    if as_json:
+        show.echo_json([wire.leader(one) for one in leaders])
+        return DONE
+    rows = [(one.name, one.holder, one.epoch, show.relative(one.until, now=now)) for one in leaders]
+    show.echo_table(("role", "holder", "epoch", "until"), rows, empty="nobody leads")
     return DONE
 
 

@@ -1,7 +1,7 @@
 """The one facade over a store that programs, the HTTP API and the command line share.
 
-facade.py has the verbs; schedules.py, backfills.py, dead_letters.py, bulk.py, logs.py and
-overview.py have some of them; requests.py and when.py read what people write.
+facade.py has the verbs; definitions.py, schedules.py, backfills.py, dead_letters.py, bulk.py,
+logs.py and overview.py have some of them; requests.py and when.py read what people write.
 """
 
 from daybell.client.answers import EnqueuedMany

@@ -20,6 +20,7 @@ from daybell.client.backfills import Backfills
 from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
+from daybell.client.definitions import Definitions
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
 from daybell.client.requests import (
@@ -65,7 +66,7 @@ from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 
-class Client(Schedules, Backfills, Bulk, DeadLetters, Logs, Overviews):
+class Client(Definitions, Schedules, Backfills, Bulk, DeadLetters, Logs, Overviews):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Unpack
 from uuid import UUID
 
-from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_text
+from daybell.client.requests import (
+    ONE_OPTIONS,
+    Arguments,
+    EnqueueOptions,
+    check_options,
+    read_args,
+    read_pattern,
+    read_text,
+)
 from daybell.client.when import When, added, declared, read_schedule
 from daybell.core import payload
 from daybell.core.execution import TERMINAL, Enqueued, State
@@ -18,6 +26,7 @@ from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.standing import Standing, next_run_at, status_of
 from daybell.core.view import ExecutionFilter
 from daybell.core.when import Manual
+from daybell.core.worker import Leadership
 from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
 from daybell.store.protocol import Store
 
@@ -128,6 +137,8 @@ class Schedules:
 
         Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
         """
+        check_options(options, ONE_OPTIONS, "trigger()")
+        read_pattern(job, **options)  # what is wrong with the words is said before all else
         if args is None:
             known = await self.store.get_job(self.tenant, job)
             args = payload.decode(known.definition.args)
@@ -151,6 +162,10 @@ class Schedules:
                 return await self._standing(job)
 
         return await asyncio.gather(*map(look, jobs))
+
+    async def leaders(self) -> list[Leadership]:
+        """Who does what one node should do for all, by name."""
+        return await self.store.list_leaders()
 
     async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
         """Jobs by this author that still have schedules, but are not among these names."""

@@ -42,6 +42,7 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
 
     firing: Firing
     late: Seconds
+    job: str
 
 
 Observer = Callable[[Any], None]

@@ -97,7 +97,7 @@ class Scheduler:
             return _until(due.next_at, due.now)
         answers = await self._store.fire(firings)
         fired = [firing for firing, is_ours in zip(firings, answers, strict=True) if is_ours]
-        self._tell(fired)
+        self._tell(fired, due)
         if len(due.schedules) == BATCH_MAX and fired:
             return AGAIN
         if len(fired) < len(firings):
@@ -184,10 +184,12 @@ class Scheduler:
         """Find fixed delays whose end was reported by nobody."""
         return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None
 
-    def _tell(self, firings: list[Firing]) -> None:
+    def _tell(self, firings: list[Firing], due: Due) -> None:
         now = self._clock.now()
+        jobs = {schedule.id: schedule.job for schedule in due.schedules}
         for firing in firings:
-            self._events.emit(Fired, firing, max(0.0, now - firing.expect))
+            late = max(0.0, now - firing.expect)
+            self._events.emit(Fired, firing, late, jobs[firing.schedule])
 
     def _complain(self, schedule: Schedule, error: InvalidSchedule) -> None:
         if schedule.id not in self._broken:

@@ -1,0 +1,299 @@
+"""`daybell jobs create` and `update`: definitions by hand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daybell.cli.edge import DONE
+from daybell.cli.options import DatabaseUrl, Json, Tenant, priorities, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daybell.settings import Settings
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
+
+
+def _text(*names: str, help: str, metavar: str = "TEXT", **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+
+
+Task = Annotated[str | None, _text("--task", metavar="NAME", help="The task that it runs.")]
+Args = Annotated[
+    str | None, _text("--args", metavar="JSON", help="What it is called with, by name, as JSON.")
+]
+Cron = Annotated[
+    list[str] | None,
+    _text("--cron", metavar="EXPR", help="When: a cron expression, such as '0 9 * * mon-fri'."),
+]
+Every = Annotated[
+    list[str] | None, _text("--every", metavar="DURATION", help="When: so far apart, such as 5m.")
+]
+At = Annotated[
+    list[str] | None, _text("--at", metavar="TIME", help="When: once, at an ISO 8601 time.")
+]
+Delay = Annotated[
+    str | None, _text("--delay", metavar="DURATION", help="When: once, so long from now.")
+]
+Rrule = Annotated[
+    list[str] | None,
+    _text("--rrule", metavar="RULE", help="When: a recurrence rule, such as FREQ=WEEKLY."),
+]
+Manual = Annotated[bool, typer.Option("--manual", help="When: never by itself.")]
+Mode = Annotated[
+    str | None,
+    _text("--mode", metavar="WORD", help="Of --every: rate, or delay after the end before it."),
+]
+Zone = Annotated[
+    str | None, _text("--tz", metavar="ZONE", help="Whose clock, such as Europe/Berlin.")
+]
+Gap = Annotated[
+    str | None,
+    _text("--gap", metavar="WORD", help="A time that clocks leave out: shift, or skip."),
+]
+Fold = Annotated[
+    str | None,
+    _text("--fold", metavar="WORD", help="A time that clocks show twice: first, second or both."),
+]
+Calendar = Annotated[
+    str | None,
+    _text("--calendar", metavar="COUNTRY", help="Not on its public holidays: DE; or JSON."),
+]
+StartAt = Annotated[str | None, _text("--start-at", metavar="TIME", help="Not before then.")]
+EndAt = Annotated[str | None, _text("--end-at", metavar="TIME", help="Not after then.")]
+MaxExecutions = Annotated[
+    int | None, _text("--max-executions", metavar="N", help="Not more often than that.")
+]
+Jitter = Annotated[
+    str | None, _text("--jitter", metavar="DURATION", help="Late by up to that, to spread load.")
+]
+Overlap = Annotated[
+    str | None,
+    _text(
+        "--overlap",
+        metavar="RULE",
+        help="When the one before has not ended: skip, queue, queue_all, replace or allow.",
+    ),
+]
+Misfire = Annotated[
+    str | None,
+    _text("--misfire", metavar="RULE", help="Missed times: fire_once, skip or fire_all."),
+]
+MisfireLimit = Annotated[
+    int | None, _text("--misfire-limit", metavar="N", help="Of fire_all: so many at most.")
+]
+MisfireWithin = Annotated[
+    str | None, _text("--misfire-within", metavar="DURATION", help="Of fire_all: no older ones.")
+]
+MisfireGrace = Annotated[
+    str | None, _text("--misfire-grace", metavar="DURATION", help="Later than that is missed.")
+]
+PauseAfter = Annotated[
+    int | None,
+    _text("--pause-after-failures", metavar="N", help="Pause it when so many in a row have died."),
+]
+Queue = Annotated[str | None, _text("--queue", metavar="NAME", help="Its queue.")]
+Priority = Annotated[
+    str | None,
+    _text(
+        "--priority",
+        metavar="WORD",
+        help="critical, high, normal or low.",
+        autocompletion=priorities,
+    ),
+]
+Retries = Annotated[int | None, _text("--retries", metavar="N", help="Tries after the first.")]
+Limit = Annotated[
+    str | None, _text("--timeout", metavar="DURATION", help="How long an attempt may take.")
+]
+Expires = Annotated[
+    str | None, _text("--expires", metavar="DURATION", help="Not started in that time: skipped.")
+]
+Description = Annotated[str | None, _text("--description", help="What it is for.")]
+
+WORDS = ("name", "task", "context", "tenant", "as_json", "database_url")
+
+
+def create_job(
+    context: typer.Context,
+    name: Name,
+    task: Task = None,
+    args: Args = None,
+    cron: Cron = None,
+    every: Every = None,
+    at: At = None,
+    delay: Delay = None,
+    rrule: Rrule = None,
+    mode: Mode = None,
+    tz: Zone = None,
+    gap: Gap = None,
+    fold: Fold = None,
+    calendar: Calendar = None,
+    start_at: StartAt = None,
+    end_at: EndAt = None,
+    max_executions: MaxExecutions = None,
+    jitter: Jitter = None,
+    overlap: Overlap = None,
+    misfire: Misfire = None,
+    misfire_limit: MisfireLimit = None,
+    misfire_within: MisfireWithin = None,
+    misfire_grace: MisfireGrace = None,
+    pause_after_failures: PauseAfter = None,
+    queue: Queue = None,
+    priority: Priority = None,
+    retries: Retries = None,
+    timeout: Limit = None,
+    expires: Expires = None,
+    description: Description = None,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a job that runs a task of an app, at times of its own.
+
+    Without a time it runs when it is triggered. What is not said is as the task says.
+    """
+    said = {key: value for key, value in locals().items() if key not in WORDS}
+    if task is None:
+        raise typer.BadParameter("say what it runs: --task NAME")
+    command = partial(_create, name=name, task=task, said=said, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+def update_job(
+    context: typer.Context,
+    name: Name,
+    args: Args = None,
+    cron: Cron = None,
+    every: Every = None,
+    at: At = None,
+    delay: Delay = None,
+    rrule: Rrule = None,
+    manual: Manual = False,
+    mode: Mode = None,
+    tz: Zone = None,
+    gap: Gap = None,
+    fold: Fold = None,
+    calendar: Calendar = None,
+    start_at: StartAt = None,
+    end_at: EndAt = None,
+    max_executions: MaxExecutions = None,
+    jitter: Jitter = None,
+    overlap: Overlap = None,
+    misfire: Misfire = None,
+    misfire_limit: MisfireLimit = None,
+    misfire_within: MisfireWithin = None,
+    misfire_grace: MisfireGrace = None,
+    pause_after_failures: PauseAfter = None,
+    queue: Queue = None,
+    priority: Priority = None,
+    retries: Retries = None,
+    timeout: Limit = None,
+    expires: Expires = None,
+    description: Description = None,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Change a job; what is not said stays. Times take the place of those that it had."""
+    said = {key: value for key, value in locals().items() if key not in WORDS}
+    command = partial(_update, name=name, said=said, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+async def _create(
+    settings: Settings, *, name: str, task: str, said: dict[str, Any], tenant: str, as_json: bool
+) -> int:
+    from daybell.client import Client
+
+    options = read_options(said)
+    async with Client(settings.database_url, tenant=tenant) as client:
+        await client.create(name, task=task, author="cli", **options)
+        return await _tell(client, name, as_json=as_json)
+
+
+async def _update(
+    settings: Settings, *, name: str, said: dict[str, Any], tenant: str, as_json: bool
+) -> int:
+    from daybell.client import Client
+
+    options = read_options(said)
+    if not options:
+        raise typer.BadParameter("say what to change, such as --cron or --queue")
+    async with Client(settings.database_url, tenant=tenant) as client:
+        await client.update(name, **options)
+        return await _tell(client, name, as_json=as_json)
+
+
+async def _tell(client: Any, name: str, *, as_json: bool) -> int:
+    from daybell.cli import show, wire
+    from daybell.cli.standing import next_run, words
+
+    standing = await client.standing(name)
+    if as_json:
+        show.echo_json(wire.standing(standing))
+        return DONE
+    runs = f"runs next {next_run(standing)}" if standing.next_run_at else "runs when triggered"
+    if standing.job.paused_at is not None:
+        runs = "is paused"
+    typer.echo(show.printable(f"{name} is at version {standing.job.version} and {runs}"))
+    for schedule in standing.schedules:
+        typer.echo(show.printable(f"  {words(schedule)}"))
+    return DONE
+
+
+def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, as a definition takes it."""
+    from daybell.core import payload
+
+    given = {
+        key: value
+        for key, value in said.items()
+        if value is not None and value is not False and value != []
+    }
+    schedules = _schedules(given)
+    for key in ("cron", "every", "at", "delay", "rrule", "mode", "tz"):
+        given.pop(key, None)
+    dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
+    if dst:
+        given["dst"] = dst
+    if "args" in given:
+        given["args"] = payload.decode(given["args"], what="--args")
+    if "calendar" in given:
+        given["calendar"] = _calendar(given["calendar"])
+    if schedules or given.pop("manual", False):
+        given["schedule"] = schedules
+    return given
+
+
+def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schedules that were typed, each with the zone and mode that apply to it."""
+    if given.get("mode") is not None and "every" not in given:
+        raise typer.BadParameter("--mode is for --every; add it, or leave --mode out")
+    schedules: list[dict[str, Any]] = []
+    for kind in ("cron", "every", "at", "delay", "rrule"):
+        texts = given.get(kind, [])
+        for text in [texts] if isinstance(texts, str) else texts:
+            one = {kind: text, "tz": given.get("tz")}
+            if kind == "every":
+                one["mode"] = given.get("mode", "rate")
+            schedules.append({key: value for key, value in one.items() if value is not None})
+    if schedules and given.get("manual"):
+        raise typer.BadParameter("--manual means no times; leave it or the times out")
+    if given.get("tz") is not None and not schedules:
+        raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
+    return schedules
+
+
+def _calendar(text: str) -> dict[str, Any]:
+    """A country's code, DE or DE-BY, or an object as JSON."""
+    from daybell.core import payload
+
+    if text.lstrip().startswith("{"):
+        return payload.decode(text, what="--calendar")
+    country, dash, subdivision = text.partition("-")
+    return {"country": country, "subdivision": subdivision} if dash else {"country": country}

@@ -1,0 +1,138 @@
+"""Jobs as people see them: what they do now, when they run next, and what their schedules mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from daybell.cli import show
+from daybell.cli.columns import Column
+from daybell.core.instant import Instant
+from daybell.core.job import task_of
+from daybell.core.schedule import Schedule
+from daybell.core.standing import Standing
+from daybell.core.when import Schedule as Rule
+from daybell.core.when.zone import local
+from daybell.errors import InvalidSchedule
+
+
+def echo_jobs(standings: Sequence[Standing], *, now: Instant, empty: str) -> None:
+    """Print jobs as a table, their times seen from the store's `now`."""
+    rows = [
+        (
+            one.job.name,
+            one.status,
+            next_run(one),
+            _last(one, now),
+            "; ".join(words(schedule) for schedule in one.schedules),
+            one.job.definition.queue,
+            one.job.definition.priority.label,
+            one.job.version,
+            one.job.definition.description,
+        )
+        for one in standings
+    ]
+    columns = (
+        Column("name", least=20, rank=0),
+        Column("status"),
+        Column("next run", rank=2),
+        Column("last run", rank=3),
+        Column("schedule", least=16, rank=4),
+        Column("queue", least=8, rank=5),
+        Column("priority", rank=7),
+        Column("version", rank=8),
+        Column("description", least=16, rank=6),
+    )
+    show.echo_table(columns, rows, empty=empty)
+
+
+def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
+    """Print all that is known of a job."""
+    job, definition = one.job, one.job.definition
+    counted = ", ".join(f"{number:,} {state}" for state, number in counts.items())
+    is_scheduled = bool(one.schedules)
+    overlap = definition.overlap_rule(is_scheduled=is_scheduled)
+    show.echo_fields(
+        {
+            "name": job.name,
+            "description": definition.description,
+            "status": one.status,
+            "paused": _paused(one),
+            "next run": next_run(one),
+            "last run": _last(one, now),
+            "version": f"{job.version}, since {show.moment(job.created_at)}"
+            + ("" if job.is_current else " (not the current one)"),
+            "kind": definition.kind,
+            "task": task_of(definition),
+            "arguments": "" if definition.args == "{}" else definition.args,
+            "queue": definition.queue,
+            "priority": definition.priority.label,
+            "retries": definition.retry.retries,
+            "timeout": None if definition.timeout is None else show.length(definition.timeout),
+            "expires": None if definition.expires is None else show.length(definition.expires),
+            "overlap": overlap if is_scheduled or definition.overlap is not None else None,
+            "misfire": definition.misfire,
+            "executions": counted or "none yet",
+            "id": job.id,
+        }
+    )
+    for schedule in one.schedules:
+        show.echo_fields({f"schedule {schedule.name}".rstrip(): words(schedule)})
+        show.echo_fields(_tally(schedule))
+
+
+def words(schedule: Schedule) -> str:
+    """What a schedule means, in words."""
+    try:
+        return Rule.from_json(schedule.rule).describe()
+    except InvalidSchedule as error:
+        return f"cannot be read: {error}"
+
+
+def next_run(one: Standing) -> str:
+    """When a job runs next, by the clock of that schedule, with its offset."""
+    for schedule in one.schedules:
+        if schedule.next_at is not None and schedule.next_at == one.next_run_at:
+            return on_clock(schedule.next_at, schedule)
+    return ""
+
+
+def on_clock(at: Instant, schedule: Schedule) -> str:
+    """A time as the clocks of a schedule's zone show it."""
+    try:
+        zone = Rule.from_json(schedule.rule).tz
+    except InvalidSchedule:
+        zone = "UTC"
+    text = local(at, zone).isoformat(sep=" ", timespec="seconds")
+    return f"{text} {zone}" if zone != "UTC" else f"{text[:19]}Z"
+
+
+def _tally(schedule: Schedule) -> dict[str, object]:
+    """Where a schedule stands, and what became of its ticks."""
+    at = schedule.next_at
+    numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
+    waits = "when the execution before it has ended" if schedule.delay is not None else "never"
+    if schedule.is_reboot:
+        waits = "when schedulers start after none was there"
+    return {
+        "  next": on_clock(at, schedule) if at is not None else waits,
+        "  last": None if schedule.last_at is None else on_clock(schedule.last_at, schedule),
+        "  ticks": ", ".join(f"{count:,} {word}" for word, count in numbers.items() if count)
+        or "none yet",
+        "  dead": f"{schedule.failures:,} in a row" if schedule.failures else None,
+        "  arguments": "" if schedule.args == "{}" else schedule.args,
+    }
+
+
+def _paused(one: Standing) -> str | None:
+    if one.job.paused_at is None:
+        return None
+    note = f": {one.job.pause_note}" if one.job.pause_note else ""
+    return f"since {show.moment(one.job.paused_at)}{note}"
+
+
+def _last(one: Standing, now: Instant) -> str:
+    last = one.last_execution
+    if last is None:
+        return ""
+    at = last.finished_at or last.started_at or last.run_at
+    return f"{last.state}, {show.relative(at, now=now)}"

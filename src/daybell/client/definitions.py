@@ -1,0 +1,134 @@
+"""Definitions by hand: a job that runs a task under a name of its own, and changes to a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Unpack, cast
+
+import msgspec
+
+from daybell.client.requests import JOB_OPTIONS, JobOptions, check_options, read_definition
+from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.limits import check_name
+from daybell.core.when import Misfire, Schedule
+from daybell.errors import DuplicateKey, JobNotFound, UnknownJob, UsageError, VersionConflict, shown
+from daybell.store.protocol import Store
+
+# What a job of another name takes over from the task's own, unless it says something else.
+_INHERITED: Final = (
+    "queue",
+    "priority",
+    "retries",
+    "timeout",
+    "expires",
+    "max_crashes",
+    "on_lost",
+    "store_result",
+)
+# Of schedules that were there before, these are set anew by a change that names them.
+_COMMON: Final = ("jitter", "start_at", "end_at", "max_executions", "calendar")
+
+
+class Definitions:
+    """The verbs of `Client` for definitions that do not come from code."""
+
+    store: Store
+    tenant: str
+
+    async def define(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        promote: bool = False,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        raise NotImplementedError  # see `Client`
+
+    async def define_jobs(
+        self,
+        definitions: list[JobDefinition],
+        *,
+        author: str = "",
+        expect: int | None = None,
+        promote: bool = False,
+    ) -> list[Job]:
+        raise NotImplementedError  # see `Client`
+
+    async def create(
+        self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
+    ) -> Job:
+        """Make a job that runs a task which the store knows, under a name of its own.
+
+        What is not said is as the task's own job has it; its schedules and arguments are not taken
+        over. A name that exists is refused.
+        """
+        known = await self._task_named(check_name(task, what="task"))
+        settings = {"task": task_of(known) or known.name}
+        taken = {key: value for key, value in options_of(known).items() if key in _INHERITED}
+        try:
+            return await self.define(
+                name,
+                author=author,
+                expect=0,
+                **cast("Any", {**taken, **options, "settings": settings}),
+            )
+        except VersionConflict:
+            raise DuplicateKey(
+                f"there is a job named {shown(name)} already; update it, or take another name"
+            ) from None
+
+    async def update(self, name: str, *, author: str = "", **options: Unpack[JobOptions]) -> Job:
+        """Change what is said of a job; all else stays. Answers its new version.
+
+        Code that has an older definition of it does not change it back.
+        """
+        check_options(options, JOB_OPTIONS, "update()")
+        old = await self.store.get_job(self.tenant, name)
+        given = cast("dict[str, Any]", options)
+        kept = options_of(old.definition)
+        if "schedule" not in given:
+            again = {key: None for key in _COMMON if key in given}
+            kept["schedule"] = [one.replaced(**again) for one in kept["schedule"]]
+            if again and not kept["schedule"]:
+                field = next(iter(again))
+                raise UsageError(
+                    f"job {name} has no schedule that {field} could be for", field=field
+                )
+        is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
+        now = (await self.store.health()).now if is_new else None
+        definition = read_definition(name, now=now, **{**kept, **given})
+        (job,) = await self.define_jobs(
+            [definition], author=author or old.author, expect=old.version, promote=True
+        )
+        return job
+
+    async def _task_named(self, task: str) -> JobDefinition:
+        try:
+            known = (await self.store.get_job(self.tenant, task)).definition
+        except JobNotFound:
+            raise UnknownJob(
+                f"the store knows no task named {shown(task)}; a worker of the app that has it"
+                " tells the store at its start",
+                field="task",
+            ) from None
+        if known.kind != "task":
+            raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field="task")
+        return known
+
+
+def options_of(definition: JobDefinition) -> dict[str, Any]:
+    """What `read_definition` was told, in a form that it takes again."""
+    fields: Mapping[str, Any] = msgspec.structs.asdict(definition)
+    same = ("kind", *_INHERITED, "description", "user_id", "overlap", "pause_after_failures")
+    return {
+        **{name: fields[name] for name in same if name in fields},
+        "retries": definition.retry,
+        "settings": msgspec.json.decode(definition.settings),
+        "args": msgspec.json.decode(definition.args),
+        "schedule": [Schedule.from_json(text) for text in definition.schedules],
+        "misfire": Misfire.parse(
+            msgspec.json.decode(definition.misfire) if definition.misfire else None
+        ),
+    }
