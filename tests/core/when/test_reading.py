@@ -135,6 +135,61 @@ def test_a_wrong_schedule_is_refused_with_what_it_takes(given, words):
         Schedule.parse(given, now=NOW)
 
 
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+KEYS = [
+    "cron",
+    "every",
+    "at",
+    "delay",
+    "rrule",
+    "any",
+    "except",
+    "tz",
+    "jitter",
+    "start_at",
+    "end_at",
+    "max_executions",
+    "dst",
+]
+KEYS += ["calendar", "mode", "anchor", "dialect", "manual"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.one_of(
+        anything,
+        st.dictionaries(st.sampled_from(KEYS), anything, max_size=3),
+        st.builds(
+            lambda key, value: {"cron": "@daily", key: value}, st.sampled_from(KEYS), anything
+        ),
+        st.builds(
+            lambda key, value: {"cron": "@daily", "calendar": {key: value}},
+            st.sampled_from(["country", "subdivision", "business_days", "dates", "blackouts"]),
+            anything,
+        ),
+        st.text("0123456789*/-,LW#?HJANMOFRI@()RATEC ", max_size=30),
+        st.text("FREQ=DAILYMONTHBSPOC;,-0123456789", max_size=30).map(
+            lambda t: {"rrule": f"FREQ=DAILY;{t}"}
+        ),
+    )
+)
+def test_whatever_is_given_is_read_or_refused(given):
+    try:
+        schedule = Schedule.parse(given, now=NOW)
+    except UsageError as error:
+        assert str(error)
+        return
+
+    assert schedule.describe()
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
 def nested(depth: int) -> object:
     return {"any": [nested(depth - 1)]} if depth else "@daily"
 
@@ -171,6 +226,9 @@ HOSTILE = [
     {"rrule": "FREQ=YEARLY;BYWEEKNO=53;BYMONTH=6"},
     {"rrule": "FREQ=DAILY;INTERVAL=100000;BYMONTHDAY=31;BYDAY=MO"},
     {"rrule": "FREQ=DAILY;COUNT=1000"},
+    {"rrule": "FREQ=DAILY;BYYEARDAY=-67;COUNT=596"},
+    {"rrule": "FREQ=YEARLY;BYDAY=MO;COUNT=965"},
+    {"rrule": "FREQ=YEARLY;INTERVAL=99999;COUNT=9"},
     {"rrule": f"FREQ=YEARLY;BYHOUR=0;BYMINUTE={ALL};BYSECOND={ALL[:60]};BYSETPOS=-1"},
     {"rrule": "FREQ=MINUTELY;INTERVAL=1440;BYHOUR=23"},
     nested(200),

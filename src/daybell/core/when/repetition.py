@@ -17,14 +17,17 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from daybell.core.when.search import Wall
+from daybell.errors import InvalidSchedule
 
 FREQUENCIES: Final = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")
 YEARLY, MONTHLY, WEEKLY, DAILY, HOURLY, MINUTELY, SECONDLY = range(7)
 
 _SIZES: Final = {DAILY: 86_400, HOURLY: 3600, MINUTELY: 60, SECONDLY: 1}
 _DAY: Final = 86_400
+_FOREVER: Final = 1 << 45
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-_LOOKS_MAX: Final = 4_000  # days looked at before a rule is taken for one that is over
+_LOOKS_MAX: Final = 8_000  # days looked at before a rule is taken for one that is over
+_COUNTED_LOOKS_MAX: Final = 10_000  # and before all times of a rule with a COUNT are known
 COUNT_MAX: Final = 1_000
 
 
@@ -34,7 +37,7 @@ class Period(NamedTuple):
     bases: list[Wall]
     offsets: tuple[int, ...]
     chosen: list[int] | None = None  # places in that order, for BYSETPOS
-    looks: int = 8  # what finding it has cost, counted in days that were looked at
+    looks: int = 20  # what finding it has cost, counted in days that were looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +67,8 @@ class Repetition:
             walls = _counted(self)
             place = bisect_right(walls, wall)
             return walls[place] if place < len(walls) else None
-        return self.uncounted_after(wall)
-
-    def uncounted_after(self, wall: Wall) -> Wall | None:
-        """The same, whatever COUNT says."""
         wall = max(wall, self.start - 1)
-        index = self._index(wall)
+        index = max(0, self._index(wall))
         looks = 0
         while looks < _LOOKS_MAX:
             if self._is_out(index):
@@ -103,11 +102,18 @@ class Repetition:
         return None
 
     def listed(self) -> Iterator[Wall]:
-        """All times from the start, whatever COUNT says."""
-        wall = self.uncounted_after(self.start - 1)
-        while wall is not None:
-            yield wall
-            wall = self.uncounted_after(wall)
+        """All times from the start, whatever COUNT says, one period after the other."""
+        index = looks = 0
+        while not self._is_out(index):
+            period = self._period(index)
+            looks += period.looks
+            if looks > _COUNTED_LOOKS_MAX:
+                raise InvalidSchedule(
+                    "rrule has a COUNT that takes too long to count; use UNTIL or max_executions",
+                    field="rrule",
+                )
+            yield from (wall for wall in _all(period) if wall >= self.start)
+            index = self._next_index(index)
 
     # Units count years, months, weeks, days, … from a common beginning; an index counts those of
     # them that the interval leaves, from the rule's start.
@@ -145,7 +151,7 @@ class Repetition:
         offsets = _times(self.hours, self.minutes, self.seconds)
         count = len(bases) * len(offsets)
         chosen = _places(self.positions, count) if self.positions else None
-        return Period(bases, offsets, chosen, looks=6 + len(days))
+        return Period(bases, offsets, chosen, looks=_cost(self, len(days)))
 
     def _short_period(self, base: Wall) -> Period:
         if self._misfit(base) is not None:
@@ -202,6 +208,10 @@ class Repetition:
             yield from range(first, first + 7)
         elif self.frequency == MONTHLY:
             yield from self._days_of_month(*divmod(unit, 12))
+        elif self.yeardays and not (self.months or self.monthdays):
+            first, length = date(unit, 1, 1).toordinal() - _EPOCH, 365 + isleap(unit)
+            days = {day if day > 0 else length + day + 1 for day in self.yeardays}
+            yield from (first + day - 1 for day in sorted(days) if 1 <= day <= length)
         else:
             for month in self.months or range(1, 13):
                 yield from self._days_of_month(unit, month - 1)
@@ -253,6 +263,12 @@ class Repetition:
         return any(weekday == day.weekday() and nth in which for weekday, nth in self.nth_weekdays)
 
 
+def _cost(rule: Repetition, days: int) -> int:
+    """What finding the times of a period costs; the week of a day takes more than the day."""
+    months = 12 if rule.frequency == YEARLY and not rule.months else 1
+    return 5 + months + days * (3 if rule.weeks else 1)
+
+
 def _month(day: int) -> tuple[Wall, Wall]:
     """The month that a day lies in, from its first second to its end."""
     one = _date(day)
@@ -301,6 +317,14 @@ def _first(period: Period, wall: Wall) -> Wall | None:
         if base + offsets[-1] > wall:
             return base + offsets[bisect_right(offsets, wall - base)]
     return None
+
+
+def _all(period: Period) -> Iterator[Wall]:
+    """All times of a period, in order."""
+    wall = _first(period, -_FOREVER)
+    while wall is not None:
+        yield wall
+        wall = _first(period, wall)
 
 
 def _last(period: Period, wall: Wall) -> Wall | None:
