@@ -115,6 +115,24 @@ async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]
         await app.close()
 
 
+async def settle_gone(app: App, *, prune: bool) -> None:
+    """Say which jobs have left the code while their schedules still fire; or remove them."""
+    client = await app.open()
+    gone = await client.abandoned(app.author, app.tasks)
+    if not gone:
+        return
+    jobs = "job" if len(gone) == 1 else "jobs"
+    if not prune:
+        left, fire = ("has left", "fires") if len(gone) == 1 else ("have left", "fire")
+        complain(
+            f"warning: {jobs} {sample(gone)} {left} the code and still {fire}; --prune removes such"
+        )
+        return
+    for name in gone:
+        await client.delete_job(name)
+    complain(f"removed {jobs} {sample(gone)}, which the code has no more")
+
+
 def queues_of(app: App, wanted: str) -> str:
     """The queues to work on: those that were asked for, or all that the app's tasks use."""
     names = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}

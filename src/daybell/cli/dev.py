@@ -18,7 +18,7 @@ import typer
 
 from daybell import __version__
 from daybell.cli import logs, show
-from daybell.cli.apps import alive, connected, find_app, queues_of, sample, warn
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, run_command, with_flag
 from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
@@ -56,6 +56,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_demo: bool = False
     drain_timeout: Seconds = DRAIN_SECONDS
     parent: int | None = None  # the process to end with
+    prune: bool = False  # remove jobs that have left the code
 
 
 async def dev(
@@ -101,6 +102,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))
+            await settle_gone(app, prune=options.prune)
             health = HealthServer(Readiness(store, clock=clock))
             await health.start(options.host, options.port)
             stack.push_async_callback(health.stop)

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from daybell.cli.edge import DONE, FAILED, told, with_flag
+from daybell.cli.overdue import check_schedules
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
@@ -54,7 +55,8 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
     store = store_for(settings.database_url)
     try:
         await store.open()
-        return [*await _measure(store, place), *(await store.health()).checks]
+        found = [*await _measure(store, place), *(await store.health()).checks]
+        return [*found, *await check_schedules(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]

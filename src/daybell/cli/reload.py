@@ -51,6 +51,7 @@ async def reloading(
     words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
     words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
     words += ["--queues", options.queues, "--parent", str(os.getpid())]
+    words += ["--prune"] if options.prune else []
     words += ["--drain-timeout", f"{DRAIN_SECONDS:g}s"]
     words += [] if flag is None else ["--database-url", flag]
     folders = source_folders(spec)

@@ -50,6 +50,11 @@ MaxJobs = Annotated[
     ),
 ]
 
+Prune = Annotated[
+    bool,
+    typer.Option("--prune", help="Remove jobs that have left the app's code and have schedules."),
+]
+
 
 def dev(
     context: typer.Context,
@@ -62,6 +67,7 @@ def dev(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again whenever the app's code changes.")
     ] = False,
+    prune: Prune = False,
     drain_timeout: Annotated[str, typer.Option(hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
@@ -77,6 +83,7 @@ def dev(
         queues=queues,
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
         parent=parent,
+        prune=prune,
     )
     command = dev
     if reload:
@@ -110,6 +117,7 @@ def worker(
     name: Annotated[
         str | None, typer.Option(help="Default: this machine's name.", show_default=False)
     ] = None,
+    prune: Prune = False,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -129,12 +137,13 @@ def worker(
         drain_timeout=drain_timeout,
         name=name,
         parent=parent,
+        prune=prune,
     )
     run(context, partial(work, request=request), database_url)
 
 
 def scheduler(context: typer.Context, database_url: DatabaseUrl = None) -> None:
-    """Look after the store: lost workers, old history."""
+    """Fire schedules, and look after the store: lost workers, old history."""
     from daybell.cli.working import schedule
 
     run(context, schedule, database_url)

@@ -76,8 +76,8 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
         }
     )
     for schedule in one.schedules:
-        show.echo_fields({f"schedule {schedule.name}".rstrip(): words(schedule)})
-        show.echo_fields(_tally(schedule))
+        said = {f"schedule {schedule.name}".rstrip(): words(schedule)}
+        show.echo_fields(said | _tally(schedule))
 
 
 def words(schedule: Schedule) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from daybell import __version__
 from daybell.cli import logs, show
-from daybell.cli.apps import alive, connected, find_app, queues_of, sample, warn
+from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.arriving import until_there
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
@@ -65,6 +65,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: str = "30s"
     name: str | None = None
     parent: int | None = None
+    prune: bool = False
 
 
 async def work(settings: Settings, *, request: WorkerRequest) -> int:
@@ -85,7 +86,8 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
             narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
             app.events.observe(narrator, only_trouble=True)
             announce = None if request.parent is None else announcing(os.environ)
-            is_worn_out = await _work(app, settings, options, stop, announce)
+            prune = request.prune if request.parent is None else None
+            is_worn_out = await _work(app, settings, options, stop, announce, prune=prune)
         except BrokenOff:
             logger.info("stopped before it was up")
             return stop.code
@@ -141,13 +143,21 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 async def _work(
-    app: App, settings: Settings, options: WorkerOptions, stop: Stop, announce: Announce | None
+    app: App,
+    settings: Settings,
+    options: WorkerOptions,
+    stop: Stop,
+    announce: Announce | None,
+    *,
+    prune: bool | None,
 ) -> bool:
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         store = await until_there(lambda: stack.enter_async_context(connected(app)), app.url, stop)
         with stop.heeding():
+            if prune is not None:
+                await settle_gone(app, prune=prune)
             worker = Worker(
                 store,
                 app.handlers,
@@ -251,7 +261,7 @@ async def _supervise(
     with Stop(on_second=supervisor.kill) as stop:
         try:
             # What is wrong with the store is said once, not by each process.
-            await until_there(partial(_try, app), app.url, stop)
+            await until_there(partial(_try, app, prune=request.prune), app.url, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
             return stop.code
@@ -263,9 +273,9 @@ async def _supervise(
             stopping.cancel()
 
 
-async def _try(app: App) -> None:
+async def _try(app: App, *, prune: bool) -> None:
     async with connected(app):
-        pass
+        await settle_gone(app, prune=prune)
 
 
 async def schedule(settings: Settings) -> int:

@@ -1,0 +1,110 @@
+"""What `daybell doctor` says of schedules: whether they can be read, will fire, and do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from daybell.cli import show
+from daybell.core.instant import Instant
+from daybell.core.schedule import Schedule
+from daybell.core.view import Check
+from daybell.core.when import Schedule as Rule
+from daybell.core.worker import Leadership
+from daybell.engine.scheduler import SCHEDULER
+from daybell.errors import InvalidSchedule
+from daybell.store.protocol import Store
+
+OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
+NAMED_MAX: Final = 5
+
+
+async def check_schedules(store: Store) -> list[Check]:
+    """The schedules of all tenants."""
+    found: list[Schedule] = []
+    for tenant in await store.list_tenants():
+        found += await store.list_schedules(tenant)
+    now = (await store.health()).now
+    return judge(found, await store.list_leaders(), now=now)
+
+
+def judge(found: Sequence[Schedule], leaders: Sequence[Leadership], *, now: Instant) -> list[Check]:
+    """What is right with these, and what is not."""
+    if not found:
+        return [Check(name="schedules", is_ok=True, found="none")]
+    broken = [one for one in found if _fault(one)]
+    vain = [one for one in found if _is_vain(one)]
+    late = [one for one in found if _is_late(one, now)]
+    checks = [_readable(found, broken), _scheduler(found, leaders)]
+    if vain:
+        checks.append(
+            Check(
+                name="schedules that never fire",
+                is_ok=False,
+                found=f"{_named(vain)}: all of their times have passed, and they never fired",
+                advice="give them a time in the future, or remove them",
+            )
+        )
+    if late:
+        first = min(one.next_at for one in late if one.next_at is not None)
+        checks.append(
+            Check(
+                name="overdue ticks",
+                is_ok=False,
+                found=f"{_named(late)}: due since {show.moment(first)}",
+                advice="start a scheduler, or look at the logs of those that run",
+            )
+        )
+    return checks
+
+
+def _readable(found: Sequence[Schedule], broken: Sequence[Schedule]) -> Check:
+    said = show.count(len(found), "schedule")
+    paused = sum(one.is_paused for one in found)
+    if broken:
+        said = f"{_named(broken)} cannot be read and do not fire: {_fault(broken[0])}"
+    elif paused:
+        said = f"{said}, {paused:,} of them paused"
+    return Check(
+        name="schedules",
+        is_ok=not broken,
+        found=said,
+        advice="define these jobs again, or let schedulers of the version that wrote them run",
+    )
+
+
+def _scheduler(found: Sequence[Schedule], leaders: Sequence[Leadership]) -> Check:
+    holders = [one.holder for one in leaders if one.name == SCHEDULER]
+    return Check(
+        name="scheduler",
+        is_ok=bool(holders),
+        found=f"{holders[0]} leads" if holders else "none is there, so no schedule fires",
+        advice="start one: daybell scheduler",
+    )
+
+
+def _fault(schedule: Schedule) -> str | None:
+    """Why its rule cannot be read."""
+    try:
+        Rule.from_json(schedule.rule)
+    except InvalidSchedule as error:
+        return str(error)
+    return None
+
+
+def _is_vain(schedule: Schedule) -> bool:
+    """Whether it will not fire and never has. One that has is simply over."""
+    is_over = schedule.next_at is None and schedule.delay is None and not schedule.is_reboot
+    return is_over and schedule.last_at is None and not schedule.missed
+
+
+def _is_late(schedule: Schedule, now: Instant) -> bool:
+    if schedule.is_paused or schedule.next_at is None or _fault(schedule):
+        return False
+    return schedule.next_at < now - OVERDUE_SECONDS
+
+
+def _named(schedules: Sequence[Schedule]) -> str:
+    jobs = sorted({one.job for one in schedules})
+    rest = f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else ""
+    return f"{show.count(len(schedules), 'schedule')} of {', '.join(jobs[:NAMED_MAX])}{rest}"
