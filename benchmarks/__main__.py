@@ -1,8 +1,8 @@
-"""Parts: throughput, growth and size are about stores, firing is about a scheduler, engine is about
-whole worker processes.
+"""Parts: throughput, growth and size are about stores, firing is about a scheduler, language about
+finding times, engine about whole worker processes.
 
-python -m benchmarks [throughput | growth | size | firing | engine …] [--part …] [--store …]
-                     [--rounds N]
+python -m benchmarks [throughput | growth | size | firing | language | engine …] [--part …]
+                     [--store …] [--rounds N]
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import engine, firing, growth, report, size, throughput
+from benchmarks import engine, firing, growth, language, report, size, throughput
 from benchmarks.loops import run
 from benchmarks.places import KINDS
 from benchmarks.progress import say
 
-PARTS: Final = ("throughput", "growth", "size", "firing", "engine")
+PARTS: Final = ("throughput", "growth", "size", "firing", "language", "engine")
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
 
@@ -51,6 +51,8 @@ def main() -> None:
             report.add(results, "firing", lines)
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
+    if "language" in parts:
+        report.add(results, "language", language.measure(rounds=rounds, scale=scale))
     if "engine" in parts:
         chosen = arguments.part or engine.PARTS
         for part, lines in engine.measure(chosen, kinds, rounds=rounds, quick=arguments.quick):

@@ -19,6 +19,7 @@ TITLES: Final = {
     "growth": "Growth",
     "size": "Size",
     "firing": "Firing",
+    "language": "Language of schedules",
     "engine throughput": "Engine: throughput",
     "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
@@ -35,6 +36,8 @@ EXPLAINED: Final = {
     "firing": "One scheduler, as `daybell scheduler` runs it, and a floor that makes the same"
     " writes in the same batches; medians of {rounds} rounds taken in turns, after one that is"
     " dropped.",
+    "language": "Finding the next time, beside other libraries that find the same ones: processor"
+    " time per call, medians of {rounds} rounds taken in turns. How many times as long they take.",
     "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
     " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"
