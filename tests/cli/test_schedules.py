@@ -1,0 +1,335 @@
+"""Schedules from the command line: made, changed, paused, looked at and backfilled."""
+
+import json
+
+import pytest
+
+from daybell import Client, every
+from daybell.cli.overdue import judge
+from daybell.core.schedule import Schedule
+from daybell.core.when import cron
+from daybell.core.worker import Leadership
+from daybell.store.ids import mint
+from tests.cli.terminal import Running, daybell
+
+
+@pytest.fixture
+async def client(tmp_path):
+    """A client of the folder's store, which knows the task `greet`."""
+    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as client:
+        await client.define("greet", queue="mail", retries=7)
+        yield client
+
+
+@pytest.fixture
+def command(tmp_path, client):
+    """Types a command in that folder."""
+    return lambda *words: daybell(*words, folder=tmp_path)
+
+
+def as_json(ended):
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+async def test_a_job_is_made_of_a_task_and_a_time(client, command):
+    made = command(
+        "jobs", "create", "nightly", "--task", "greet", "--cron", "0 2 * * *",
+        "--tz", "Europe/Rome",
+        "--args", '{"name": "Ada"}', "--overlap", "queue", "--misfire", "fire_all",
+        "--misfire-limit", "3", "--calendar", "DE-BY", "--retries", "0", "--fold", "both",
+    )  # fmt: skip
+
+    assert made.code == 0, made.err
+    assert "nightly is at version 1 and runs next" in made.out
+    assert "Europe/Rome" in made.out
+    definition = (await client.job("nightly")).definition
+    assert json.loads(definition.settings) == {"task": "greet"}
+    assert json.loads(definition.args) == {"name": "Ada"}
+    assert (definition.queue, definition.retry.retries, definition.overlap) == ("mail", 0, "queue")
+    assert json.loads(definition.misfire) == {"policy": "fire_all", "limit": 3}
+    (rule,) = map(json.loads, definition.schedules)
+    assert (rule["cron"], rule["tz"]) == ("0 2 * * *", "Europe/Rome")
+    assert rule["calendar"] == {"country": "DE", "subdivision": "BY"}
+    assert rule["dst"]["fold"] == "both"
+
+
+async def test_a_job_may_have_several_times_of_several_kinds(client, command):
+    said = as_json(
+        command(
+            "jobs",
+            "create",
+            "often",
+            "--task",
+            "greet",
+            "--every",
+            "5m",
+            "--mode",
+            "delay",
+            "--cron",
+            "@daily",
+            "--cron",
+            "@hourly",
+            "--at",
+            "2040-01-01T00:00:00Z",
+            "--delay",
+            "1h",
+            "--rrule",
+            "FREQ=WEEKLY",
+            "--json",
+        )
+    )
+
+    rules = [one["rule"] for one in said["schedules"]]
+    kinds = [key for rule in rules for key in ("cron", "every", "at", "rrule") if key in rule]
+    assert kinds == ["cron", "cron", "every", "at", "at", "rrule"]
+    assert said["status"] == "scheduled"
+    assert all(one["description"] for one in said["schedules"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["create", "x"], 2, "say what it runs: --task NAME"),
+        (["create", "x", "--task", "gret"], 2, "knows no task named 'gret'"),
+        (["create", "greet", "--task", "greet"], 1, "there is a job named 'greet' already"),
+        (["create", "x", "--task", "greet", "--cron", "0 25 * * *"], 2, "25"),
+        (["create", "x", "--task", "greet", "--cron", "0 0 30 2 *"], 2, "never fires"),
+        (["create", "x", "--task", "greet", "--at", "2020-01-01T00:00:00Z"], 2, "in the past"),
+        (["create", "x", "--task", "greet", "--tz", "Europe/Rome"], 2, "--tz is for a time"),
+        (["create", "x", "--task", "greet", "--cron", "@daily", "--tz", "Mars"], 2, "no time zone"),
+        (["create", "x", "--task", "greet", "--mode", "delay"], 2, "--mode is for --every"),
+        (["create", "x", "--task", "greet", "--args", "[1]"], 2, "by name"),
+        (["create", "x", "--task", "greet", "--overlap", "x"], 2, "queue_all"),
+        (["update", "greet"], 2, "say what to change"),
+        (["update", "sned", "--queue", "x"], 1, "sned"),
+        (["update", "greet", "--jitter", "5s"], 2, "no schedule"),
+        (["update", "greet", "--manual", "--every", "5m"], 2, "--manual means no times"),
+        (["pause", "sned"], 1, "sned"),
+        (["resume", "sned"], 1, "sned"),
+        (["backfill", "greet", "--since", "2026-01-01", "--yes"], 2, "no schedule"),
+        (["backfill", "sned", "--since", "2026-01-01"], 1, "sned"),
+        (["backfill", "greet", "--since", "soon"], 2, "soon"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(command, words, code, said):
+    ended = command("jobs", *words)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+async def test_a_change_leaves_the_rest_as_it_is(client, command):
+    await client.define(
+        "report", schedule=cron("@daily", jitter="5s"), args={"day": 1}, misfire="skip", timeout=9
+    )
+
+    assert command("jobs", "update", "report", "--queue", "slow", "--jitter", "30s").code == 0
+    changed = (await client.job("report")).definition
+    assert command("jobs", "update", "report", "--every", "5m").code == 0
+    other = (await client.job("report")).definition
+    assert command("jobs", "update", "report", "--manual").code == 0
+    manual = (await client.job("report")).definition
+
+    assert (changed.queue, changed.timeout, changed.args) == ("slow", 9, '{"day":1}')
+    assert json.loads(changed.schedules[0])["jitter"] == 30.0
+    assert (other.queue, other.misfire) == (changed.queue, changed.misfire)
+    assert [json.loads(text) for text in other.schedules] == [{"every": "5m"}]
+    assert manual.schedules == ()
+    assert await client.schedules("report") == []
+
+
+async def test_a_job_is_shown_with_what_it_does_and_when(client, command):
+    await client.define("report", schedule=cron("0 9 * * mon-fri", tz="Europe/Berlin"))
+    await client.schedule("report", every("5m"), name="often")
+    await client.pause("greet", "too loud")
+
+    listed = command("jobs", "list")
+    shown = command("jobs", "show", "report")
+    paused = command("jobs", "show", "greet")
+    data = as_json(command("jobs", "show", "report", "--json"))
+
+    assert "scheduled" in listed.out
+    assert "paused" in listed.out
+    assert "schedule often  Every 5 minutes" in shown.out
+    assert "09:00:00+01:00 Europe/Berlin" in shown.out or "+02:00 Europe/Berlin" in shown.out
+    assert "too loud" in paused.out
+    assert data["status"] == "scheduled"
+    assert data["next_run_at"] == min(one["next_run_at"] for one in data["schedules"])
+    assert [one["name"] for one in data["schedules"]] == ["", "often"]
+
+
+async def test_a_deleted_job_is_shown_as_such(client, command):
+    await client.delete_job("greet")
+
+    assert as_json(command("jobs", "show", "greet", "--json"))["status"] == "deleted"
+
+
+async def test_a_job_is_paused_with_a_note_and_resumed(client, command):
+    await client.define("report", schedule=every("1h"))
+
+    paused = command("jobs", "pause", "report", "--note", "holidays")
+    note = (await client.job("report")).pause_note
+    resumed = command("jobs", "resume", "report")
+    again = command("jobs", "resume", "report")
+
+    assert paused.out.startswith("report is paused: its schedules do not fire")
+    assert note == "holidays"
+    assert resumed.out.startswith("report goes on and runs next ")
+    assert again.out.startswith("report was not paused and runs next ")
+
+
+async def test_a_trigger_says_what_is_in_the_way_and_can_be_forced(client, command):
+    await client.define("report", schedule=every("1h"), args={"day": 1})
+    first = as_json(command("jobs", "trigger", "report", "--json"))["execution_id"]
+
+    refused = command("jobs", "trigger", "report")
+    forced = command("jobs", "trigger", "report", "--force")
+
+    assert refused.code == 1
+    assert first in refused.err
+    assert forced.code == 0
+    assert (await client.execution(first)).execution.args == '{"day":1}'
+
+
+async def test_a_backfill_is_shown_and_asked_about(client, command):
+    await client.define("report", schedule=every("1h"))
+    span = "--since", "2026-01-01", "--until", "2026-01-02"
+
+    dry = command("jobs", "backfill", "report", *span, "--dry-run")
+    unasked = command("jobs", "backfill", "report", *span)
+    before = sum((await client.count(job="report")).values())
+    done = as_json(command("jobs", "backfill", "report", *span, "--yes", "--json"))
+    over = command("jobs", "backfill", "report", *span, "--yes")
+
+    assert "2026-01-01 00:00:00Z" in dry.out
+    assert "… and 14 more, the last at 2026-01-01 23:00:00Z" in dry.out
+    assert dry.out.endswith("24 of 24 ticks would be run\n")
+    assert unasked.code == 2
+    assert "add --yes" in unasked.err
+    assert before == 0
+    assert (done["created"], len(done["items"])) == (24, 24)
+    assert over.out == "0 of 24 ticks would be run\n"
+
+
+async def test_the_execution_of_a_tick_shows_its_time(client, command):
+    await client.define("report", schedule=every("1h"))
+    made = await client.backfill("report", "2026-01-01", "2026-01-01T01:00:00Z")
+
+    shown = command("executions", "show", str(made.ticks[0].execution))
+
+    assert "scheduled for  2026-01-01 00:00:00" in shown.out
+
+
+async def test_it_says_which_scheduler_leads(client, command):
+    nobody = command("workers", "list")
+    holder = mint()
+    await client.store.lead("scheduler", holder=holder, lease=60.0)
+    somebody = command("workers", "list")
+    leaders = as_json(command("workers", "list", "--leaders", "--json"))
+
+    assert "no scheduler" in nobody.out
+    assert f"scheduler {holder} leads" in somebody.out
+    assert [(one["role"], one["holder_id"]) for one in leaders] == [("scheduler", str(holder))]
+
+
+async def test_the_doctor_looks_at_schedules(client, command):
+    fine = command("doctor")
+    await client.define("report", schedule=every("1h"))
+    alone = command("doctor")
+
+    assert ["ok", "schedules", "none"] in [line.split() for line in fine.out.splitlines()]
+    assert "none is there, so no schedule fires" in alone.out
+    assert alone.code == 1
+
+
+def a_schedule(job="report", *, rule='{"every":"1h"}', next_at=1000.0, **options):
+    return Schedule(id=mint(), tenant="default", job=job, rule=rule, next_at=next_at, **options)
+
+
+def problems(*schedules, now=1000.0, leads=True):
+    leader = Leadership(name="scheduler", holder=mint(), epoch=1, until=now + 9)
+    checks = judge(schedules, [leader] if leads else [], now=now)
+    return {check.name: check.found for check in checks if not check.is_ok}
+
+
+def test_schedules_that_are_due_in_time_are_fine():
+    assert problems() == {}
+    assert problems(a_schedule(), a_schedule(next_at=990.0)) == {}
+
+
+def test_a_rule_that_cannot_be_read_is_named():
+    found = problems(a_schedule("odd", rule='{"lunar": 1}', next_at=1.0))
+
+    assert list(found) == ["schedules"]
+    assert found["schedules"].startswith("1 schedule of odd cannot be read")
+
+
+def test_times_that_have_all_passed_are_a_problem_unless_one_fired():
+    assert "schedules that never fire" in problems(a_schedule("old", next_at=None))
+    assert problems(a_schedule("old", next_at=None, last_at=5.0)) == {}
+    assert problems(a_schedule("delayed", next_at=None, delay=60.0)) == {}
+    assert problems(a_schedule("boot", next_at=None, is_reboot=True)) == {}
+
+
+def test_overdue_ticks_are_a_problem_unless_the_job_is_paused():
+    assert "overdue ticks" in problems(a_schedule(next_at=900.0))
+    assert problems(a_schedule(next_at=900.0, is_paused=True)) == {}
+
+
+def test_schedules_without_a_scheduler_are_a_problem():
+    assert list(problems(a_schedule(), leads=False)) == ["scheduler"]
+
+
+APP = """\
+from daybell import App, every
+
+app = App()
+
+@app.task(schedule=every("1h"))
+async def kept(): ...
+"""
+OLD = (
+    APP
+    + """
+@app.task(schedule=every("1h"))
+async def old(): ...
+"""
+)
+
+
+def test_jobs_that_left_the_code_are_reported_and_pruned(tmp_path):
+    file = tmp_path / "shop.py"
+
+    def dev(*words):
+        with Running("dev", "shop.py", "--port", "0", *words, folder=tmp_path) as running:
+            running.wait_for("health ")
+            return running.said
+
+    file.write_text(OLD)
+    before = dev()
+    file.write_text(APP)
+    reported = dev()
+    pruned = dev("--prune")
+    after = dev()
+
+    assert "left the code" not in before
+    assert "warning: job old has left the code and still fires; --prune removes such" in reported
+    assert "removed job old, which the code has no more" in pruned
+    assert "left the code" not in after
+    gone = daybell("jobs", "show", "old", "--json", folder=tmp_path)
+    assert json.loads(gone.out)["status"] == "deleted"
+
+
+def test_a_worker_reports_what_left_the_code_too(tmp_path):
+    file = tmp_path / "shop.py"
+    file.write_text(OLD)
+    with Running("dev", "shop.py", "--port", "0", folder=tmp_path) as running:
+        running.wait_for("health ")
+    file.write_text(APP)
+
+    with Running("worker", "shop.py", folder=tmp_path) as running:
+        running.wait_for("job old has left the code")
+    with Running("worker", "shop.py", "--processes", "2", "--prune", folder=tmp_path) as running:
+        running.wait_for("removed job old")
