@@ -73,18 +73,27 @@ async def test_of_many_ticks_as_many_get_in_as_the_rule_says(crowd, rule, expect
     assert skipped == expected.get(State.SKIPPED, 0)
 
 
+async def fire_at_last(store, firings):
+    """Fire them as a scheduler does, which looks again as long as something is due: what others
+    have locked is left for another time. Answers how many were advanced here."""
+    fired = 0
+    while (await store.due_schedules()).schedules:
+        fired += sum(await store.fire(firings))
+    return fired
+
+
 async def test_schedules_of_one_job_fired_at_once_start_it_once(crowd, clock):
     schedules = [a_schedule(next_at=clock.now()) for _ in range(8)]
     await put(crowd[0], *schedules)
 
     answers = await asyncio.gather(
         *(
-            crowd[n % 4].fire([a_firing(one) for one in schedules[:: -1 if n % 2 else 1]])
+            fire_at_last(crowd[n % 4], [a_firing(one) for one in schedules[:: -1 if n % 2 else 1]])
             for n in range(4)
         )
     )
 
-    assert sum(sum(answer) for answer in answers) == 8
+    assert sum(answers) == 8
     assert await count(crowd[0]) == {State.QUEUED: 1, State.SKIPPED: 7}
     records = [(await crowd[0].list_ticks(TENANT, one.id))[0] for one in schedules]
     assert Counter(record.decision for record in records) == {
@@ -102,12 +111,12 @@ async def test_a_person_and_a_tick_at_once_start_it_once(crowd, clock):
         await crowd[0].put_schedules(TENANT, [schedule])
 
         answers = await asyncio.gather(
-            crowd[n % 4].fire([a_firing(schedule)]),
+            fire_at_last(crowd[n % 4], [a_firing(schedule)]),
             crowd[(n + 1) % 4].enqueue(TENANT, [an_execution()]),
             return_exceptions=True,
         )
 
-        assert answers[0] == [True]
+        assert answers[0] == 1
         hands = await claim(crowd[0])
         after = await shown(crowd[0], schedule)
         assert isinstance(answers[1], ExecutionInTheWay) == (after.fired == 1)

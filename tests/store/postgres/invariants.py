@@ -61,7 +61,8 @@ RULES: Final[dict[str, str]] = {
     "what is parked waits at its gate": """
         SELECT p.id || ' is parked and in state ' || v.state
           FROM daybell.parked p JOIN daybell.live v ON v.id = p.id
-         WHERE v.state <> 4 OR v.gate <> p.gate OR coalesce(v.reason NOT IN ('gate', 'overlap'), true)""",
+         WHERE v.state <> 4 OR v.gate <> p.gate
+            OR coalesce(v.reason NOT IN ('gate', 'overlap'), true)""",
     "a gate's slots are counted": """
         SELECT 'gate ' || g.key || ' has ' || g.holders || ' holders and counts ' || count(v.id)
           FROM daybell.gate g

@@ -243,7 +243,9 @@ async def test_a_scheduler_that_froze_before_its_commit_delays_only_that_tick(
     slow, store, clock, sql
 ):
     await defined(store, "frozen", "free")
-    frozen, twin, free = (a_schedule(job, next_at=clock.now()) for job in ("frozen", "frozen", "free"))
+    frozen, twin, free = (
+        a_schedule(job, next_at=clock.now()) for job in ("frozen", "frozen", "free")
+    )
     await store.put_schedules(TENANT, [frozen, twin, free])
     await slow.due_schedules()
     firing, resume = await stopped(slow, slow.fire([a_firing(frozen)]), after=5)

@@ -25,12 +25,14 @@ class News(msgspec.Struct):
     """What the ends of a batch come to for one schedule."""
 
     succeeded_for: Instant | None = None
+    has_succeeded: bool = False
     failures: int = 0
 
     def add(self, row: Row) -> None:
         if row["state"] == SUCCEEDED:
-            self.succeeded_for = max(self.succeeded_for or 0.0, row["scheduled_for"] or 0.0)
-            self.failures = 0
+            self.has_succeeded, self.failures = True, 0
+            if row["scheduled_for"] is not None:
+                self.succeeded_for = max(self.succeeded_for or 0.0, row["scheduled_for"])
         elif row["state"] == DEAD:
             self.failures += 1
 
@@ -76,13 +78,14 @@ class Ending(Admission):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     UPDATE daybell.schedule s
        SET succeeded_for = greatest(s.succeeded_for, u.succeeded_for),
-           failures = CASE WHEN u.succeeded_for IS NULL THEN s.failures ELSE 0 END + u.failures,
+           failures = CASE WHEN u.has_succeeded THEN 0 ELSE s.failures END + u.failures,
            next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
                           THEN (SELECT now FROM t) + s.delay ELSE s.next_at END
-      FROM unnest($2::uuid[], $3::float8[], $4::int[]) u(id, succeeded_for, failures)
+      FROM unnest($2::uuid[], $3::float8[], $4::boolean[], $5::int[])
+             u(id, succeeded_for, has_succeeded, failures)
      WHERE s.tenant = $1 AND s.id = u.id
     RETURNING s.job, s.failures, s.delay,
-              NOT s.is_paused AND s.failures >= s.pause_after AS is_enough
+              NOT s.is_paused AND u.failures > 0 AND s.failures >= s.pause_after AS is_enough
     """
 
     async def _tell(self, link: Link, tenant: int, news: dict[UUID, News]) -> None:
@@ -91,6 +94,7 @@ class Ending(Admission):
             tenant,
             list(news),
             [one.succeeded_for for one in news.values()],
+            [one.has_succeeded for one in news.values()],
             [one.failures for one in news.values()],
         )
         for row in told:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -120,15 +120,15 @@ class Enqueueing(Entering):
         Raises Outdated if what `resolve` found is not true any more; then the caller has to
         roll back and begin again.
         """
-        passing = await self.pass_gates(
-            link, specs, executions, repeat=repeat, are_locked=are_locked
-        )
-        answers = passing.answers | await self._insert(link, specs, passing, repeat=repeat)
-        missing = [execution for execution in executions if execution.id not in answers]
-        if missing:
-            answers |= await self.existing(link, specs, missing)
-            if any(execution.id not in answers for execution in missing):
-                raise Outdated
+        answers: dict[UUID, Enqueued] = {}
+        for some in _in_turns(specs, executions):
+            passing = await self.pass_gates(link, specs, some, repeat=repeat, are_locked=are_locked)
+            answers |= passing.answers | await self._insert(link, specs, passing, repeat=repeat)
+            missing = [execution for execution in some if execution.id not in answers]
+            if missing:
+                answers |= await self.existing(link, specs, missing)
+                if any(execution.id not in answers for execution in missing):
+                    raise Outdated
         return [answers[execution.id] for execution in executions]
 
     INSERT = """
@@ -189,6 +189,24 @@ class Enqueueing(Entering):
         if passing.entries:
             await self.take(link, specs, passing, made)
         return {row["id"]: Enqueued(row["id"]) for row in made}
+
+
+def _in_turns(specs: Specs, executions: Sequence[NewExecution]) -> Iterator[Sequence[NewExecution]]:
+    """All at once, unless one replaces another of them, which has to be there first."""
+    replacing = [e.job for e in executions if specs.of(e).rule(e) is Overlap.REPLACE]
+    if len(set(replacing)) == len(replacing):
+        yield executions
+        return
+    turn: list[NewExecution] = []
+    jobs: set[str] = set()
+    for execution in executions:
+        if specs.of(execution).rule(execution) is Overlap.REPLACE:
+            if execution.job in jobs:
+                yield turn
+                turn, jobs = [], set()
+            jobs.add(execution.job)
+        turn.append(execution)
+    yield turn
 
 
 def _is_unused(column: tuple[object, ...]) -> bool:

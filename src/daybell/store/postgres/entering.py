@@ -23,7 +23,7 @@ from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Room
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import Pending, ids_of
-from daybell.store.postgres.specs import Outdated, Specs
+from daybell.store.postgres.specs import Outdated, Spec, Specs
 
 
 class Passing(msgspec.Struct):
@@ -32,6 +32,7 @@ class Passing(msgspec.Struct):
     executions: list[NewExecution]  # to be created
     entries: dict[UUID, Entry]  # how, for those with a gate
     answers: dict[UUID, Enqueued]  # for the others
+    rooms: dict[str, Room]  # behind the gates, as these leave them
 
     def answer(self, answers: Mapping[UUID, Enqueued]) -> None:
         """These need not be created any more."""
@@ -54,7 +55,7 @@ class Entering(Pending):
         are_locked: bool,
     ) -> Passing:
         """Decide about each execution that has a gate. Raises ExecutionInTheWay."""
-        passing = Passing(list(executions), {}, {})
+        passing = Passing(list(executions), {}, {}, {})
         gates = {e.id: gate for e in executions if (gate := specs.of(e).gate(e)) is not None}
         if not gates:
             return passing
@@ -62,8 +63,13 @@ class Entering(Pending):
         unlocked = {key for key in keys if not is_job_gate(key)} if are_locked else keys
         if unlocked:
             await self.lock_gates(link, specs.tenant, unlocked)
-        rooms = await self.look_into(link, specs.tenant, keys)
-        minding = [e for e in executions if e.gate is None and e.id in gates]
+        rooms = passing.rooms = await self.look_into(link, specs.tenant, keys)
+        # What is being fired is new, or it would not come here.
+        minding = [
+            e
+            for e in executions
+            if e.gate is None and e.id in gates and (not are_locked or e.unique_key is not None)
+        ]
         passing.answer(await self._known(link, specs, minding, repeat=repeat))
         skipped: list[NewExecution] = []
         taken: set[tuple[str, str]] = set()
@@ -106,28 +112,23 @@ class Entering(Pending):
         """Count the slots of those that were created and let in."""
         slots = Counter[str](row["taken"] for row in made if row["taken"] is not None)
         await self.take_slots(link, specs.tenant, slots)
-        if len(made) == len(passing.executions):
-            return
-        # Not created, because its unique key is held: the slot is for who waits.
-        meant = Counter[str]()
-        for execution in passing.executions:
-            gate = specs.of(execution).gate(execution)
-            if gate is not None and passing.entries.get(execution.id) is Entry.IN:
-                meant[gate] += 1
-        await self.admit_gates(link, specs.tenant, meant - slots)
+        wanted = {key for key, room in passing.rooms.items() if room.has_room_for_waiting}
+        if len(made) < len(passing.executions):
+            # Not created, because its unique key is held: the slot is for who waits.
+            wanted |= {gate for e in passing.executions if (gate := specs.of(e).gate(e))}
+        await self.admit_gates(link, specs.tenant, wanted)
 
     async def _known(
         self, link: Link, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
     ) -> dict[UUID, Enqueued]:
         """Those that were sent before, which are not in their own way, and those whose unique key
-        is held. A tick without a key is new, or it would not come here.
+        is held.
         """
-        asked = [e for e in executions if e.schedule is None or e.unique_key is not None]
-        if not asked:
+        if not executions:
             return {}
-        known = await self.existing(link, specs, asked)
+        known = await self.existing(link, specs, executions)
         if repeat:
-            known |= {id: Enqueued(id) for id in await self.finished(link, specs, asked)}
+            known |= {id: Enqueued(id) for id in await self.finished(link, specs, executions)}
         return known
 
     # Who is there already: the same id, or the holder of the same unique key.
@@ -194,38 +195,52 @@ class Entering(Pending):
         return in_the_way(execution.job, spec.rule(execution), other)
 
     SKIP_NEW = """
-    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    u AS (
+      SELECT u.*, greatest(t.now, coalesce(u.at, t.now + u.delay, t.now)) AS run_at
+        FROM t, unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
+                       $8::text[], $9::int[], $10::float8[], $11::float8[], $12::uuid[],
+                       $13::uuid[], $14::text[], $15::float8[], $16::float8[], $17::float8[])
+             u(id, job, version, lane, priority, args, unique_key, retries, timeout, scheduled_for,
+               schedule, parent, gate, delay, at, expires_in))
     INSERT INTO daybell.history (tenant, id, job, version, lane, priority, args, unique_key,
-           retries, timeout, scheduled_for, schedule, parent, attempt, failures, crashes, state,
-           reason, created_at, run_at, finished_at)
-    SELECT $1, u.*, 1, 0, 0, $14, $15, (SELECT now FROM t), (SELECT now FROM t), (SELECT now FROM t)
-      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
-                  $8::text[], $9::int[], $10::float8[], $11::float8[], $12::uuid[], $13::uuid[]) u
+           retries, timeout, scheduled_for, schedule, parent, gate, attempt, failures, crashes,
+           state, reason, created_at, run_at, expires_at, finished_at)
+    SELECT $1, id, job, version, lane, priority, args, unique_key, retries, timeout, scheduled_for,
+           schedule, parent, gate, 1, 0, 0, $18, $19, (SELECT now FROM t), run_at,
+           run_at + expires_in, (SELECT now FROM t)
+      FROM u
     """
 
     async def _skip(self, link: Link, specs: Specs, executions: Sequence[NewExecution]) -> None:
         """Record that these did not run."""
-        rows = [
-            (
-                e.id,
-                spec.job.key,
-                spec.job.version,
-                spec.lane,
-                spec.job.priority if e.priority is None else e.priority,
-                e.args,
-                e.unique_key,
-                e.retries,
-                e.timeout,
-                e.scheduled_for,
-                e.schedule,
-                e.parent,
-            )
-            for e in executions
-            for spec in (specs.of(e),)
-        ]
+        rows = [_skipped(execution, specs.of(execution)) for execution in executions]
         columns = [list(column) for column in zip(*rows, strict=True)]
         state = STATE_CODES[State.SKIPPED]
         await link.execute(self.SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
+
+
+def _skipped(execution: NewExecution, spec: Spec) -> tuple[object, ...]:
+    """An execution as SKIP_NEW takes it."""
+    e, job = execution, spec.job
+    return (
+        e.id,
+        job.key,
+        job.version,
+        spec.lane,
+        job.priority if e.priority is None else e.priority,
+        e.args,
+        e.unique_key,
+        e.retries,
+        e.timeout,
+        e.scheduled_for,
+        e.schedule,
+        e.parent,
+        spec.gate(e),
+        e.delay,
+        e.at,
+        job.expires if e.expires_in is None else e.expires_in,
+    )
 
 
 def _is_asked(execution: NewExecution, room: Room) -> bool:

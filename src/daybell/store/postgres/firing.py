@@ -6,9 +6,12 @@ name of a tick, (schedule, time), exists once: of two who fire the same, one fin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+import msgspec
+
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP, is_job_gate
 from daybell.core.schedule import Decision, Firing, Tick
@@ -86,11 +89,11 @@ class Advancing(Enqueueing):
     # tick were new and every execution let in; `_correct` sees to the rest.
     ADVANCE = """
     WITH k AS MATERIALIZED (
-      SELECT x.place, u.*
+      SELECT x.place, x.before, u.*
         FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
                     $8::int[], $9::boolean[], $10::text[])
              u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate),
-             LATERAL (SELECT s.ctid AS place FROM daybell.schedule s
+             LATERAL (SELECT s.ctid AS place, s.last_at AS before FROM daybell.schedule s
                        WHERE s.tenant = $1 AND s.id = u.id AND s.next_at = u.expect
                          AND (NOT s.is_paused OR $11) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x),
     g AS MATERIALIZED (
@@ -101,7 +104,7 @@ class Advancing(Enqueueing):
            fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
            delay = CASE WHEN NOT k.is_over THEN s.delay END
       FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))
-    RETURNING s.id
+    RETURNING s.id, k.before
     """
 
     async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
@@ -127,11 +130,11 @@ class Advancing(Enqueueing):
             [_gate(firing, specs) for firing in firings],
             paused,
         )
-        advanced = {row["id"] for row in rows}
-        ticks = [(f, tick) for f in firings if f.schedule in advanced for tick in f.ticks]
+        before = {row["id"]: row["before"] for row in rows}
+        ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
         if ticks:
-            await self._record(link, specs, ticks)
-        return advanced
+            await self._record(link, specs, ticks, before)
+        return set(before)
 
     RECORD = """
     INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
@@ -140,7 +143,9 @@ class Advancing(Enqueueing):
     ON CONFLICT DO NOTHING RETURNING schedule, at
     """
 
-    async def _record(self, link: Link, specs: Specs, ticks: Ticks) -> None:
+    async def _record(
+        self, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
+    ) -> None:
         rows = await link.fetch(
             self.RECORD,
             specs.tenant,
@@ -153,25 +158,20 @@ class Advancing(Enqueueing):
             [tick.count for _, tick in ticks],
         )
         new = {(row["schedule"], row["at"]) for row in rows}
-        is_new = [(firing.schedule, tick.at) in new for firing, tick in ticks]
-        known = [one for one, fresh in zip(ticks, is_new, strict=True) if not fresh]
-        fired = [
-            (firing, tick)
-            for (firing, tick), fresh in zip(ticks, is_new, strict=True)
-            if fresh and tick.execution is not None
-        ]
-        skipped: Ticks = []
-        held: list[tuple[Firing, Tick, UUID]] = []
+        became = Became()
+        fired: list[tuple[Firing, Tick, NewExecution]] = []
+        for firing, tick in ticks:
+            if (firing.schedule, tick.at) not in new:
+                became.known.append((firing, tick))
+            elif tick.execution is not None:
+                fired.append((firing, tick, tick.execution))
         if fired:
-            executions = [tick.execution for _, tick in fired if tick.execution is not None]
+            executions = [execution for _, _, execution in fired]
             answers = await self.enqueue_on(link, specs, executions, are_locked=True)
-            for (firing, tick), answer in zip(fired, answers, strict=True):
-                if answer.skipped:
-                    skipped.append((firing, tick))
-                elif not answer.created:
-                    held.append((firing, tick, answer.id))
-        if known or skipped or held:
-            await self._correct(link, specs, known, skipped, held)
+            for (firing, tick, _), answer in zip(fired, answers, strict=True):
+                became.add(firing, tick, answer)
+        if became.is_unexpected:
+            await self._correct(link, specs, became, before)
 
     SKIPPED = """
     UPDATE daybell.tick t SET decision = $4, reason = $5
@@ -183,68 +183,95 @@ class Advancing(Enqueueing):
       FROM unnest($2::uuid[], $3::float8[], $4::uuid[]) u(schedule, at, execution)
      WHERE t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
     """
-    # `last_at` is what it was when the tick was on record already, which has it in its own row.
     RECOUNT = """
     UPDATE daybell.schedule s
        SET fired = s.fired - u.fired, skipped = s.skipped + u.skipped, missed = s.missed - u.missed,
-           last_at = CASE WHEN u.fired = 0 THEN s.last_at ELSE (
-             SELECT max(t.at) FROM daybell.tick t
-              WHERE t.tenant = $1 AND t.schedule = s.id AND t.decision = $6) END,
-           next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL AND u.is_idle
-                          THEN daybell.now() + s.delay ELSE s.next_at END
-      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $7::boolean[])
-           u(id, fired, skipped, missed, is_idle)
+           last_at = u.last_at
+      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::float8[])
+             u(id, fired, skipped, missed, last_at)
      WHERE s.tenant = $1 AND s.id = u.id
+    """
+    # A fixed delay of which nothing runs counts from now.
+    BEGIN_ANEW = """
+    UPDATE daybell.schedule SET next_at = daybell.now() + delay
+     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND delay IS NOT NULL AND next_at IS NULL
     """
 
     async def _correct(
-        self,
-        link: Link,
-        specs: Specs,
-        known: Ticks,
-        skipped: Ticks,
-        held: list[tuple[Firing, Tick, UUID]],
+        self, link: Link, specs: Specs, became: Became, before: Mapping[UUID, Instant | None]
     ) -> None:
         """Put right what was written as if all had gone well."""
-        if skipped:
+        if became.skipped:
             await link.execute(
                 self.SKIPPED,
                 specs.tenant,
-                [firing.schedule for firing, _ in skipped],
-                [tick.at for _, tick in skipped],
+                [firing.schedule for firing, _ in became.skipped],
+                [tick.at for _, tick in became.skipped],
                 DECISION_CODES[Decision.SKIPPED],
                 OVERLAP,
             )
-        if held:  # its unique key is held: the tick stands for the holder
+        if became.held:  # its unique key is held: the tick stands for the holder
             await link.execute(
                 self.HELD_BY,
                 specs.tenant,
-                [firing.schedule for firing, _, _ in held],
-                [tick.at for _, tick, _ in held],
-                [holder for _, _, holder in held],
+                [firing.schedule for firing, _, _ in became.held],
+                [tick.at for _, tick, _ in became.held],
+                [holder for _, _, holder in became.held],
             )
-        counts: dict[UUID, list[int]] = {}
-        for firing, tick in known:
-            count = counts.setdefault(firing.schedule, [0, 0, 0])
-            count[0] += tick.decision is Decision.FIRED
-            count[1] -= tick.decision is Decision.SKIPPED
-            count[2] += tick.count if tick.decision is Decision.MISSED else 0
-        for firing, _ in skipped:
-            count = counts.setdefault(firing.schedule, [0, 0, 0])
-            count[0] += 1
-            count[1] += 1
-        for firing, _, _ in held:
-            counts.setdefault(firing.schedule, [0, 0, 0])
+        wrong = became.miscounts()
         await link.execute(
             self.RECOUNT,
             specs.tenant,
-            list(counts),
-            [fired for fired, _, _ in counts.values()],
-            [skips for _, skips, _ in counts.values()],
-            [missed for _, _, missed in counts.values()],
-            DECISION_CODES[Decision.FIRED],
-            [True] * len(counts),
+            list(wrong),
+            [fired for fired, _, _ in wrong.values()],
+            [skipped for _, skipped, _ in wrong.values()],
+            [missed for _, _, missed in wrong.values()],
+            [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
         )
+        await link.execute(self.BEGIN_ANEW, specs.tenant, sorted(became.idle()))
+
+
+class Became(msgspec.Struct):
+    """What became of ticks that were taken to be new, and their executions to be let in."""
+
+    known: Ticks = []  # they were on record
+    skipped: Ticks = []  # the overlap rule said no
+    held: list[tuple[Firing, Tick, UUID]] = []  # their unique key is held by that one
+    begun: set[UUID] = set()  # schedules of which something runs
+    last_at: dict[UUID, Instant] = {}  # of those that did fire
+
+    @property
+    def is_unexpected(self) -> bool:
+        return bool(self.known or self.skipped or self.held)
+
+    def add(self, firing: Firing, tick: Tick, answer: Enqueued) -> None:
+        """Note what was answered for the execution of a tick."""
+        if answer.skipped:
+            self.skipped.append((firing, tick))
+            return
+        self.last_at[firing.schedule] = tick.at
+        if answer.created:
+            self.begun.add(firing.schedule)
+        else:
+            self.held.append((firing, tick, answer.id))
+
+    def miscounts(self) -> dict[UUID, tuple[int, int, int]]:
+        """What each schedule has too many of fired, too few of skipped, too many of missed."""
+        wrong: dict[UUID, tuple[int, int, int]] = {}
+        for firing, tick in self.known:
+            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
+            fired += tick.decision is Decision.FIRED
+            skipped -= tick.decision is Decision.SKIPPED
+            missed += tick.count if tick.decision is Decision.MISSED else 0
+            wrong[firing.schedule] = fired, skipped, missed
+        for firing, _ in self.skipped:
+            fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
+            wrong[firing.schedule] = fired + 1, skipped + 1, missed
+        return wrong
+
+    def idle(self) -> set[UUID]:
+        """Schedules that fired, and of which nothing runs."""
+        return {one[0].schedule for one in (*self.skipped, *self.held)} - self.begun
 
 
 def _gate(firing: Firing, specs: Specs) -> str | None:
@@ -263,7 +290,7 @@ def _counts(firing: Firing) -> tuple[Instant | None, int, int, int]:
         if tick.decision is Decision.FIRED:
             last_at, fired = tick.at, fired + 1
         elif tick.decision is Decision.SKIPPED:
-            skipped += tick.count
+            skipped += 1
         else:
             missed += tick.count
     return last_at, fired, skipped, missed

@@ -49,6 +49,10 @@ class Room(msgspec.Struct):
     def is_open(self) -> bool:
         return self.holders < self.capacity and self.waiting == 0
 
+    @property
+    def has_room_for_waiting(self) -> bool:
+        return self.holders < self.capacity and self.waiting > 0
+
 
 class Admission(Connected):
     """Slots: who has one, and who gets the next."""

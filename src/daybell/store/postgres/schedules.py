@@ -11,7 +11,7 @@ from daybell.core.limits import FIRE_BATCH_MAX
 from daybell.core.overlap import gate_of
 from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
 from daybell.errors import JobNotFound, Unavailable, shown
-from daybell.store.checks import check_limit
+from daybell.store.checks import OCCURRENCES_MAX, check_limit
 from daybell.store.codes import DECISIONS, STATES
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
@@ -206,6 +206,7 @@ class Scheduling(Advancing):
            CASE WHEN v.state = 4 THEN 4
                 WHEN NOT EXISTS (SELECT FROM daybell.agenda a WHERE a.lane = v.lane
                        AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id) THEN 5
+                WHEN v.run_at <= (SELECT daybell.now()) THEN 1
                 ELSE v.state END AS state
       FROM daybell.live v
      WHERE v.schedule = $2 AND v.tenant = $1 AND v.scheduled_for BETWEEN $3 AND $4
@@ -221,6 +222,7 @@ class Scheduling(Advancing):
     async def list_occurrences(
         self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
     ) -> list[Occurrence]:
+        check_limit(limit, most=OCCURRENCES_MAX)
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
             rows = await link.fetch(self.OCCURRENCES, key, schedule, since, until, limit)

@@ -14,6 +14,7 @@ from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
+from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
@@ -47,8 +48,9 @@ class Maintaining(Connected):
       UPDATE daybell.schedule s SET next_at = (SELECT now FROM t)
         FROM l WHERE s.is_reboot AND $4::float8 IS NOT NULL
          AND l.epoch > coalesce((SELECT epoch FROM o), 0)
-         AND coalesce((SELECT renewed_at < $4 FROM o), true))
-    SELECT epoch, until FROM l
+         AND coalesce((SELECT renewed_at < $4 FROM o), true)
+      RETURNING s.id)
+    SELECT epoch, until, EXISTS (SELECT FROM r) AS has_rebooted FROM l
     """
 
     async def lead(
@@ -58,6 +60,8 @@ class Maintaining(Connected):
             row = await link.fetchrow(self.LEAD, name, holder, lease, since)
         if row is None:
             return None
+        if row["has_rebooted"]:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
     RESIGN = """

@@ -28,9 +28,9 @@ class Definitions(Protocol):
         becomes the next version, unless it equals a superseded one and `promote` is not set:
         then the current one stays. With a definition that becomes the current one, or comes back
         after the job was deleted, its `schedules` take the place of the declared ones that the
-        job has; those with the same id keep their counts. Raises VersionConflict where `expect` does not hold. Several
-        callers defining the same job at once get the same answer. A deleted job that is defined
-        again lives on under its old id.
+        job has; those with the same id keep their counts. Raises VersionConflict where `expect`
+        does not hold. Several callers defining the same job at once get the same answer. A deleted
+        job that is defined again lives on under its old id.
         """
         ...
 

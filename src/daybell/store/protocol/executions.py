@@ -36,8 +36,8 @@ class Executions(Protocol):
         others first. `force=True` takes a slot, whatever the rule and the room. A delayed one is
         asked when it is due, and then only waits.
 
-        Raises JobNotFound, naming it; UsageError for a row that cannot be kept, naming its position,
-        or a gate that does not exist.
+        Raises JobNotFound, naming it; UsageError for a row that cannot be kept, naming its
+        position, or a gate that does not exist.
         """
         ...
 
@@ -46,8 +46,8 @@ class Executions(Protocol):
         answers how many.
 
         The fast lane for bulk: memory stays flat whatever the length. Unique keys, gates and jobs
-        with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of the ids exists: since a load
-        is all or nothing, an earlier one with these ids was committed.
+        with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of the ids
+        exists: since a load is all or nothing, an earlier one with these ids was committed.
         """
         ...
 
@@ -97,8 +97,8 @@ class Executions(Protocol):
 
         A terminal target frees the unique key, hands on the gate's slot, and tells the schedule
         that fired it (`succeeded_for`, `failures`, the next time of a fixed delay, and a pause
-        after too many failures), all in the same transaction. A way back raises `attempt` and puts the ended attempt into the log. All
-        ends are timed by the store.
+        after too many failures), all in the same transaction. A way back raises `attempt` and puts
+        the ended attempt into the log. All ends are timed by the store.
         """
         ...
 

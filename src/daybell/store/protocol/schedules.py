@@ -37,11 +37,11 @@ class Schedules(Protocol):
         """Advance each schedule whose cursor still is `expect`, recording its ticks and
         creating their executions with it.
 
-        True for those that were advanced here; False: somebody else did, or it is paused or
-        gone, and nothing was written for it. Cursor, tick and execution of one firing are one
-        transaction. A tick that is on record already creates no execution. One whose execution
-        is not let in by the job's overlap rule is recorded as skipped, and so is the execution;
-        a fixed delay then begins anew.
+        True for those that were advanced here; False: somebody else did, or has it in his hands
+        just now, or it is paused or gone, and nothing was written for it. Nobody is waited for.
+        Cursor, tick and execution of one firing are one transaction. A tick that is on record
+        already creates no execution. One whose execution is not let in by the job's overlap rule
+        is recorded as skipped, and so is the execution; a fixed delay then begins anew.
         """
         ...
 
