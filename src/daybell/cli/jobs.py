@@ -33,6 +33,16 @@ app.command("backfill")(backfill_job)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
 
+Args = Annotated[
+    str | None,
+    typer.Option(
+        "--args",
+        metavar="JSON",
+        help="Its arguments by name, as JSON. Default: as its schedules call it.",
+        show_default=False,
+    ),
+]
+
 
 @app.command("list")
 def list_jobs(
@@ -94,15 +104,7 @@ def resume_job(
 def trigger_job(
     context: typer.Context,
     name: Name,
-    args: Annotated[
-        str | None,
-        typer.Option(
-            "--args",
-            metavar="JSON",
-            help="Its arguments by name, as JSON. Default: as its schedules call it.",
-            show_default=False,
-        ),
-    ] = None,
+    args: Args = None,
     delay: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Not before this long from now.")
     ] = None,
