@@ -150,6 +150,19 @@ async def test_what_a_pause_left_out_can_be_run(client, place):
     assert answer.created == 2
 
 
+async def test_a_tick_of_this_moment_is_past_once_it_is_decided_on(client, place):
+    soon = place.clock.now() + 60
+    await client.define("once", schedule=at(soon))
+    await place.clock.advance(60)
+
+    due = await client.backfill("once", soon - 60, soon + 60, dry_run=True)
+    await client.pause("once")
+    await client.resume("once")
+    missed = await client.backfill("once", soon - 60, soon + 60, dry_run=True)
+
+    assert (ticks_of(due), ticks_of(missed)) == ([], [soon])
+
+
 async def test_ticks_of_several_schedules_are_run_in_one_order(client, place):
     await client.define("both", schedule=[every("1h"), every("1h", anchor=1800.0)])
     since = hours(place, 1)[0] - HOUR

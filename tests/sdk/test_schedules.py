@@ -286,3 +286,14 @@ async def test_a_job_whose_task_is_not_here_goes_back(app: App):
         detail = await eventually(lambda: client.execution(made.id), lambda one: one.attempts != ())
 
     assert detail.attempts[0].outcome == "released"
+
+
+async def test_a_worker_for_a_while_fires_what_its_tasks_declare(app: App):
+    @app.task(schedule=every("100ms"))
+    async def beat(ctx: Context) -> None: ...
+
+    async with app, app.worker():
+        client = await app.open()
+        await eventually(
+            lambda: client.executions(status="succeeded"), lambda page: len(page.items) >= 2
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 from uuid import UUID
@@ -83,7 +84,9 @@ class Backfills:
         schedules = _with_times(job, await self._schedules_of(job))
         found, looked_at = list[tuple[Instant, Schedule]](), 0
         for schedule in schedules:
-            last = min(end, now if schedule.is_paused else schedule.next_at or now, now)
+            # A tick of this very moment has been decided on, unless the schedule stands at it.
+            past = math.nextafter(now, math.inf)
+            last = min(end, past if schedule.is_paused else schedule.next_at or past, past)
             ticks = ticks_between(
                 Rule.from_json(schedule.rule), begin, last, limit=BACKFILL_TICKS_MAX - looked_at
             )

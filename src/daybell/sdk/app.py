@@ -211,7 +211,8 @@ class App(Scheduling):
         """Run a worker in this event loop for a while: `async with app.worker(): …`.
 
         For scripts, tests and small programs. It takes all queues that the tasks use, unless it is
-        told which. At its end it waits for what runs; what takes longer goes back.
+        told which, and fires schedules if a task declares one. At its end it waits for what runs;
+        what takes longer goes back.
         """
         from daybell.sdk.worker import running  # not paid for by programs that only enqueue
 

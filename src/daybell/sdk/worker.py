@@ -20,6 +20,7 @@ from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.isolation import is_isolated
@@ -38,7 +39,8 @@ AHEAD_SECONDS: Final = 0.05  # with so few slots, short tasks would need a claim
 async def running(
     app: App, *, concurrency: int, queues: str, drain_timeout: Duration
 ) -> AsyncGenerator[None]:
-    """Run a worker, and the upkeep of its store, until the block ends.
+    """Run a worker, the upkeep of its store, and a scheduler if tasks declare schedules, until the
+    block ends.
 
     It uses the app's own connection. If the app was not open, it is closed in the end.
     """
@@ -69,7 +71,10 @@ async def running(
             pacemaker=pacemaker_of(app.url, clock),
         )
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
-        node = Node(workers=[worker], upkeep=upkeep)
+        scheduler = None
+        if any(definition.schedules for definition in app.definitions()):
+            scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
+        node = Node(workers=[worker], upkeep=upkeep, scheduler=scheduler)
         await stack.enter_async_context(app.lifespan())
         await node.start()
         stack.push_async_callback(node.stop)
