@@ -124,6 +124,16 @@ async def test_a_schedule_at_run_time_is_checked(app: App):
         await app.schedule(5, "@daily")  # type: ignore[arg-type]
 
 
+async def test_a_task_that_needs_arguments_can_be_unscheduled(app: App):
+    @app.task
+    async def greet(name: str) -> None: ...
+
+    await app.schedule(greet, "@daily", args={"name": "Ada"}, name="ada")
+    await app.unschedule(greet, "ada")
+
+    assert await (await app.open()).schedules("greet") == []
+
+
 def test_a_schedule_can_be_made_without_an_event_loop(file_url):
     app = App(file_url)
     task = app.task(report)

@@ -45,12 +45,17 @@ class Scheduling:
         `args` are what it is called with then, by name. A schedule of the same name is replaced.
         Without a name, saying the same again changes nothing.
         """
-        client, job, args = await self._prepared(job, args)
+        client, task, job = await self._found(job)
+        if task is not None:
+            if args is None:
+                check_call(task, "this schedule")
+            else:
+                args = task.bound((), args)
         return await client.schedule(job, when, args=args, name=name)
 
     async def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
         """Remove a schedule that `schedule` has made."""
-        client, job, _ = await self._prepared(job, None)
+        client, _, job = await self._found(job)
         await client.unschedule(job, name)
 
     @property
@@ -70,19 +75,15 @@ class Scheduling:
         names = (name for name, value in self._home.items() if value is self)
         return f"code:{module_name(self._home)}:{next(names, 'app')}"
 
-    async def _prepared(
-        self, job: Task[..., Any, Any] | str, args: Mapping[str, Any] | None
-    ) -> tuple[Client, str, Mapping[str, Any] | None]:
+    async def _found(
+        self, job: Task[..., Any, Any] | str
+    ) -> tuple[Client, Task[..., Any, Any] | None, str]:
+        """A client that knows the job, its task if it is one of ours, and its name."""
         check_job(job)
         task = self.tasks.get(job) if isinstance(job, str) else job
         if task is None:
-            return await self.client_for(), str(job), args  # of another app, or made by hand
-        client = await self._client_that_knows(task, {})
-        if args is not None:
-            args = task.bound((), args)
-        else:
-            check_call(task, "this schedule")
-        return client, task.name, args
+            return await self.client_for(), None, str(job)  # of another app, or made by hand
+        return await self._client_that_knows(task, {}), task, task.name
 
 
 def check_call(task: Task[..., Any, Any], what: str) -> None:
