@@ -425,7 +425,7 @@ class Twins(RuleBasedStateMachine):
                 count=draw(1, 3),
             )
         ]
-        if draw(False, True):
+        if draw(False, True) and schedule.delay is None:  # which has one at a time
             ticks.append(a_tick(schedule.next_at + 1, job=schedule.job, schedule=schedule.id))
         self.sent += [tick.execution for tick in ticks if tick.execution is not None]
         return Firing(

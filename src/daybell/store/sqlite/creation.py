@@ -75,12 +75,14 @@ class Creation:
             if new.gate is not None and new.gate not in self._gates:
                 self._gates[new.gate] = self._tx.names.gate(self._tx, self._owner, new.gate)
 
-    def add(self, new: NewExecution) -> None:
-        """Create one, or find out why not. Raises ExecutionInTheWay."""
+    def add(self, new: NewExecution, *, is_new: bool = False) -> None:
+        """Create one, or find out why not; neither its id nor its key is there if `is_new`. Raises
+        ExecutionInTheWay.
+        """
         job = self._tx.names.current(self._tx, self._owner, new.job)
         rule = job.rule(new)
         if rule is not Overlap.ALLOW:
-            self._pass_gate(new, job, rule)
+            self._pass_gate(new, job, rule, is_new=is_new)
         elif new.gate is None:
             self._write(new, job, Place())
         elif new.force:
@@ -98,9 +100,9 @@ class Creation:
             gates.admit(self._tx, gate)
         return self._answers
 
-    def _pass_gate(self, new: NewExecution, job: Version, rule: Overlap) -> None:
+    def _pass_gate(self, new: NewExecution, job: Version, rule: Overlap, *, is_new: bool) -> None:
         """Do what the job's overlap rule says."""
-        if self._is_there(new, job):
+        if not is_new and self._is_there(new, job):
             return
         entry = self._decide(new, rule)
         room = self._room(job.name)

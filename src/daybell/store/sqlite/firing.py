@@ -27,31 +27,56 @@ class Advance(NamedTuple):
 
 
 _TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
+_STANDS_AT: Final = """
+SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND next_at = ? AND is_paused = 0
+"""
 _ADVANCE: Final = """
-UPDATE schedule SET next_at = ?, delay = iif(?, NULL, delay)
- WHERE tenant = ? AND id = ? AND next_at = ? AND is_paused = 0
+UPDATE schedule
+   SET next_at = ?, delay = iif(?, NULL, delay), fired = fired + ?, last_at = ifnull(?, last_at),
+       skipped = skipped + ?, missed = missed + ?
+ WHERE tenant = ? AND id = ?
 """
 
 
 def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
-    """Advance each schedule whose cursor still is where the caller saw it."""
+    """Advance each schedule whose cursor still is where the caller saw it.
+
+    Nobody else writes meanwhile. So the cursors are looked at first, and each schedule is written
+    once, when it is known what became of its ticks.
+    """
     answers: list[bool] = []
     made: list[Advance] = []
     creations: dict[str, tuple[int, Creation]] = {}
+    moved: set[UUID] = set()  # and not written yet
     for firing in firings:
         if firing.tenant not in creations:
             found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
             owner = found[0] if found else 0
             creations[firing.tenant] = owner, Creation(tx, owner)
         owner, creation = creations[firing.tenant]
+        if firing.schedule in moved:  # it is to be seen where the one before has put it
+            made = write(tx, made, creations)
+            moved.clear()
         where = owner, firing.schedule.bytes, firing.expect
-        values = firing.next_at, int(firing.is_over), *where
-        answers.append(tx.execute(_ADVANCE, values).rowcount == 1)
+        answers.append(tx.execute(_STANDS_AT, where).fetchone() is not None)
         if answers[-1]:
+            moved.add(firing.schedule)
             made.append(Advance(owner, firing, record(tx, owner, firing, creation)))
-    created = {name: creation.finish() for name, (_, creation) in creations.items()}
-    tx.executemany(_COUNT, [settle(tx, one, created[one.firing.tenant]) for one in made])
+    write(tx, made, creations)
     return answers
+
+
+def write(
+    tx: Transaction, made: Sequence[Advance], creations: dict[str, tuple[int, Creation]]
+) -> list[Advance]:
+    """Write these down; what is left to be written is nothing."""
+    created = {name: creation.finish() for name, (_, creation) in creations.items()}
+    settled = [settle(tx, one, created[one.firing.tenant]) for one in made]
+    tx.executemany(_ADVANCE, [row for row, _ in settled])
+    for (*_, owner, schedule), is_idle in settled:
+        if is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, schedule)).rowcount:
+            tx.signals.add(Signal.SCHEDULES)
+    return []
 
 
 _RECORD: Final = """
@@ -81,28 +106,23 @@ def record(tx: Transaction, owner: int, firing: Firing, creation: Creation) -> l
         if new is not None:
             check_execution(new, 0)
             creation.find_gates([new])
-            creation.add(new)
+            creation.add(new, is_new=new.unique_key is None)
     return new_ticks
 
 
-_COUNT: Final = """
-UPDATE schedule
-   SET fired = fired + ?, last_at = ifnull(?, last_at), skipped = skipped + ?, missed = missed + ?
- WHERE tenant = ? AND id = ?
-"""
 _BEGIN_ANEW: Final = """
 UPDATE schedule SET next_at = ? + delay
  WHERE tenant = ? AND id = ? AND next_at IS NULL AND delay IS NOT NULL
 """
 
 
-def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> Row:
-    """Count what became of the ticks: the values of _COUNT. A fixed delay begins anew if nothing
-    came of them whose end could start it.
+def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> tuple[Row, bool]:
+    """Count what became of the ticks: the values of _ADVANCE. Second: whether nothing came of them
+    whose end could start a fixed delay, so that it has to begin anew.
     """
-    key = advance.owner, advance.firing.schedule.bytes
-    fired: list[Instant] = []
-    skipped = missed = refused = executions = 0
+    firing = advance.firing
+    last_at: Instant | None = None
+    fired = skipped = missed = refused = executions = 0
     for tick in advance.ticks:
         decision = tick.decision
         if tick.execution is not None:
@@ -112,14 +132,14 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
                 refused += 1
                 decision = correct(tx, advance, tick, answer)
         if decision is Decision.FIRED:
-            fired.append(tick.at)
+            last_at, fired = tick.at, fired + 1
         elif decision is Decision.SKIPPED:
             skipped += 1
         else:
             missed += tick.count
-    if executions and refused == executions and tx.execute(_BEGIN_ANEW, (tx.now, *key)).rowcount:
-        tx.signals.add(Signal.SCHEDULES)
-    return len(fired), fired[-1] if fired else None, skipped, missed, *key
+    counts = fired, last_at, skipped, missed
+    row = firing.next_at, int(firing.is_over), *counts, advance.owner, firing.schedule.bytes
+    return row, executions > 0 and refused == executions
 
 
 _CORRECT: Final = """
