@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "client": {"core", "store"},
     "sdk": {"client", "engine", "runners", "core"},
     "api": {"client", "core"},
-    "demo": {"sdk", "engine"},  # a user's app that comes with the package
+    "demo": {"sdk", "engine", "core"},  # a user's app that comes with the package
     # Its own load, processes and judge, for `daybell chaos` and the tests.
     "chaos": {"sdk", "client", "engine", "store", "core"},
     # For users' tests: turns the engine by hand, on the memory store.

@@ -1,7 +1,7 @@
 """The jobs behind `daybell dev --demo`: one of each kind worth watching.
 
 Written as a user's app would be. A few executions are enqueued when a worker starts and a few more
-every few seconds, never more than the worker gets done.
+every few seconds, never more than the worker gets done; two tasks have schedules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 from itertools import count
 from typing import Final
 
+from daybell.core.when import cron, every
 from daybell.engine.clock import SystemClock
 from daybell.errors import DaybellError
 from daybell.sdk.app import App
@@ -79,6 +80,19 @@ async def newsletter(issue: int) -> None:
 async def password_reset(name: str) -> None:
     """High priority: overtakes the newsletter."""
     await clock.sleep(0.1)
+
+
+@app.task(queue=QUEUE, schedule=every("10s"))
+async def heartbeat(ctx: Context) -> str:
+    """Scheduled: every ten seconds."""
+    return f"for {ctx.scheduled_for:%H:%M:%S}"
+
+
+@app.task(queue=QUEUE, schedule=cron("* * * * *", tz="Europe/Berlin", jitter="5s"))
+async def digest(ctx: Context) -> str:
+    """Scheduled: every minute, and each time it is told of the last one that succeeded."""
+    since = "ever" if ctx.previous_success is None else f"{ctx.previous_success:%H:%M:%S}"
+    return f"what is new since {since}"
 
 
 async def enqueue_round(number: int) -> None:

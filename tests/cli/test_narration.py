@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from daybell.cli.narration import Narrator
 from daybell.core.execution import Claimed
 from daybell.core.lifecycle import Transition, after_retry_later
+from daybell.core.schedule import Decision, Firing, Tick
 from daybell.engine.clock import SystemClock
-from daybell.engine.events import Ended
+from daybell.engine.events import Ended, Fired
+from daybell.store.ids import mint
 from daybell.store.open import store_for
 from tests.builders import claimed
 from tests.cli.terminal import Running, daybell
@@ -51,3 +53,20 @@ def told(move: Transition, one: Claimed) -> str:
     out = io.StringIO()
     Narrator(SystemClock(), out=out)(Ended(one, move))
     return out.getvalue()
+
+
+def test_ticks_that_were_missed_are_told_and_others_are_not():
+    out = io.StringIO()
+    missed = Tick(
+        at=60.0, until=240.0, count=4, decision=Decision.MISSED, reason="nobody was there"
+    )
+    one = Tick(at=60.0, until=60.0, decision=Decision.MISSED)
+    narrator = Narrator(SystemClock(), out=out, quiet=True)
+
+    for tick in (missed, one, Tick(at=300.0)):
+        firing = Firing(tenant="default", schedule=mint(), expect=60.0, next_at=None, ticks=(tick,))
+        narrator(Fired(firing, 1.0, "report"))
+
+    first, second = out.getvalue().splitlines()
+    assert re.search(r"missed +\S+ report 4 ticks from 19\S+ \S+ to 19\S+ \S+: nobody", first)
+    assert re.search(r"missed +\S+ report 1 tick from 19\S+ \S+$", second)
