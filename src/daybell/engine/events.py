@@ -61,6 +61,11 @@ class Events:
         if not only_trouble:
             self._curious.append(observer)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is anybody to tell."""
+        return bool(self._observers)
+
     def emit(self, kind: Callable[..., Any], *facts: object, is_plain: bool = False) -> None:
         """Tell everybody whom it concerns. One observer's error is logged and hurts nobody."""
         observers = self._curious if is_plain else self._observers

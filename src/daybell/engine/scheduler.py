@@ -135,14 +135,16 @@ class Scheduler:
             if rule.max_executions is None:  # else it depends on how often this one has fired
                 plans[key] = known
         rule, planned = known
-        is_over = rule.delay is not None and is_last(rule, cursor, schedule.fired)
-        ticks = () if is_past_end(rule, cursor) else tuple(planned.ticks)
+        ticks, is_over = planned.ticks, False
+        if rule.delay is not None:
+            is_over = is_last(rule, cursor, schedule.fired)
+            ticks = [] if is_past_end(rule, cursor) else ticks
         return Firing(
             tenant=schedule.tenant,
             schedule=schedule.id,
             expect=cursor,
             next_at=planned.next_at,
-            ticks=tuple(self._tick(schedule, rule, one) for one in ticks),
+            ticks=tuple([self._tick(schedule, rule, one) for one in ticks]),
             is_over=is_over,
         )
 
@@ -155,18 +157,19 @@ class Scheduler:
                 until=planned.until,
                 count=planned.count or misfire_of(schedule).limit + 1,
             )
-        late = rule.jitter_of(planned.at, f"{schedule.tenant}/{schedule.job}/{schedule.name}")
-        return Tick(
-            at=planned.at,
-            execution=NewExecution(
-                id=self._mint(),
-                job=schedule.job,
-                args=schedule.args,
-                at=planned.at + late if late else None,
-                scheduled_for=planned.at,
-                schedule=schedule.id,
-            ),
+        at: Instant | None = None
+        if rule.jitter:
+            name = f"{schedule.tenant}/{schedule.job}/{schedule.name}"
+            at = planned.at + rule.jitter_of(planned.at, name)
+        new = NewExecution(
+            id=self._mint(),
+            job=schedule.job,
+            args=schedule.args,
+            at=at,
+            scheduled_for=planned.at,
+            schedule=schedule.id,
         )
+        return Tick(at=planned.at, execution=new)
 
     async def lead(self) -> Seconds | None:
         """Hold what one scheduler should: whoever takes it from nobody fires `@reboot`."""
@@ -185,6 +188,8 @@ class Scheduler:
         return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None
 
     def _tell(self, firings: list[Firing], due: Due) -> None:
+        if not self._events.is_heard:
+            return
         now = self._clock.now()
         jobs = {schedule.id: schedule.job for schedule in due.schedules}
         for firing in firings:

@@ -174,26 +174,11 @@ def next_cursor(tx: Transaction, *, after: int = 0) -> Instant | None:
 
 
 def read_schedule(tx: Transaction, row: Any) -> Schedule:
-    return Schedule(
-        tenant=tx.names.tenant_name(tx, row[0]),
-        id=UUID(bytes=row[1]),
-        job=row[2],
-        rule=row[3],
-        next_at=row[4],
-        name=row[5],
-        args=row[6],
-        misfire=row[7],
-        delay=row[8],
-        is_reboot=bool(row[9]),
-        is_declared=bool(row[10]),
-        is_paused=bool(row[11]),
-        last_at=row[12],
-        succeeded_for=row[13],
-        fired=row[14],
-        skipped=row[15],
-        missed=row[16],
-        failures=row[17],
-    )
+    # Put together by position, in the order of SCHEDULE_SQL: by name, it takes twice as long.
+    flags = map(bool, row[9:12])
+    head = UUID(bytes=row[1]), tx.names.tenant_name(tx, row[0])
+    values: tuple[Any, ...] = (*head, *row[2:9], *flags, *row[12:])
+    return Schedule(*values)
 
 
 _REARM: Final = """
