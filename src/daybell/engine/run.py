@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -244,7 +244,7 @@ class Host:
         would be seen: as much as a line can show goes.
         """
         try:
-            masked: object = self._mask(text)
+            masked = cast("object", self._mask(text))
         except Exception as error:
             # What could not be looked at may hold a secret.
             return f"(left out: the masking function raised {type(error).__name__})"
