@@ -14,11 +14,13 @@ from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import (
+    DuplicateKey,
     ExecutionInTheWay,
     InvalidName,
     InvalidSchedule,
     JobNotFound,
     ScheduleNotFound,
+    UnknownJob,
     UsageError,
 )
 from daybell.store.ids import mint
@@ -71,7 +73,7 @@ async def test_a_definition_brings_its_schedule(client, place):
         schedule=every("1m"),
         args={"day": 1},
         misfire="skip",
-        misfire_grace="5s",
+        misfire_grace="7s",
         pause_after_failures=3,
     )
 
@@ -80,7 +82,7 @@ async def test_a_definition_brings_its_schedule(client, place):
     assert schedule.is_declared
     assert schedule.name == ""
     assert json.loads(schedule.args) == {"day": 1}
-    assert json.loads(schedule.misfire) == {"policy": "skip", "grace": 5.0}
+    assert json.loads(schedule.misfire) == {"policy": "skip", "grace": 7.0}
     assert schedule.next_at == every("1m").next_after(place.clock.now())
 
 
@@ -409,3 +411,53 @@ async def test_jobs_that_left_the_code_are_found_while_they_have_schedules(clien
     await client.define_jobs([read_definition("theirs", schedule="@daily")], author="code:x:app")
 
     assert await client.abandoned("code:shop:app", ["new"]) == ["old"]
+
+
+async def test_a_job_of_another_name_is_as_its_task_says(client):
+    await client.define(
+        "greet", queue="mail", retries=7, timeout="5s", schedule="@daily", args={"name": "you"}
+    )
+
+    made = await client.create("nightly", task="greet", args={"name": "Ada"}, retries=1)
+    again = await client.create("weekly", task="nightly", schedule="@weekly")
+
+    assert json.loads(made.definition.settings) == {"task": "greet"}
+    assert json.loads(again.definition.settings) == {"task": "greet"}
+    assert (made.definition.queue, made.definition.timeout) == ("mail", 5.0)
+    assert made.definition.retry.retries == 1
+    assert (made.definition.schedules, json.loads(made.definition.args)) == ((), {"name": "Ada"})
+    assert (await client.standing("weekly")).status == "scheduled"
+
+
+async def test_a_job_of_another_name_is_new_and_has_a_task(client):
+    await client.define("greet")
+    await client.define("disk", kind="command")
+
+    with pytest.raises(DuplicateKey, match="there is a job named 'greet' already"):
+        await client.create("greet", task="greet")
+    with pytest.raises(UnknownJob, match="knows no task named 'gret'"):
+        await client.create("nightly", task="gret")
+    with pytest.raises(UnknownJob, match="is a command, not a task"):
+        await client.create("nightly", task="disk")
+
+
+async def test_an_update_can_go_back_to_what_was(client):
+    first = await client.define("report", schedule="@daily", misfire="skip", overlap="queue")
+
+    second = await client.update("report", schedule="@hourly")
+    third = await client.update("report", schedule="@daily")
+
+    assert third.definition == first.definition
+    assert second.definition.overlap == first.definition.overlap
+    assert third.version == (await client.job("report")).version
+    assert (await only_schedule(client)).rule == first.definition.schedules[0]
+
+
+async def test_an_update_of_one_thing_leaves_a_schedule_that_is_over(client):
+    await client.define_jobs([read_definition("report", schedule=at("2020-01-01T00:00:00Z"))])
+
+    changed = await client.update("report", queue="slow")
+
+    assert changed.definition.queue == "slow"
+    with pytest.raises(InvalidSchedule, match="in the past"):
+        await client.update("report", jitter="5s")

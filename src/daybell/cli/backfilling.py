@@ -22,7 +22,9 @@ def backfill_job(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")],
     since: Annotated[
         str,
-        typer.Option(metavar="TIME", help="From then: ISO 8601, or a date.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="From then: 2d ago, a date, or ISO 8601.", show_default=False
+        ),
     ],
     until: Annotated[
         str | None,
@@ -74,11 +76,14 @@ async def _backfill(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
+    from daybell.cli.choosing import moment
     from daybell.client import Client
 
     async with Client(settings.database_url, tenant=tenant) as client:
-        end = (await client.health()).now if until is None else until
-        plan = await client.backfill(name, since, end, dry_run=True, **asked)
+        begin = await moment(client, since, "since")
+        end = (await client.health()).now if until is None else await moment(client, until, "until")
+        span = begin, end
+        plan = await client.backfill(name, *span, dry_run=True, **asked)
         if dry_run or not plan.ticks:
             _tell(plan, as_json=as_json)
             return DONE
@@ -87,7 +92,7 @@ async def _backfill(
         at_a_time = f"{asked['concurrency']} at a time"
         what = show.count(len(plan.ticks), "execution")
         confirm(f"run {what} of {name}, {at_a_time}?", yes=yes)
-        _tell(await client.backfill(name, since, end, **asked), as_json=as_json)
+        _tell(await client.backfill(name, *span, **asked), as_json=as_json)
     return DONE
 
 

@@ -59,12 +59,13 @@ async def moments(client: Client, filters: Filters) -> Filters:
     """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
     since, until = filters.get("since"), filters.get("until")
     read = filters.copy()
-    read["since"] = await _moment(client, str(since), "since") if since is not None else None
-    read["until"] = await _moment(client, str(until), "until") if until is not None else None
+    read["since"] = await moment(client, str(since), "since") if since is not None else None
+    read["until"] = await moment(client, str(until), "until") if until is not None else None
     return read
 
 
-async def _moment(client: Client, text: str, what: str) -> float:
+async def moment(client: Client, text: str, what: str) -> float:
+    """A time that was typed: a length means so long ago."""
     with suppress(InvalidDuration):
         ago = parse_duration(text, what=what)
         return max(0.0, (await client.health()).now - ago)

@@ -130,7 +130,7 @@ class Program:
         self._libc = libc
         self._pid = os.getpid()
         self._interruption = Interruption(line)
-        self._handlers: dict[Place, PythonHandler] = {}
+        self._handlers: dict[tuple[Place, bool], PythonHandler] = {}
         self._apps: set[App] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_loop_free = True  # of what the last task has left there
@@ -162,7 +162,8 @@ class Program:
         threads = set(threading.enumerate())
         try:
             with self._interruption.around(running):
-                handler = self._handlers.get(order.place) or self._find(order)
+                known = self._handlers.get((order.place, order.store_result))
+                handler = known or self._find(order)
                 threads.update(threading.enumerate())  # those of its module, which stays
                 self._relay.running = running
                 with self._relay.kept(), limited(order.memory_limit):
@@ -194,7 +195,8 @@ class Program:
             make_context=Context,
             threads=Threads(),  # which are never asked: see _run
         )
-        self._handlers[order.place] = handler
+        # Jobs of several names may run it, of which not all keep what it returns.
+        self._handlers[order.place, order.store_result] = handler
         return handler
 
     def _run(self, handler: PythonHandler, running: ChildRunning) -> str | None:
