@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from statistics import median, quantiles
 from typing import Any, Final
@@ -21,8 +22,9 @@ from benchmarks.finding import Finding
 from benchmarks.places import Ground, Kind, Place, open_ground
 from benchmarks.progress import say
 from daybell.core.job import JobDefinition, NewJob
+from daybell.core.overlap import Overlap
 from daybell.core.schedule import NewSchedule
-from daybell.core.when import cron
+from daybell.core.when import cron, every
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.loop import AGAIN
@@ -203,19 +205,24 @@ class SqliteFloor:
 
 
 async def spread(ground: Ground, kind: Kind, *, scale: float) -> list[Finding]:
-    """How late ticks are that come evenly: from the nominal time to the committed row."""
+    """How late ticks are of many schedules that fire every second, each at its own moment of it:
+    from the nominal time to the row that is about to be committed."""
     per_second = int(SPREAD_PER_SECOND * scale)
-    count = per_second * SPREAD_SECONDS
     place = await ground.place("spread")
-    start = time.time() + count / 20_000 + 5  # when all of them have been written
-    await scheduled(place, count, lambda n: start + n / per_second)
+    start = float(int(time.time()) + 5)
+    while True:  # until all of them have been written in time
+        due = [start + n / per_second for n in range(per_second)]
+        await scheduled(place, per_second, due.__getitem__, every_second=True)
+        if time.time() < start:
+            break
+        start += 20
     store = place.store()
     await store.open()
     scheduler = Scheduler(store, clock=SystemClock(), mint=mint, events=Events())
     scheduler.start()
     try:
         await asyncio.sleep(start + SPREAD_SECONDS - time.time())
-        await until_fired(place, count)
+        await until_fired(place, per_second * (SPREAD_SECONDS - 1))
     finally:
         await scheduler.stop()
         await store.close()
@@ -250,22 +257,27 @@ async def _lateness(place: Place, table: str, since: float) -> list[float]:
         return [row[0] for row in connection.execute(statement)]
 
 
-async def scheduled(place: Place, count: int, due_at: Any) -> None:
-    """Make so many jobs, each with a schedule of its own."""
+async def scheduled(
+    place: Place, count: int, due_at: Callable[[int], float], *, every_second: bool = False
+) -> None:
+    """Make so many jobs, each with a schedule of its own that begins then."""
     store = place.store()
     await store.open()
     try:
         for start in range(0, count, DEFINE):
             numbers = range(start, min(count, start + DEFINE))
-            await store.define_jobs(TENANT, [_new_job(n, due_at(n)) for n in numbers])
+            jobs = [_new_job(n, due_at(n), every_second=every_second) for n in numbers]
+            await store.define_jobs(TENANT, jobs)
     finally:
         await store.close()
 
 
-def _new_job(number: int, due_at: float) -> NewJob:
+def _new_job(number: int, due_at: float, *, every_second: bool) -> NewJob:
     name = f"report-{number}"
-    schedule = NewSchedule(id=mint(), job=name, rule=RULE, next_at=due_at, is_declared=True)
-    definition = JobDefinition(name=name, schedules=(RULE,))
+    rule = every("1s", anchor=due_at).to_json() if every_second else RULE
+    schedule = NewSchedule(id=mint(), job=name, rule=rule, next_at=due_at, is_declared=True)
+    overlap = Overlap.ALLOW if every_second else None  # nobody runs them here
+    definition = JobDefinition(name=name, schedules=(rule,), overlap=overlap)
     return NewJob(id=mint(), definition=definition, schedules=(schedule,))
 
 
