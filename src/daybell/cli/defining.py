@@ -199,7 +199,10 @@ def update_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Change a job; what is not said stays. Times take the place of those that it had."""
+    """Change a job; what is not said stays as it is.
+
+    Times take the place of those that it had.
+    """
     said = {key: value for key, value in locals().items() if key not in WORDS}
     command = partial(_update, name=name, said=said, tenant=tenant, as_json=as_json)
     run(context, command, database_url)

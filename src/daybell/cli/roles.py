@@ -143,7 +143,7 @@ def worker(
 
 
 def scheduler(context: typer.Context, database_url: DatabaseUrl = None) -> None:
-    """Fire schedules, and look after the store: lost workers, old history."""
+    """Fire schedules, and look after the store."""
     from daybell.cli.working import schedule
 
     run(context, schedule, database_url)
