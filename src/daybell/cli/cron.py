@@ -54,7 +54,7 @@ def explain(
     ] = "unix",
     as_json: Json = False,
 ) -> None:
-    """Say in words what an expression means, and list its next times."""
+    """Say what an expression means, and list its next times."""
     from daybell.cli import show
     from daybell.core.when import Manual, Reboot
     from daybell.core.when.zone import just_before, local
