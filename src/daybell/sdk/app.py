@@ -126,7 +126,10 @@ class App(Scheduling):
         """Make a job of a function: `@app.task`, or `@app.task(retries=5, timeout="30s")`."""
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any, Any]:
-            return self._add(function, name, cast("FunctionOptions", options))
+            try:
+                return self._add(function, name, cast("FunctionOptions", options))
+            except UsageError as error:
+                raise error.with_traceback(None) from None  # what is wrong is the caller's line
 
         check_options(options, TASK_OPTIONS, "task()")
         return decorate if function is None else decorate(function)
