@@ -11,11 +11,13 @@ from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import SUSPECT_CRASHES, Ruling, Transition
 from daybell.core.worker import WorkerState
 from daybell.engine.clock import JUMP_SECONDS
+from daybell.engine.scheduler import SCHEDULER
 from daybell.errors import LeaseLost
 from daybell.store.outcomes import Cancellation, Revival
 from tests.simulation.loop import Process
 from tests.simulation.places import Place, Seen, WorkerSeen
 from tests.simulation.rules import broken, holds
+from tests.simulation.ticks import Ticks
 from tests.simulation.weather import LEASE
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Checker:
         self._time = time  # as it really is
         self.fail = fail
         self.seen: Counter[str] = Counter()  # rare paths that were taken
+        self.ticks = Ticks(place, now, fail, self.seen)
         self.rows: dict[UUID, Seen] = {}
         self.given: dict[tuple[UUID, int], tuple[UUID, UUID]] = {}  # each start: worker and lease
         self.started: set[tuple[UUID, int]] = set()
@@ -49,7 +52,9 @@ class Checker:
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
         self._heard: dict[UUID, float] = {}  # of workers: when the store heard of them last
-        self._led: set[Process] = set()
+        self._led: set[tuple[Process, str]] = set()
+        self._forced: set[UUID] = set()  # that need no slot of their own
+        self.has_news = False  # for those who fire schedules
         self._unheard: set[tuple[str, Any]] = set()  # committed, and who asked does not know
         self._logs: set[tuple[UUID, int, int]] = set()
         self._asked: dict[str, UUID] = {}  # what was asked for once, and what it became
@@ -61,6 +66,8 @@ class Checker:
 
     def judge(self, call: Call, workers: Workers, answer: Any, error: BaseException | None) -> None:
         """An operation has been done."""
+        if call.operation == "enqueue":
+            self._forced |= {one.id for one in call.args[1] if one.force}
         old, new = self.rows, self._place.executions()
         self.rows = new
         changes = [(old.get(id), row) for id, row in new.items() if row is not old.get(id)]
@@ -71,6 +78,7 @@ class Checker:
             if changes:
                 self.fail(f"{call.operation} raised {error!r}, and yet changed executions")
             self._note_error(call, error)
+            self.ticks.judge(call, new, answer, error)
             return
         for before, after in changes:
             if problem := broken(call, before, after, self._now(), self._place):
@@ -78,6 +86,7 @@ class Checker:
             self._note_change(call, before, after)
         if changes:
             self._check_whole()
+        self.has_news = self.ticks.judge(call, new, answer, error)
         check = getattr(self, f"_check_{call.operation}", None)
         if check is not None:
             check(call, old, workers, answer)
@@ -140,17 +149,28 @@ class Checker:
                 keys.add((row.job, row.unique_key))
             if row.gate is not None and row.has_slot:
                 slots[row.gate] += 1
+                if row.state in TERMINAL:
+                    self.fail(f"it is over, and holds a slot: {row}")
             said = None if row.state is not State.RUNNING else row.note
             if said not in (None, f"attempt {row.attempt}"):
                 self.fail(f"attempt {row.attempt} of {row.id} shows what {said} said")
+        for gate, holders in self._place.holders().items():
+            if holders != slots[gate]:
+                self.fail(f"gate {gate} counts {holders} inside, and there are {slots[gate]}")
+        for row in self.rows.values():
+            if row.id in self._forced and row.gate is not None and row.has_slot:
+                slots[row.gate] -= 1
         if any(count > GATE_CAPACITY for count in slots.values()):
             self.fail(f"more executions are inside a gate than fit: {slots}")
 
     def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
+        if old is None and call.operation == "fire":  # another may be a retry that somebody wanted
+            self.ticks.created(new)
         if old is None or old.state is new.state:
             return
         if new.state is State.QUEUED and old.state is State.WAITING and call.operation == "apply":
             self.seen["slot handed on"] += 1
+            self.seen["replaced"] += new.job == "newest"
         if new.state is State.SKIPPED:
             self.seen["expired"] += 1
         if new.outcome is Outcome.TIMED_OUT:
@@ -321,8 +341,13 @@ class Checker:
                     self.fail(f"a revival was answered as made: {self.rows[id]}")
 
     def _check_lead(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        leader = call.process, call.args[0]
         if answer is not None:
-            self._led.add(call.process)
-        elif call.process in self._led:
-            self._led.discard(call.process)
+            self._led.add(leader)
+        elif leader in self._led:
+            self._led.discard(leader)
             self.seen["leaders collided"] += 1
+
+    def _check_resign(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        if call.args[0] == SCHEDULER:
+            self.ticks.resigned()

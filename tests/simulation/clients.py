@@ -15,6 +15,7 @@ from daybell.core.execution import NewExecution
 from daybell.errors import DaybellError, Unavailable
 from daybell.store.ids import mint
 from tests.simulation.places import TENANT
+from tests.simulation.schedules import Planner
 from tests.simulation.tasks import JOBS
 
 GATES: Final = ("narrow", "low")
@@ -26,14 +27,19 @@ MIX: Final = [name for name in JOBS for _ in range(1 if name in RARE else 2)]
 class Customer:
     """One client's doings."""
 
-    def __init__(self, name: str, port: Any, chance: Random, known: list[UUID]) -> None:
+    def __init__(
+        self, name: str, port: Any, chance: Random, known: list[UUID], scheduled: list[str]
+    ) -> None:
         self._name = name
         self._asks = 0
         self._port = port
         self._client = Client(port)
         self._chance = chance
         self._known = known  # what any of them was told of
+        self._scheduled = scheduled  # jobs that run by a schedule
+        planner = Planner(port, chance, scheduled, known)
         self._verbs = (
+            *planner.verbs,
             (self._enqueue, 40),
             (self._enqueue_stubbornly, 15),
             (self._enqueue_many, 5),
@@ -54,6 +60,11 @@ class Customer:
         """Leave nothing paused, and nothing that waits to be cancelled."""
         for queue in QUEUES:
             await self._insist(self._client.resume_queue, queue)
+
+    async def silence(self) -> None:
+        """Let no schedule fire any more."""
+        for job in self._scheduled:
+            await self._insist(self._client.pause, job)
 
     async def cancel_all(self, ids: list[UUID]) -> None:
         await self._insist(self._port.cancel, TENANT, ids)

@@ -18,9 +18,11 @@ from daybell.core.job import NewJob
 from daybell.engine import worker as worker_module
 from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
+from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import DaybellError
 from daybell.store.ids import mint
+from tests.simulation import schedules
 from tests.simulation.chance import seeded_ids, stream
 from tests.simulation.checker import GATE_CAPACITY
 from tests.simulation.clients import GATES, QUEUES, Customer
@@ -29,7 +31,8 @@ from tests.simulation.effects import Effects
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.pacemaker import SimulatedPacemaker
 from tests.simulation.places import PLACES, TENANT
-from tests.simulation.tasks import JOBS, SimulatedTasks
+from tests.simulation.schedules import KINDS
+from tests.simulation.tasks import ALL_JOBS, SimulatedTasks
 from tests.simulation.weather import LEASE, draw
 from tests.simulation.world import Port, World, run
 
@@ -42,7 +45,9 @@ CLOCK_STEP: Final = 20.0  # seconds back, at most; forwards half as much again
 # for a lease, the reaper's patience of a lease and a sweep, and the store's clock may have been
 # set back; the rest is the work itself.
 ENDS_SECONDS: Final = 3 * (2 * LEASE + 3) + 2 * CLOCK_STEP + 40
-ACTIONS: Final = 14
+ACTIONS: Final = 17
+# A call may be under way for longer than a lease, the next come after a pause, and then the poll.
+FIRED_SECONDS: Final = 1.5 * LEASE + 12
 
 
 @dataclass
@@ -94,6 +99,7 @@ class Cluster:
         self.has_pacemakers = self._chance.random() < 0.5
         self.ends_itself = self._chance.random() < 0.5
         self.known: list[UUID] = []
+        self.scheduled = schedules.draw(stream(seed, "schedules"))
         self.slots = [Slot(f"scheduler-{n + 1}", self._schedule) for n in range(SCHEDULERS)]
         self.slots += [Slot(f"worker-{n + 1}", self._work) for n in range(WORKERS)]
         self._clients_left = CLIENTS
@@ -125,12 +131,17 @@ class Cluster:
         return outcome
 
     def _prepare(self) -> None:
-        store = self.world.place.store
+        world, store = self.world, self.world.place.store
         asyncio._set_running_loop(self.loop)
         run(store.open())
-        jobs = [NewJob(id=mint(), definition=definition) for definition in JOBS.values()]
+        jobs = [NewJob(id=mint(), definition=definition) for definition in ALL_JOBS.values()]
         run(store.define_jobs(TENANT, jobs))
         run(store.set_gates(TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
+        client = Client(store)
+        for name in self.scheduled:
+            args = schedules.args_of(name, "first")
+            run(client.schedule(name, KINDS[name].rule, args=args, name=schedules.NAME))
+        world.checker.ticks.schedules = world.place.schedules()
         asyncio._set_running_loop(None)
 
     def _is_over(self) -> bool:
@@ -228,22 +239,36 @@ class Cluster:
         assert slot.process and slot.clock and slot.term
         port: Any = Port(self.world, slot.process)
         upkeep = Upkeep(port, clock=slot.clock, mint=mint, events=Events(), lease=LEASE)
+        scheduler = Scheduler(port, clock=slot.clock, mint=mint, events=Events())
         upkeep.start()
+        scheduler.start()
         await slot.term.wait()
+        await scheduler.stop()
         await upkeep.stop()
 
     async def _ask(self, process: Process) -> None:
         chance = stream(self.seed, process.name)
-        customer = Customer(process.name, Port(self.world, process), chance, self.known)
+        port = Port(self.world, process)
+        customer = Customer(process.name, port, chance, self.known, self.scheduled)
         for _ in range(ACTIONS):
             await asyncio.sleep(chance.expovariate(ACTIONS / (WORK_SECONDS - 5)))
             await customer.act()
         await asyncio.sleep(max(0.0, WORK_SECONDS - self.loop.time()))
         await customer.tidy()
+        await self._until_fired()
+        await customer.silence()
         # Some tasks wait for nothing but this.
         stuck = [row.id for row in self.world.checker.rows.values() if row.job == "stuck"]
         await customer.cancel_all(stuck)
         self._clients_left -= 1
+
+    async def _until_fired(self) -> None:
+        """Wait until everything is fired that is due when the weather clears up."""
+        since, deadline = self.world.clock.now(), self.loop.time() + FIRED_SECONDS
+        while late := self.world.checker.ticks.late(since):
+            if self.loop.time() > deadline:
+                self.world.fail(f"nobody fires {late[0]}")
+            await asyncio.sleep(0.5)
 
     # Weather.
 

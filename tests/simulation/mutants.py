@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.schedule_mutants import OF_SCHEDULES
+
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "src"
 COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
@@ -302,6 +304,7 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    *(Mutant(*one) for one in OF_SCHEDULES),
 )
 
 

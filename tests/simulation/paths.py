@@ -35,6 +35,15 @@ PATHS: Final = {
     "long outage": "the store was away for longer than a lease",
     "resumed": "an attempt went on from the checkpoint of an earlier one",
     "child": "a task enqueued another",
+    "schedulers collided": "two schedulers wanted to fire the same tick",
+    "tick on record": "a schedule was set back to a tick that had fired, which did not fire again",
+    "tick skipped": "the one before had not finished, and the tick was recorded as skipped",
+    "replaced": "an execution was cancelled for the next one, which began when it had ended",
+    "range missed": "nobody was there in time, and what was missed was recorded",
+    "rearmed": "the sweep found a fixed delay that waited for nothing",
+    "paused by failures": "a job was paused because it failed too often",
+    "job resumed": "a paused job was resumed",
+    "reboot": "a scheduler came up when none was alive",
 }
 SQLITE_ONLY: Final = {"commit failed": "the disk was full at a commit"}
 

@@ -18,16 +18,19 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import Outcome, State
+from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.view import Health
 from daybell.core.worker import WorkerState
-from daybell.store.codes import OUTCOMES, STATES, WORKER_STATES
+from daybell.store.codes import DECISIONS, OUTCOMES, STATES, WORKER_STATES
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.tables import Row
 from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, settle
+from daybell.store.sqlite.schedules import SCHEDULE_SQL
 from daybell.store.sqlite.store import SqliteStore, apply_migrations
 
 TENANT = "default"
 Clock = Callable[[], float]
+TickKey = tuple[UUID, float]
 
 
 class Seen(NamedTuple):
@@ -53,6 +56,8 @@ class Seen(NamedTuple):
     note: str | None
     checkpoint: str | None
     reason: str | None
+    schedule: UUID | None
+    scheduled_for: float | None
 
 
 class WorkerSeen(NamedTuple):
@@ -93,6 +98,16 @@ class MemoryPlace:
     def logs(self) -> dict[tuple[UUID, int, int], str]:
         return {key[1:]: text for key, (_, text) in self.store._tables.logs.items()}
 
+    def schedules(self) -> dict[UUID, Schedule]:
+        return {id: one for (_, id), one in self.store._tables.schedules.items()}
+
+    def ticks(self) -> dict[TickKey, TickRecord]:
+        return {key[1:]: tick for key, tick in self.store._tables.ticks.items()}
+
+    def holders(self) -> dict[str, int]:
+        """How many each gate counts inside it; here nobody counts."""
+        return {}
+
     def close(self) -> None:
         pass
 
@@ -120,6 +135,8 @@ def _seen(row: Row) -> Seen:
         kept.note,
         kept.checkpoint,
         kept.reason,
+        kept.schedule,
+        kept.scheduled_for,
     )
 
 
@@ -146,6 +163,8 @@ class SqlitePlace:
         self._changes = -1
         self._rows: dict[UUID, tuple[Any, ...]] = {}
         self._executions: dict[UUID, Seen] = {}
+        self._changes_of_schedules = -1
+        self._schedules: dict[UUID, Schedule] = {}
 
     @property
     def breaks_commit(self) -> Callable[[], bool]:
@@ -177,6 +196,21 @@ class SqlitePlace:
         row = self._connection.execute(_ATTEMPT, (id.bytes, attempt)).fetchone()
         return None if row is None else (OUTCOMES[row[0]], _id(row[1]))
 
+    def schedules(self) -> dict[UUID, Schedule]:
+        if self._changes_of_schedules != self._connection.total_changes:
+            self._changes_of_schedules = self._connection.total_changes
+            found = map(_schedule, self._connection.execute(SCHEDULE_SQL))
+            self._schedules = {one.id: one for one in found}
+        return self._schedules
+
+    def ticks(self) -> dict[TickKey, TickRecord]:
+        found = map(_tick, self._connection.execute(_TICKS))
+        return {(tick.schedule, tick.at): tick for tick in found}
+
+    def holders(self) -> dict[str, int]:
+        """How many each gate counts inside it."""
+        return {str(n): count for n, count in self._connection.execute(_HOLDERS)}
+
     def logs(self) -> dict[tuple[UUID, int, int], str]:
         rows = self._connection.execute(_LOGS)
         return {(UUID(bytes=id), attempt, number): text for id, attempt, number, text in rows}
@@ -188,13 +222,15 @@ class SqlitePlace:
 _EXECUTIONS = """
 SELECT e.n, e.id, e.state, attempt, failures, crashes, run_at, worker, lease, outcome, expires_at,
        job.name, unique_key, gate, slot, cancel_requested_at, is_discarded, result, note,
-       checkpoint, reason
+       checkpoint, reason, schedule, scheduled_for
   FROM execution e JOIN job ON job.n = e.job ORDER BY e.n
 """
 _ATTEMPT = """
 SELECT a.outcome, a.worker FROM attempt a JOIN execution e ON e.n = a.execution
  WHERE e.id = ? AND a.attempt = ?
 """
+_TICKS = "SELECT schedule, at, decision, reason, until, execution, count FROM tick"
+_HOLDERS = "SELECT n, holders FROM gate"
 _LOGS = """
 SELECT e.id, log.attempt, number, text FROM log JOIN execution e ON e.n = log.execution
 """
@@ -202,7 +238,8 @@ SELECT e.id, log.attempt, number, text FROM log JOIN execution e ON e.n = log.ex
 
 def _read(id: UUID, state: int, *row: Any) -> Seen:
     attempt, failures, crashes, run_at, worker, lease, outcome, expires_at, job, key = row[:10]
-    gate, slot, asked_at, is_discarded, *rest = row[10:]
+    gate, slot, asked_at, is_discarded, *words, schedule, scheduled_for = row[10:]
+    result, note, checkpoint, reason = words
     return Seen(
         id,
         STATES[state],
@@ -220,7 +257,31 @@ def _read(id: UUID, state: int, *row: Any) -> Seen:
         slot == 1,
         asked_at is not None,
         bool(is_discarded),
-        *rest,
+        result,
+        note,
+        checkpoint,
+        reason,
+        _id(schedule),
+        scheduled_for,
+    )
+
+
+def _schedule(row: Any) -> Schedule:
+    flags = map(bool, row[9:12])
+    values: tuple[Any, ...] = (UUID(bytes=row[1]), TENANT, *row[2:9], *flags, *row[12:])
+    return Schedule(*values)
+
+
+def _tick(row: Any) -> TickRecord:
+    schedule, at, decision, reason, until, execution, count = row
+    return TickRecord(
+        schedule=UUID(bytes=schedule),
+        at=at,
+        decision=DECISIONS[decision],
+        reason=reason,
+        until=until,
+        execution=_id(execution),
+        count=count,
     )
 
 

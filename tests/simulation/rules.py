@@ -8,7 +8,9 @@ from uuid import UUID
 
 from daybell.core.execution import PENDING, TERMINAL, Outcome, State
 from daybell.core.lifecycle import TRANSITIONS
+from daybell.core.overlap import Overlap
 from tests.simulation.places import Place, Seen
+from tests.simulation.schedules import KINDS
 
 if TYPE_CHECKING:
     from tests.simulation.world import Call
@@ -36,11 +38,20 @@ def broken(call: Call, old: Seen | None, new: Seen, now: float, place: Place) ->
 
 
 def _created(call: Call, new: Seen) -> str | None:
-    if call.operation != "enqueue":
-        return "only an enqueue creates executions"
-    if all(new.id != asked.id for asked in call.args[1]):
+    states = PENDING
+    match call.operation:
+        case "enqueue":
+            asked = call.args[1]
+        case "fire":
+            ticks = (tick for firing in call.args[0] for tick in firing.ticks)
+            asked = [tick.execution for tick in ticks if tick.execution is not None]
+            # The next tick of the same firing may have taken its place.
+            states = PENDING | {State.SKIPPED, *([State.CANCELLED] if _is_replaced(new) else [])}
+        case _:
+            return "this operation creates no executions"
+    if all(new.id != one.id for one in asked):
         return "nobody asked for it"
-    if new.attempt != 1 or new.failures or new.crashes or new.state not in PENDING:
+    if new.attempt != 1 or new.failures or new.crashes or new.state not in states:
         return "it does not begin at the beginning"
     return None
 
@@ -140,6 +151,19 @@ def _cancel(call: Call, old: Seen, new: Seen, now: float) -> str | None:
     return None if new.state is wanted else f"a cancel made it {new.state}"
 
 
+def _is_replaced(row: Seen) -> bool:
+    """Whether the next execution of its job takes its place."""
+    kind = KINDS.get(row.job)
+    return kind is not None and kind.definition.overlap is Overlap.REPLACE
+
+
+def _replace(call: Call, old: Seen, new: Seen, now: float) -> str | None:
+    if not _is_replaced(old) or old.state in TERMINAL:
+        return "nothing takes its place"
+    wanted = State.RUNNING if old.state is State.RUNNING else State.CANCELLED
+    return None if new.state is wanted else f"what took its place made it {new.state}"
+
+
 def _expire(call: Call, old: Seen, new: Seen, now: float) -> str | None:
     if old.expires_at is None or old.expires_at > now or new.state is not State.SKIPPED:
         return "it had not expired"
@@ -159,6 +183,8 @@ def _discard(call: Call, old: Seen, new: Seen, now: float) -> str | None:
 
 
 RULES: Final[dict[str, Rule]] = {
+    "enqueue": _replace,
+    "fire": _replace,
     "claim": _claim,
     "apply": _apply,
     "report": _report,
@@ -170,4 +196,6 @@ RULES: Final[dict[str, Rule]] = {
     "discard": _discard,
 }
 # What ends something hands its slot on.
-ADMITTING: Final = {"enqueue", "apply", "renew", "release", "cancel", "expire", "revive", "admit"}
+ADMITTING: Final = {
+    *("enqueue", "fire", "apply", "renew", "release", "cancel", "expire", "revive", "admit")
+}

@@ -17,6 +17,7 @@ from daybell.engine.handlers import Running
 from daybell.errors import DaybellError, RetryLater
 from tests.simulation.effects import Body, Effects
 from tests.simulation.loop import forever
+from tests.simulation.schedules import KINDS
 from tests.simulation.world import World
 
 PULSE: Final = 0.4  # seconds between two steps of a body
@@ -146,6 +147,9 @@ JOBS: Final = {
 }
 
 
+ALL_JOBS: Final = JOBS | {name: kind.definition for name, kind in KINDS.items()}
+
+
 @dataclass
 class Handler:
     """Runs a body, and writes down that it did."""
@@ -154,6 +158,7 @@ class Handler:
     tasks: SimulatedTasks
     retry: Retry = field(init=False)
     timeout: float | None = field(init=False)
+    body: Callable[[Shift], Awaitable[None]] = field(init=False)
 
     @property
     def goes_on(self) -> bool:
@@ -161,7 +166,10 @@ class Handler:
         return self.name == "loose"
 
     def __post_init__(self) -> None:
-        self.retry, self.timeout = JOBS[self.name].retry, JOBS[self.name].timeout
+        definition = ALL_JOBS[self.name]
+        self.retry, self.timeout = definition.retry, definition.timeout
+        kind = KINDS.get(self.name)
+        self.body = BODIES[self.name if kind is None else kind.body]
 
     async def run(self, running: Running) -> str | None:
         effects, claimed = self.tasks.effects, running.claimed
@@ -169,7 +177,7 @@ class Handler:
         args = msgspec.json.decode(claimed.args)
         world, client = self.tasks.world, self.tasks.client
         try:
-            await BODIES[self.name](Shift(running, args, body, effects, world, client))
+            await self.body(Shift(running, args, body, effects, world, client))
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, DaybellError):
                 error = RuntimeError("the store is away")
@@ -188,7 +196,7 @@ class SimulatedTasks:
     client: Client
 
     def __post_init__(self) -> None:
-        self._handlers = {name: Handler(name, self) for name in BODIES}
+        self._handlers = {name: Handler(name, self) for name in ALL_JOBS}
 
     def find(self, job: str) -> Handler | None:
         return self._handlers.get(job)

@@ -13,7 +13,7 @@ LEASE = 6.0  # seconds of a worker's lease; short, so that a run sees many
 POINTS = ("before", "committed", "answered")
 STEPS = (
     *("claim", "apply", "renew", "register", "report", "write_log", "release", "retire", "listen"),
-    *("lost", "admit", "expire", "lead", "retain"),
+    *("lost", "admit", "expire", "lead", "retain", "due_schedules", "fire", "rearm_schedules"),
 )
 
 
@@ -69,12 +69,14 @@ def draw(chance: Random, *, seconds: float) -> Weather:
         slow=perhaps(0.01, 0.03),
         error_before=perhaps(0.02, 0.1),
         error_after=perhaps(0.02, 0.1, 0.2),
-        lost_answers={chance.choice(("apply", "claim", "enqueue", *STEPS)): perhaps(0.5)},
+        lost_answers={chance.choice(("apply", "claim", "enqueue", "fire", *STEPS)): perhaps(0.5)},
         full_disk=perhaps(0.02),
         lost_wakeup=perhaps(0.3, 1.0),
         crash_points={point: chance.choice((0.01, 0.05, 0.2)) for point in hot},
         freeze_points={
-            chance.choice(("apply", "apply", "claim", *STEPS)): chance.choice((0.0, 0.03, 0.08))
+            chance.choice(("apply", "apply", "claim", "fire", *STEPS)): chance.choice(
+                (0.0, 0.03, 0.08)
+            )
         },
         steps_to_crash=chance.choice((0, 0, 500, 2000)),
         storms=sorted(storms),

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from daybell.errors import DaybellError, Unavailable
+from tests.engine.virtual import EPOCH
 from tests.simulation.checker import Checker
 from tests.simulation.clocks import StoreClock
 from tests.simulation.loop import Process, SimulatedLoop, forever
@@ -23,7 +24,7 @@ from tests.simulation.places import Place
 from tests.simulation.trace import Trace
 from tests.simulation.weather import CALM, LEASE, Weather
 
-ABOUT_WORK = ("enqueue", "claim", "apply", "renew", "register", "cancel", "lost", "revive")
+ABOUT_WORK = ("enqueue", "claim", "apply", "renew", "register", "cancel", "lost", "revive", "fire")
 TELLS_TIME = ("claim", "renew", "register", "lost")
 
 
@@ -59,6 +60,7 @@ class World:
         self.points: set[str] = set()  # where processes were killed
         self._chance = chance
         self._listeners: dict[int, tuple[Process, Callable[[], None], Callable[[], None]]] = {}
+        self._clocks: dict[Process, Callable[[], None]] = {}  # who fires, and what wakes it
         self._steps_left = self._until_crash()
         loop.before_step = self._before_step
         loop.on_error = self.fail
@@ -188,6 +190,9 @@ class World:
     def _perform(self, call: Call) -> Any:
         if call.operation == "listen":
             return self._listen(call.process, *call.args, **call.kwargs)
+        if call.operation == "listen_schedules":
+            self._clocks[call.process] = call.args[0]
+            return _nothing_to_stop
         return run(getattr(self.place.store, call.operation)(*call.args, **call.kwargs))
 
     def _reply(self, call: Call, answer: Any, error: BaseException | None) -> None:
@@ -258,6 +263,9 @@ class World:
             hear = {"enqueue": wake, "cancel": ask, "drain": ask}.get(operation)
             if hear and not process.is_dead and not self._strikes(self.weather.lost_wakeup):
                 self.loop.call_later(self._delay(), hear, context=process.context)
+        for process, wake in self._clocks.items() if self.checker.has_news else ():
+            if not process.is_dead and not self._strikes(self.weather.lost_wakeup):
+                self.loop.call_later(self._delay(), wake, context=process.context)
 
 
 class Port:
@@ -305,6 +313,9 @@ def _shown(call: Call, answer: Any, error: BaseException | None) -> tuple[Any, .
             return (*made, *(("but", v.id, v.attempt, str(v.ruling)) for v in answer))
         case "enqueue":
             return tuple((one.id, one.created) for one in answer)
+        case "fire":
+            ticks = (tick for one in call.args[0] for tick in one.ticks)
+            return (*answer, *((str(one.decision), one.at - EPOCH) for one in ticks))
         case "cancel" | "revive":
             return tuple(zip(call.args[1], map(str, answer), strict=True))
         case "lost":
@@ -316,4 +327,8 @@ def _shown(call: Call, answer: Any, error: BaseException | None) -> tuple[Any, .
 
 
 def _nothing() -> None:
+    pass
+
+
+async def _nothing_to_stop() -> None:
     pass

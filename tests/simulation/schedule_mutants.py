@@ -1,0 +1,107 @@
+"""Ways to break schedules: name, store, and in which file which text becomes which other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MEMORY_FIRING: Final = "store/memory/firing.py"
+SQLITE_FIRING: Final = "store/sqlite/firing.py"
+NO_SWEEP: Final = (
+    "engine/scheduler.py",
+    "return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None",
+    "return None",
+)
+GATE: Final = ("core/overlap.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
+RANGE: Final = ("core/when/misfire.py", "ticks = [] if missed is None else [missed]", "ticks = []")
+
+OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...]] = (
+    (
+        "a schedule fires wherever its cursor is",
+        "memory",
+        ((MEMORY_FIRING, " or schedule.next_at != firing.expect:", ":"),),
+    ),
+    (
+        "a schedule fires wherever its cursor is",
+        "sqlite",
+        ((SQLITE_FIRING, "AND next_at = ? AND is_paused = 0", "AND ? > 0 AND is_paused = 0"),),
+    ),
+    (
+        "a tick has no name of its own",
+        "memory",
+        ((MEMORY_FIRING, "if (*key, tick.at) not in tables.ticks:", "if True:"),),
+    ),
+    (
+        "a tick has no name of its own",
+        "sqlite",
+        (
+            (SQLITE_FIRING, "INSERT INTO tick", "INSERT OR REPLACE INTO tick"),
+            (SQLITE_FIRING, " ON CONFLICT DO NOTHING", ""),
+        ),
+    ),
+    ("nobody looks at the gate of a job", "memory", (GATE,)),
+    ("nobody looks at the gate of a job", "sqlite", (GATE,)),
+    (
+        "an end keeps its slot",
+        "memory",
+        (
+            (
+                "store/memory/endings.py",
+                "tables.put(replace(row, has_slot=False))",
+                "tables.put(row)",
+            ),
+        ),
+    ),
+    (
+        "an end keeps its slot",
+        "sqlite",
+        (("store/sqlite/gates.py", "    tx.execute(_FREE, (gate,))\n", ""),),
+    ),
+    (
+        "a fixed delay ends with an execution that is cancelled, and nobody sweeps",
+        "memory",
+        (
+            (
+                "store/memory/endings.py",
+                "if schedule.delay is not None and schedule.next_at is None:",
+                "if schedule.delay is not None and schedule.next_at is None"
+                " and ended.state is not State.CANCELLED:",
+            ),
+            NO_SWEEP,
+        ),
+    ),
+    (
+        "a fixed delay ends with an execution that dies, and nobody sweeps",
+        "sqlite",
+        (
+            (
+                "store/sqlite/endings.py",
+                "next_at = iif(delay IS NOT NULL AND next_at IS NULL,",
+                "next_at = iif(?1 <> 7 AND delay IS NOT NULL AND next_at IS NULL,",
+            ),
+            NO_SWEEP,
+        ),
+    ),
+    ("what was missed is not on record", "memory", (RANGE,)),
+    ("what was missed is not on record", "sqlite", (RANGE,)),
+    (
+        "a paused job fires",
+        "sqlite",
+        ((SQLITE_FIRING, "AND next_at = ? AND is_paused = 0", "AND next_at = ?"),),
+    ),
+    (
+        "every new leader is a reboot",
+        "memory",
+        (
+            (
+                "store/memory/upkeep.py",
+                " and (leader is None or leader.renewed_at < since):",
+                ":",
+            ),
+        ),
+    ),
+    (
+        "failures pause nothing",
+        "sqlite",
+        (("store/sqlite/endings.py", "if state == DEAD and is_enough:", "if False:"),),
+    ),
+)

@@ -1,0 +1,125 @@
+"""Jobs that run by a schedule, and those who pause, trigger, redefine and remove them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from daybell.client import Client
+from daybell.client.when import added
+from daybell.core.job import JobDefinition
+from daybell.core.overlap import Overlap
+from daybell.core.retry import Retry
+from daybell.core.when import Reboot, cron, every
+from daybell.core.when import Schedule as Rule
+from tests.simulation.places import TENANT
+
+NAME: Final = "simulated"
+KINDS_PER_SEED: Final = 4
+ONCE: Final = Retry.fixed(0.5, retries=0)
+
+
+class Kind(NamedTuple):
+    """A job with a schedule: what its task does, and for how long."""
+
+    definition: JobDefinition
+    body: str
+    seconds: float
+    rule: Rule
+
+
+def _kind(name: str, body: str, seconds: float, rule: Rule, **options: Any) -> Kind:
+    options.setdefault("retry", Retry.fixed(0.5, retries=2))
+    return Kind(JobDefinition(name=name, **options), body, seconds, rule)
+
+
+SKIP_MISSED: Final = '{"policy": "skip", "grace": 2.0}'
+FIRE_ALL: Final = '{"policy": "fire_all", "limit": 3, "grace": 2.0}'
+FIRE_ONCE: Final = '{"grace": 2.0}'
+KINDS: Final = {
+    kind.definition.name: kind
+    for kind in (
+        _kind("beat", "quick", 4, every(3, jitter=1), overlap=Overlap.ALLOW, misfire=FIRE_ALL),
+        _kind("single", "quick", 40, cron("*/3 * * * * *"), misfire=FIRE_ONCE),
+        _kind("inline", "quick", 40, every(3), overlap=Overlap.QUEUE, misfire=SKIP_MISSED),
+        _kind("patient", "flaky", 8, every(4), overlap=Overlap.QUEUE_ALL, misfire=FIRE_ALL),
+        _kind("newest", "quick", 60, every(4), overlap=Overlap.REPLACE),
+        _kind("brittle", "failing", 2, every(3), retry=ONCE, pause_after_failures=2),
+        _kind("rested", "flaky", 8, every(1.5, mode="delay")),
+        _kind("thrice", "quick", 8, every(2, mode="delay", max_executions=3)),
+        _kind("seldom", "quick", 4, every(2, max_executions=5), misfire=SKIP_MISSED),
+        _kind("boot", "quick", 4, Reboot()),
+    )
+}
+
+
+def draw(chance: Random) -> list[str]:
+    """The jobs of a seed that run by a schedule."""
+    return sorted(chance.sample(sorted(KINDS), KINDS_PER_SEED))
+
+
+def args_of(name: str, word: str) -> dict[str, Any]:
+    return {"seconds": KINDS[name].seconds, "said": word}
+
+
+class Planner:
+    """One client's doings about schedules."""
+
+    def __init__(self, port: Any, chance: Random, names: list[str], known: list[Any]) -> None:
+        self._port = port
+        self._client = Client(port)
+        self._chance = chance
+        self._names = names
+        self._known = known  # executions that any client was told of
+        self.verbs = (
+            (self._trigger, 8),
+            (self._redefine, 10),
+            (self._pause, 4),
+            (self._resume, 6),
+            (self._remove, 2),
+            (self._put_without_time, 2),
+            (self._get_to_know, 4),
+        )
+
+    def _job(self) -> str:
+        return self._chance.choice(self._names)
+
+    def _args(self, name: str) -> dict[str, Any]:
+        return args_of(name, f"{self._chance.random()}")
+
+    async def _trigger(self) -> None:
+        job = self._job()
+        force = self._chance.random() < 0.2
+        answer = await self._client.trigger(job, self._args(job), force=force)
+        self._known.append(answer.id)
+
+    async def _redefine(self) -> None:
+        """The same times, other arguments: its next tick is reckoned before it is stored."""
+        job = self._job()
+        await self._client.schedule(job, KINDS[job].rule, args=self._args(job), name=NAME)
+
+    async def _put_without_time(self) -> None:
+        """A fixed delay that waits for an end which never comes."""
+        delayed = [name for name in self._names if KINDS[name].rule.delay is not None]
+        for job in delayed:
+            kind = KINDS[job]
+            new = added(kind.definition, kind.rule, tenant=TENANT, now=0.0, args="{}", name=NAME)
+            args = f'{{"seconds": {kind.seconds}}}'
+            await self._port.put_schedules(TENANT, [replace(new, args=args, next_at=None)])
+
+    async def _pause(self) -> None:
+        await self._client.pause(self._job(), "simulated")
+
+    async def _resume(self) -> None:
+        await self._client.resume(self._job())
+
+    async def _remove(self) -> None:
+        await self._client.unschedule(self._job(), NAME)
+
+    async def _get_to_know(self) -> None:
+        """The latest execution of a schedule may be cancelled or retried, as any other."""
+        for schedule in await self._client.schedules(self._job()):
+            ticks = await self._port.list_ticks(TENANT, schedule.id, limit=1)
+            self._known += [tick.execution for tick in ticks if tick.execution is not None]

@@ -1,0 +1,226 @@
+"""Looks at schedules and ticks after every operation, and holds them to what was promised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, State
+from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
+from daybell.core.when import Schedule as Rule
+from daybell.engine.scheduler import SCHEDULER
+from tests.simulation.places import Place, Seen, TickKey
+from tests.simulation.schedules import KINDS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Call
+
+DEFINING: Final = {"put_schedules", "delete_schedules"}
+FIRING: Final = {"fire", "resume_job"}
+# What ends an execution lets its schedule know: a fixed delay begins, a failure counts.
+ENDING: Final = {"apply", "cancel", "expire", "renew", "release", "enqueue", "fire"}
+
+
+@lru_cache(maxsize=100)
+def rule_of(text: str) -> Rule:
+    return Rule.from_json(text)
+
+
+class Ticks:
+    """The schedules as they were last seen, and all that was ever recorded of them."""
+
+    def __init__(
+        self,
+        place: Place,
+        now: Callable[[], float],
+        fail: Callable[[str], None],
+        seen: Counter[str],
+    ) -> None:
+        self._place = place
+        self._now = now
+        self._fail = fail
+        self._seen = seen
+        self.schedules: dict[UUID, Schedule] = {}
+        self._records: dict[TickKey, TickRecord] = {}
+        self._executions: dict[TickKey, UUID] = {}  # of each tick
+        self._unarmed: set[UUID] = set()  # fixed delays that only the sweep can start
+        self._epoch = 0  # of the schedulers' leader
+        self._led_at: float | None = None  # when the store last heard of one
+
+    def late(self, since: float) -> list[Schedule]:
+        """Those that were due then, and have not been fired."""
+        return [
+            one
+            for one in self.schedules.values()
+            if one.next_at is not None and one.next_at <= since and not one.is_paused
+        ]
+
+    def judge(
+        self, call: Call, rows: Mapping[UUID, Seen], answer: Any, error: BaseException | None
+    ) -> bool:
+        """An operation has been done; answers whether schedulers should hear of it."""
+        old, new = self.schedules, self._place.schedules()
+        self.schedules = new
+        changes = [
+            (old.get(id), new.get(id))
+            for id in old.keys() | new.keys()
+            if old.get(id) is not new.get(id) and old.get(id) != new.get(id)
+        ]
+        if error is not None:
+            if changes:
+                self._fail(f"{call.operation} raised {error!r}, and yet changed schedules")
+            return False
+        if call.operation in FIRING:
+            self._check_records(call, rows)
+            self._check_firings(call, old, answer)
+        if call.operation == "lead" and call.args[0] == SCHEDULER:
+            self._check_lead(call, old, answer)
+        for before, after in changes:
+            if problem := self._broken(call, before, after):
+                self._fail(f"{call.operation} by {call.process}: {problem}: {before} -> {after}")
+        self._check_armed(call, rows)
+        return any(after is not None and after.next_at is not None for _, after in changes)
+
+    # Ticks.
+
+    def _check_records(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
+        """Each tick is decided once, and what was decided stays."""
+        known, self._records = self._records, self._place.ticks()
+        for key, tick in known.items():
+            if self._records.get(key) != tick:
+                self._fail(f"{call.operation} by {call.process} decided again about {tick}")
+        for key in self._records.keys() - known.keys():
+            self._check_record(self._records[key], rows)
+
+    def _check_record(self, tick: TickRecord, rows: Mapping[UUID, Seen]) -> None:
+        if tick.decision is Decision.MISSED:
+            self._seen["range missed"] += 1
+            return
+        row = None if tick.execution is None else rows.get(tick.execution)
+        if row is None or (row.schedule, row.scheduled_for) != (tick.schedule, tick.at):
+            self._fail(f"a tick has no execution, or that of another: {tick}: {row}")
+        elif (tick.decision is Decision.SKIPPED) != (row.state is State.SKIPPED):
+            self._fail(f"a tick was {tick.decision}, and its execution is {row}")
+        self._seen["tick skipped"] += tick.decision is Decision.SKIPPED
+
+    def created(self, row: Seen) -> None:
+        """A new execution, of a schedule or not."""
+        if row.schedule is None or row.scheduled_for is None:
+            return
+        key = row.schedule, row.scheduled_for
+        if self._executions.setdefault(key, row.id) != row.id:
+            self._fail(f"a tick has two executions: {self._executions[key]} and {row}")
+
+    def _check_firings(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
+        firings: list[Firing] = call.args[0] if call.operation == "fire" else call.args[2]
+        answers = answer if call.operation == "fire" else [None] * len(firings)
+        for firing, is_ours in zip(firings, answers, strict=True):
+            before, after = old.get(firing.schedule), self.schedules.get(firing.schedule)
+            stands = before is not None and before.next_at == firing.expect
+            self._seen["schedulers collided"] += before is not None and not stands
+            if before is not None and before.is_paused and call.operation == "fire":
+                stands = False
+            if is_ours not in (None, stands):
+                self._fail(f"a firing of {before} was answered {is_ours}: {firing}")
+            if stands and before is not None and after is not None:
+                self._check_covered(firing, before, after)
+
+    def _check_covered(self, firing: Firing, before: Schedule, after: Schedule) -> None:
+        """Every time between two cursors is on record, as fired, as skipped or in a range."""
+        rule = rule_of(before.rule)
+        recorded = {tick.at: tick for tick in firing.ticks}
+        at, end = before.next_at, firing.next_at
+        while at is not None and (end is None or at < end):
+            record = self._records.get((firing.schedule, at))
+            if record is None:
+                if not _is_used_up(rule, firing, after):
+                    self._fail(f"the tick {at} of {after.job} is lost, by {firing}: {after}")
+                return
+            tick = recorded.get(at)
+            new = None if tick is None else tick.execution
+            self._seen["tick on record"] += new is not None and record.execution != new.id
+            until = max(record.until or at, tick.until or at if tick else at)
+            at = end if rule.delay is not None else rule.next_after(until)
+        if at != end:
+            self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")
+
+    # Schedules.
+
+    def _broken(self, call: Call, before: Schedule | None, after: Schedule | None) -> str | None:
+        """What is wrong with this change, if anything is."""
+        if before is None or after is None:
+            return None if call.operation in DEFINING else "it came or went"
+        if after.is_paused != before.is_paused and (problem := self._paused(call, after)):
+            return problem
+        if call.operation in DEFINING or after.next_at == before.next_at:
+            return None
+        is_rate = after.delay is None and not after.is_reboot
+        if is_rate and before.next_at is None:
+            return "it was over, and goes on"
+        if is_rate and after.next_at is not None and after.next_at < (before.next_at or 0):
+            return "its cursor went back"
+        if before.next_at is None and after.delay is not None:
+            return self._armed(call, after)
+        allowed = {*FIRING, "lead"} if after.is_reboot else FIRING
+        return None if call.operation in allowed else "this operation fires nothing"
+
+    def _paused(self, call: Call, after: Schedule) -> str | None:
+        if not after.is_paused:
+            self._seen["job resumed"] += 1
+            return None if call.operation == "resume_job" else "it was resumed by itself"
+        if call.operation in ("pause_job", *DEFINING):
+            return None
+        most = KINDS[after.job].definition.pause_after_failures
+        self._seen["paused by failures"] += 1
+        is_due = most is not None and after.failures >= most
+        return None if is_due else "nobody has paused it"
+
+    def _armed(self, call: Call, after: Schedule) -> str | None:
+        if call.operation == "rearm_schedules":
+            self._seen["rearmed"] += 1
+            return None if after.id in self._unarmed else "nothing was there to be swept up"
+        if call.operation not in ENDING:
+            return "no end has come"
+        return None if after.next_at == self._now() + (after.delay or 0) else "not after its delay"
+
+    def _check_armed(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
+        """A fixed delay has a next time, or waits for an execution, or is over."""
+        idle = {one.id for one in self.schedules.values() if one.delay and one.next_at is None}
+        if idle:
+            idle -= {row.schedule for row in rows.values() if row.state not in TERMINAL}
+        if call.operation == "rearm_schedules" and idle:
+            self._fail(f"{len(idle)} fixed delays are not set, and the sweep is over")
+        fresh = idle - self._unarmed
+        # Who stores one without a next time, or fires a time that is on record, leaves it to that.
+        if fresh and call.operation not in ("put_schedules", "fire"):
+            self._fail(f"{call.operation} by {call.process} has ended what a fixed delay waits for")
+        self._unarmed = idle
+
+    def _check_lead(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
+        """What waits for a reboot is due when somebody leads, and nobody was there before."""
+        before, self._led_at = self._led_at, self._led_at if answer is None else self._now()
+        is_new = answer is not None and answer.epoch > self._epoch
+        self._epoch = self._epoch if answer is None else answer.epoch
+        is_reboot = is_new and (before is None or before < call.kwargs["since"])
+        for one in self.schedules.values():
+            known = old.get(one.id)
+            if not one.is_reboot or known is None:
+                continue
+            if is_reboot:
+                self._seen["reboot"] += 1
+            wanted = self._now() if is_reboot else known.next_at
+            if one.next_at != wanted:
+                self._fail(f"{call.process} leads as {answer}; a reboot: {is_reboot}; yet {one}")
+
+    def resigned(self) -> None:
+        self._led_at = self._now()
+
+
+def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:
+    """Whether it is over because it has fired as often as it may."""
+    if firing.next_at is not None or rule.max_executions is None:
+        return False
+    return after.fired + len(firing.ticks) >= rule.max_executions
