@@ -101,7 +101,7 @@ async def test_what_ran_is_not_run_again_and_what_failed_can_be(client, store, p
     span = wanted[0], wanted[-1] + 1
     await client.backfill("report", *span, concurrency=2)
     hands = await claim(store, limit=2)
-    failed, fine = sorted(hands.executions, key=lambda one: one.scheduled_for)
+    failed, fine = sorted(hands.executions, key=lambda one: one.scheduled_for or 0)
     await apply(store, hands, death(failed), success(fine))
 
     missing = await client.backfill("report", *span, dry_run=True)

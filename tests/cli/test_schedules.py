@@ -1,6 +1,7 @@
 """Schedules from the command line: made, changed, paused, looked at and backfilled."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -244,7 +245,13 @@ async def test_the_doctor_looks_at_schedules(client, command):
     assert alone.code == 1
 
 
-def a_schedule(job="report", *, rule='{"every":"1h"}', next_at=1000.0, **options):
+def a_schedule(
+    job: str = "report",
+    *,
+    rule: str = '{"every":"1h"}',
+    next_at: float | None = 1000.0,
+    **options: Any,
+) -> Schedule:
     return Schedule(id=mint(), tenant="default", job=job, rule=rule, next_at=next_at, **options)
 
 

@@ -12,6 +12,13 @@ def paused(rule, *, next_at, **options):
     )
 
 
+def gone_on(schedule, now):
+    """The firing with which it goes on."""
+    firing = resumed(schedule, now)
+    assert firing is not None
+    return firing
+
+
 def test_a_rate_begins_with_its_next_tick():
     assert first_at(every("1m"), 30.0) == 60.0
 
@@ -38,7 +45,7 @@ def test_what_waits_for_nothing_or_for_later_goes_on_as_it_is():
 
 
 def test_what_came_due_is_missed_in_one_range_and_the_next_is_after_now():
-    firing = resumed(paused(every("1m"), next_at=60.0), 200.0)
+    firing = gone_on(paused(every("1m"), next_at=60.0), 200.0)
 
     (tick,) = firing.ticks
     assert (tick.at, tick.until, tick.count) == (60.0, 180.0, 3)
@@ -47,19 +54,19 @@ def test_what_came_due_is_missed_in_one_range_and_the_next_is_after_now():
 
 
 def test_a_tick_that_is_due_this_very_moment_is_missed_too():
-    firing = resumed(paused(every("1m"), next_at=60.0), 60.0)
+    firing = gone_on(paused(every("1m"), next_at=60.0), 60.0)
 
     assert (firing.ticks[0].until, firing.next_at) == (60.0, 120.0)
 
 
 def test_a_time_that_passed_in_the_pause_is_over():
-    firing = resumed(paused(at(60.0), next_at=60.0), 200.0)
+    firing = gone_on(paused(at(60.0), next_at=60.0), 200.0)
 
     assert (firing.ticks[0].count, firing.next_at) == (1, None)
 
 
 def test_a_fixed_delay_begins_anew():
-    firing = resumed(paused(every("1m", mode="delay"), next_at=60.0, delay=60.0), 200.0)
+    firing = gone_on(paused(every("1m", mode="delay"), next_at=60.0, delay=60.0), 200.0)
 
     assert (firing.ticks[0].count, firing.next_at, firing.is_over) == (1, 260.0, False)
 
@@ -67,7 +74,7 @@ def test_a_fixed_delay_begins_anew():
 def test_a_fixed_delay_that_has_ended_in_the_pause_is_over():
     rule = every("1m", mode="delay", end_at=150.0)
 
-    firing = resumed(paused(rule, next_at=60.0, delay=60.0), 200.0)
+    firing = gone_on(paused(rule, next_at=60.0, delay=60.0), 200.0)
 
     assert (firing.next_at, firing.is_over) == (None, True)
 
@@ -75,11 +82,11 @@ def test_a_fixed_delay_that_has_ended_in_the_pause_is_over():
 def test_one_that_fired_as_often_as_it_may_does_not_go_on():
     rule = every("1m", max_executions=3)
 
-    assert resumed(paused(rule, next_at=60.0, fired=3), 200.0).next_at is None
-    assert resumed(paused(rule, next_at=60.0, fired=2), 200.0).next_at == 240.0
+    assert gone_on(paused(rule, next_at=60.0, fired=3), 200.0).next_at is None
+    assert gone_on(paused(rule, next_at=60.0, fired=2), 200.0).next_at == 240.0
 
 
 def test_a_long_pause_is_not_counted_to_its_end():
-    firing = resumed(paused(cron("* * * * * *"), next_at=60.0), 1e9)
+    firing = gone_on(paused(cron("* * * * * *"), next_at=60.0), 1e9)
 
     assert firing.ticks[0].count == COUNTED_MAX + 1
