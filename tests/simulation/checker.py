@@ -198,7 +198,7 @@ class Checker:
                 self.seen["enqueue repeated"] += 1
             if new.parent is not None:
                 self.seen["child"] += 1
-            elif new.id in self.rows:
+            elif new.id in self.rows and new.schedule is None:
                 first = self.rows[self._asked.setdefault(new.args, new.id)]
                 if first.id != new.id and first.state is not State.CANCELLED:  # else: a retry
                     self.fail(f"what was asked for once was created twice: {new.args}")
