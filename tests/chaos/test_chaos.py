@@ -2,6 +2,7 @@
 
 import pytest
 
+from daybell.chaos.app import ALONE, TICKING
 from daybell.chaos.report import Summary
 from daybell.chaos.run import Options
 from tests.chaos.places import on_postgres, on_sqlite
@@ -21,10 +22,12 @@ def demand(summary: Summary) -> None:
     assert summary.waits, "nothing was running in a lost worker"
     assert summary.unfinished == 0
     assert {"kill", "freeze"} <= set(summary.faults)
+    assert summary.schedules == TICKING + ALONE
+    assert summary.ticks["fired"] > summary.schedules
 
 
 @pytest.mark.postgres
-async def test_nothing_is_lost_or_doubled_on_postgresql():
+async def test_no_execution_and_no_tick_is_lost_or_doubled_on_postgresql():
     summary = await on_postgres(Options(seconds=16, seed=2, rate=RATE), tell=print_nothing)
 
     demand(summary)
@@ -32,7 +35,7 @@ async def test_nothing_is_lost_or_doubled_on_postgresql():
     assert summary.answers_lost > 0
 
 
-async def test_nothing_is_lost_or_doubled_on_sqlite(tmp_path):
+async def test_no_execution_and_no_tick_is_lost_or_doubled_on_sqlite(tmp_path):
     summary = await on_sqlite(Options(seconds=10, seed=1, rate=RATE), tmp_path, tell=print_nothing)
 
     demand(summary)

@@ -3,16 +3,20 @@
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from daybell.chaos import recovery
+from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.checker import RULES, History, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import END, STOP, Effect
 from daybell.chaos.fleet import Happening
 from daybell.chaos.load import Call, Cancel
 from daybell.chaos.recovery import Sample, Trouble
+from daybell.chaos.ticks import Course, counted
 from daybell.core.execution import Execution, State
 from daybell.core.priority import Priority
+from daybell.core.schedule import Decision, TickRecord
 from daybell.store.ids import mint
 
 ADA, BOB = 101, 102  # processes
@@ -75,7 +79,54 @@ KEYED = {
     ID: an_execution(unique_key="k"),
     OTHER: an_execution(OTHER, unique_key="k", args='{"number":2}'),
 }
+SCHEDULE = mint()
+FIRED = an_execution(job="alone", schedule=SCHEDULE, scheduled_for=10.0, args="{}")
+SAME_TICK = {ID: FIRED, OTHER: replace(FIRED, id=OTHER)}
+NEXT_TICK = {ID: FIRED, OTHER: replace(FIRED, id=OTHER, scheduled_for=12.0)}
+
+
+def a_tick(at: float, execution: UUID | None = None, until: float | None = None) -> TickRecord:
+    return TickRecord(
+        schedule=SCHEDULE,
+        at=at,
+        decision=Decision.FIRED if execution else Decision.MISSED,
+        reason=None,
+        until=until,
+        execution=execution,
+    )
+
+
+def a_course(*ticks: TickRecord, **fields) -> Course:
+    known = {"name": "s", "rule": '{"every": "2s"}', "first": 10.0, "last": 18.0, "ticks": ticks}
+    return Course(**(known | fields))
+
+
+def of_schedules(course: Course, **parts) -> History:
+    return a_history(**({"calls": [], "executions": {ID: FIRED}, "courses": [course]} | parts))
+
+
+TICKED = [line("start", 1.0, number=NO_NUMBER), line(END, 2.0, number=NO_NUMBER)]
 BAD = {
+    "tick doubled": [of_schedules(a_course(last=10.0), executions=SAME_TICK)],
+    "tick lost": [
+        of_schedules(a_course(a_tick(10.0, ID), a_tick(14.0, until=16.0))),
+        of_schedules(a_course(last=10.0, is_stuck=True)),
+        of_schedules(a_course()),
+    ],
+    "tick not run": [
+        of_schedules(a_course(a_tick(10.0, ID)), executions={}),
+        of_schedules(a_course(a_tick(10.0, ID)), executions={ID: replace(FIRED, state=State.DEAD)}),
+        of_schedules(
+            a_course(a_tick(10.0, ID)), executions={ID: replace(FIRED, scheduled_for=12.0)}
+        ),
+    ],
+    "ran beside itself": [
+        of_schedules(
+            a_course(last=10.0),
+            executions=NEXT_TICK,
+            effects=[*TICKED, line("start", 1.5, id=OTHER, pid=BOB, number=NO_NUMBER)],
+        )
+    ],
     "lost": [
         a_history(executions={}, effects=[]),
         a_history(executions={ID: an_execution(state=State.RUNNING)}, effects=[]),
@@ -136,6 +187,13 @@ BAD = {
 )
 def test_the_checker_notices(rule, history):
     assert rule in {violation.rule for violation in check(history)}
+
+
+def test_ticks_that_are_fired_once_or_in_a_range_that_was_missed_are_as_promised():
+    course = a_course(a_tick(10.0, ID), a_tick(12.0, until=16.0))
+
+    assert check(of_schedules(course, effects=TICKED)) == []
+    assert counted([course]) == {"fired": 1, "missed": 1}
 
 
 def test_every_rule_is_shown_something_bad():

@@ -10,6 +10,7 @@ from typing import Final
 
 from daybell.chaos.effects import Effects, Nuisance
 from daybell.core.retry import Retry
+from daybell.core.when import every
 from daybell.engine.clock import SystemClock
 from daybell.sdk.app import App
 from daybell.sdk.context import Context
@@ -21,6 +22,9 @@ FOLDER: Final = "DAYBELL_CHAOS_FOLDER"  # where the processes are told to write 
 CRASHES_MAX: Final = 1000
 STEP_SECONDS: Final = 0.1
 SLICE_SECONDS: Final = 0.02
+TICKING: Final = 40  # schedules of a job that may run beside itself
+ALONE: Final = 10  # of one that may not
+NO_NUMBER: Final = 0  # what no enqueue has: a schedule asked for it
 
 app = App(tenant=TENANT, logs=False)
 clock = SystemClock()
@@ -75,3 +79,31 @@ async def keyed(ctx: Context, number: int) -> None:
     """Enqueued under a unique key: no two of a key are unfinished at a time."""
     with effects().told(ctx, number):
         await clock.sleep(STEP_SECONDS)
+
+
+@app.task(
+    queue=QUEUE,
+    max_crashes=CRASHES_MAX,
+    store_result=False,
+    schedule=[every(1 + n % 2, anchor=n / TICKING) for n in range(TICKING)],
+    overlap="allow",
+)
+async def ticking(ctx: Context) -> None:
+    """Does nothing, again and again."""
+    with effects().told(ctx, NO_NUMBER):
+        pass
+
+
+@app.task(
+    queue=QUEUE,
+    max_crashes=CRASHES_MAX,
+    store_result=False,
+    schedule=[every(2, anchor=2 * n / ALONE) for n in range(ALONE)],
+)
+async def alone(ctx: Context) -> None:
+    """Takes some time, again and again, and never twice at a time."""
+    with effects().told(ctx, NO_NUMBER):
+        await clock.sleep(STEP_SECONDS)
+
+
+SCHEDULED: Final = (ticking.name, alone.name)

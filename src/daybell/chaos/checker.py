@@ -15,12 +15,16 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.chaos.app import NO_NUMBER
+from daybell.chaos.app import alone as alone_task
 from daybell.chaos.effects import END, START, Effect
 from daybell.chaos.fleet import Happening
 from daybell.chaos.load import Call, Cancel
+from daybell.chaos.ticks import Course
 from daybell.core import payload
 from daybell.core.execution import Execution, State
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds, to_iso
+from daybell.core.schedule import Decision
 from daybell.store.outcomes import Cancellation
 
 OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
@@ -41,6 +45,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     effects: Sequence[Effect]  # in order of time
     executions: Mapping[UUID, Execution]
     happenings: Sequence[Happening] = ()
+    courses: Sequence[Course] = ()  # of schedules
 
     @cached_property
     def starts(self) -> dict[UUID, list[Effect]]:
@@ -114,7 +119,7 @@ def _never_asked_for(history: History) -> Iterator[str]:
     for id, starts in history.starts.items():
         if id not in history.executions:
             yield f"{id} ran and is nowhere"
-        if starts[0].number not in numbers:
+        if starts[0].number not in numbers and starts[0].number != NO_NUMBER:
             yield f"{id} ran for number {starts[0].number}, which nobody asked for"
 
 
@@ -122,6 +127,8 @@ def _enqueued_twice(history: History) -> Iterator[str]:
     """One enqueue makes one execution, however often it had to be sent."""
     found: dict[int, list[UUID]] = defaultdict(list)
     for execution in history.executions.values():
+        if execution.schedule is not None:
+            continue
         found[payload.decode(execution.args)["number"]].append(execution.id)
     for number, ids in found.items():
         if len(ids) > 1:
@@ -209,6 +216,56 @@ def _ran_side_by_side(history: History) -> Iterator[str]:
                 )
 
 
+def _tick_doubled(history: History) -> Iterator[str]:
+    """A tick has one execution, as the store has it; and no other ran for it."""
+    found: dict[tuple[UUID, Instant], list[UUID]] = defaultdict(list)
+    for execution in history.executions.values():
+        if execution.schedule is not None and execution.scheduled_for is not None:
+            found[execution.schedule, execution.scheduled_for].append(execution.id)
+    for (_, at), ids in found.items():
+        if len(ids) > 1:
+            ran = sum(id in history.starts for id in ids)
+            yield f"the tick {to_iso(at)} has {len(ids)} executions, of which {ran} ran"
+
+
+def _tick_lost(history: History) -> Iterator[str]:
+    """Each time of a schedule is on record: fired, skipped, or in a range that was missed."""
+    for course in history.courses:
+        for at in course.gaps():
+            yield f"{course.name} has nothing on record for {to_iso(at)}"
+        if course.is_stuck:
+            yield f"{course.name} does not go on"
+
+
+def _tick_not_run(history: History) -> Iterator[str]:
+    """What is on record as fired has an execution that succeeded."""
+    for course in history.courses:
+        for tick in course.ticks:
+            if tick.decision is not Decision.FIRED:
+                continue
+            execution = history.executions.get(tick.execution) if tick.execution else None
+            state = None if execution is None else execution.state
+            if execution is None or state is not State.SUCCEEDED:
+                yield f"{course.name} fired at {to_iso(tick.at)}, and its execution is {state}"
+            elif (execution.schedule, execution.scheduled_for) != (tick.schedule, tick.at):
+                yield f"{course.name} fired at {to_iso(tick.at)} what is another's"
+
+
+def _ran_beside_itself(history: History) -> Iterator[str]:
+    """A job that runs one at a time starts when the one before has ended, unless that one's process
+    was frozen and did not know better."""
+    jobs = {one.id: one.job for one in history.executions.values()}
+    spans: list[tuple[Seconds, Seconds, Effect]] = []
+    for id, starts in history.starts.items():
+        for start in starts if jobs.get(id) == alone_task.name else ():
+            end = history.end_of(start)
+            spans.append((start.at, start.at if end is None else end.at, start))
+    spans.sort(key=lambda span: span[:2])
+    for (since, end, first), (start, _, second) in pairwise(spans):
+        if start < end and not history.was_frozen(first.pid, since, end):
+            yield f"{second.execution} started {end - start:.3f} s before {first.execution} ended"
+
+
 RULES: Final = (
     _lost,
     _started_twice,
@@ -220,4 +277,8 @@ RULES: Final = (
     _cancelled_unasked,
     _two_of_a_key,
     _ran_side_by_side,
+    _tick_doubled,
+    _tick_lost,
+    _tick_not_run,
+    _ran_beside_itself,
 )

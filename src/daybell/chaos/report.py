@@ -31,6 +31,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     suspects: int  # more, that had to wait for others of their kind
     promised: Seconds  # how long such a wait may be
     returns: Sequence[Return]  # of the database
+    schedules: int
+    ticks: dict[str, int]  # on record, by what became of them
     unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
@@ -70,6 +72,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
                 }
                 for one in self.returns
             ],
+            "schedules": self.schedules,
+            "ticks": self.ticks,
             "unfinished": self.unfinished,
             "notes": list(self.notes),
             "broken": dict(broken),
@@ -88,6 +92,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "answers lost": f"{self.answers_lost} after their commit" if self.answers_lost else "",
             "orphans": self._orphans(),
             "after restarts": "; ".join(map(_return, self.returns)),
+            "ticks": f"{_listed(self.ticks) or 'none'} of {self.schedules} schedules;"
+            f" {counts['tick doubled']} doubled, {counts['tick lost']} lost",
             "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
             "violations": _listed(counts) or "none",

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.chaos import effects, recovery
-from daybell.chaos.app import QUEUE, TENANT, app
+from daybell.chaos.app import QUEUE, SCHEDULED, TENANT, app
 from daybell.chaos.checker import History, Violation, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import START
@@ -26,6 +26,7 @@ from daybell.chaos.plan import Fault, Kind, plan
 from daybell.chaos.proxy import Proxy, can_stand_before
 from daybell.chaos.recovery import SLACK_SECONDS, Sample
 from daybell.chaos.report import Summary
+from daybell.chaos.ticks import counted, courses, cursors
 from daybell.client import Client
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
@@ -164,6 +165,9 @@ class Run:
     async def run(self) -> Summary:
         options = self._options
         since = (await self._client.health()).now
+        if not options.schedulers:
+            await self._silence()
+        first = await cursors(self._client, SCHEDULED)
         for role, count in ((WORKER, options.workers), (SCHEDULER, options.schedulers)):
             for _ in range(count):
                 self.fleet.start(role)
@@ -183,6 +187,8 @@ class Run:
                 await asyncio.gather(*work)
                 self._tell("the faults are over; waiting for the last executions")
                 await self.fleet.calm()
+                due = await self._until_fired()
+                await self._silence()
                 is_quiet = await self._until_quiet(since)
             finally:
                 for one in (*work, *beside):
@@ -197,6 +203,7 @@ class Run:
             effects=effects.read(self._folder),
             executions=executions,
             happenings=self.fleet.happenings,
+            courses=await courses(self._client, first, await cursors(self._client, SCHEDULED), due),
         )
         return self._judge(history, is_quiet)
 
@@ -280,6 +287,22 @@ class Run:
                     f" {sum(self._done.values())} faults"
                 )
 
+    async def _until_fired(self) -> Instant:
+        """Wait for the schedules that are due when all is well again; answers when that was."""
+        due = (await self._client.health()).now
+        deadline = self.clock.monotonic() + self._options.peace
+        while self._options.schedulers and self.clock.monotonic() < deadline:
+            found = await cursors(self._client, SCHEDULED)
+            if all(one.next_at is None or one.next_at > due for one in found.values()):
+                break
+            await self.clock.sleep(POLL_SECONDS)
+        return due if self._options.schedulers else float("-inf")
+
+    async def _silence(self) -> None:
+        """Let no schedule fire any more."""
+        for job in SCHEDULED:
+            await self._client.pause(job, "the run is over")
+
     async def _until_quiet(self, since: Instant) -> bool:
         deadline = self.clock.monotonic() + self._options.peace
         while self.clock.monotonic() < deadline:
@@ -333,6 +356,8 @@ class Run:
             suspects=sum(one.is_suspect for one in found),
             promised=promised,
             returns=recovery.returns(self._samples, starts, self._back_at, few=few),
+            schedules=len(history.courses),
+            ticks=counted(history.courses),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
             notes=self._notes(),
             violations=violations,
