@@ -39,6 +39,7 @@ IS_HELD: Final = '"((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"'
 BY_ID: Final = '"(v.id IN (SELECT id FROM m)) IS TRUE"'
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
+FIRING: Final = "store/postgres/firing.py"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,21 @@ MUTANTS: Final = (
     Mutant(
         "a success overwrites a cancel",
         ((MOVES, "AND v.cancel_requested_at IS NULL AND v.gate IS NULL", "AND v.gate IS NULL"),),
+    ),
+    Mutant(
+        "a schedule fires wherever its cursor is",
+        ((FIRING, "s.id = u.id AND s.next_at = u.expect\n", "s.id = u.id AND u.expect > 0\n"),),
+    ),
+    Mutant(
+        "a tick has no name of its own",
+        (
+            (
+                FIRING,
+                "ON CONFLICT DO NOTHING RETURNING schedule, at",
+                "ON CONFLICT (tenant, schedule, at) DO UPDATE SET execution = excluded.execution"
+                " RETURNING schedule, at",
+            ),
+        ),
     ),
 )
 
