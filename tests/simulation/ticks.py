@@ -142,7 +142,7 @@ class Ticks:
             tick = recorded.get(at)
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
-            until = max(record.until or at, tick.until or at if tick else at)
+            until = (record if tick is None else tick).until or at
             at = end if rule.delay is not None else rule.next_after(until)
         if at != end:
             self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")
@@ -153,6 +153,9 @@ class Ticks:
         """What is wrong with this change, if anything is."""
         if before is None or after is None:
             return None if call.operation in DEFINING else "it came or went"
+        most = KINDS[after.job].definition.pause_after_failures
+        if most is not None and after.failures >= most and not after.is_paused:
+            return "it failed too often, and is not paused"
         if after.is_paused != before.is_paused and (problem := self._paused(call, after)):
             return problem
         if call.operation in DEFINING or after.next_at == before.next_at:
