@@ -9,7 +9,13 @@ from daybell.core.when import cron, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events, Fired
 from daybell.engine.loop import AGAIN
-from daybell.engine.scheduler import BATCH_MAX, COLLISION_SECONDS, POLL_SECONDS, Scheduler
+from daybell.engine.scheduler import (
+    BATCH_MAX,
+    COLLISION_SECONDS,
+    EXECUTIONS_MAX,
+    POLL_SECONDS,
+    Scheduler,
+)
 from daybell.errors import Unavailable
 from daybell.store.ids import mint
 from tests.builders import TENANT, a_schedule, apply, claim, defined, put, shown, success
@@ -115,6 +121,24 @@ async def test_more_than_a_batch_is_fired_without_a_pause(store, clock):
     assert await scheduler.tick() == AGAIN
     assert await scheduler.tick() != AGAIN
     assert (await store.due_schedules()).schedules == ()
+
+
+async def test_schedules_that_catch_up_are_fired_in_bounded_batches(store, clock):
+    schedules = [
+        a_schedule(rule=MINUTELY, next_at=NOON, misfire='{"policy":"fire_all"}') for _ in range(100)
+    ]
+    await put(store, *schedules, overlap="allow")
+    clock.advance(3600)
+    fire, counts = store.store.fire, []
+
+    async def counted(firings):
+        counts.append(sum(len(firing.ticks) for firing in firings))
+        return await fire(firings)
+
+    store.store.fire = counted
+    await a_scheduler(store, clock).tick()
+
+    assert (sum(counts), max(counts) <= EXECUTIONS_MAX) == (6100, True)
 
 
 async def test_ticks_that_nobody_was_there_for_are_made_up_for_once_and_recorded(store, clock):

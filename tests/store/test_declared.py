@@ -63,6 +63,36 @@ async def test_a_new_version_replaces_them_and_keeps_the_counts_of_those_that_st
     assert (seen.fired, seen.last_at) == (1, clock.now())
 
 
+async def test_a_new_version_moves_no_cursor_of_a_schedule_that_says_the_same(store, clock):
+    overdue = a_schedule(next_at=clock.now())
+    awaiting = a_schedule(next_at=clock.now(), delay=30.0)
+    await define(store, overdue, awaiting)
+    await fired(store, awaiting)
+    await clock.advance(5)
+
+    later = clock.now() + 60
+    again = [
+        a_schedule(id=overdue.id, next_at=later, args='{"size":2}'),
+        a_schedule(id=awaiting.id, next_at=later, delay=30.0),
+    ]
+    assert (await define(store, *again, timeout=5.0)).version == 2
+
+    seen = await shown(store, overdue)
+    assert (seen.next_at, seen.args) == (overdue.next_at, '{"size":2}')
+    assert (await shown(store, awaiting)).next_at is None
+
+
+async def test_a_schedule_that_is_over_stays_so_in_a_new_version(store, clock):
+    last = a_schedule(next_at=clock.now(), delay=30.0)
+    await define(store, last)
+    await store.fire([a_firing(last, next_at=None, is_over=True)])
+
+    await define(store, a_schedule(id=last.id, next_at=clock.now(), delay=30.0), timeout=5.0)
+
+    seen = await shown(store, last)
+    assert (seen.next_at, seen.delay) == (None, None)
+
+
 async def test_a_new_version_without_schedules_ends_them(store):
     await define(store, a_schedule())
 

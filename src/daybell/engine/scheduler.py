@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -35,6 +35,7 @@ POLL_SECONDS: Final = 2.0  # what is new is told; this finds what was said to no
 REARM_SECONDS: Final = 15.0
 COLLISION_SECONDS: Final = 0.02  # until a look at what another scheduler has in its hands
 BATCH_MAX: Final = 1000
+EXECUTIONS_MAX: Final = 2000  # created at once: catching up makes many of each schedule
 
 
 class Scheduler:
@@ -50,6 +51,7 @@ class Scheduler:
         self._holder = mint()
         self._since: Instant | None = None  # when it came up, by the store's clock
         self._broken: set[UUID] = set()  # schedules whose rule cannot be read, said once
+        self._is_held_up = False  # by others, who have a whole batch in their hands
         self._unlisten: Callable[[], Awaitable[None]] | None = None
         self._listening: asyncio.Task[None] | None = None
         self.epoch: int | None = None  # None: another scheduler leads
@@ -89,16 +91,23 @@ class Scheduler:
     async def tick(self) -> Seconds | None:
         """Fire what is due; answers how long there is nothing to do."""
         sent = self._clock.monotonic()
-        due = await self._store.due_schedules(limit=BATCH_MAX)
+        due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up)
         self._clock.correct(due.now, sent)
         firings = self.plan(due)
         if not firings:
             # Those that cannot be read stay due; they must not keep it from waiting.
+            self._is_held_up = False
             return _until(due.next_at, due.now)
-        answers = await self._store.fire(firings)
-        fired = [firing for firing, is_ours in zip(firings, answers, strict=True) if is_ours]
+        fired: list[Firing] = []
+        for some in _slices(firings):
+            answers = await self._store.fire(some)
+            fired += [firing for firing, is_ours in zip(some, answers, strict=True) if is_ours]
         self._tell(fired, due)
-        if len(due.schedules) == BATCH_MAX and fired:
+        # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
+        # what comes after it is not to wait for him.
+        is_full = len(due.schedules) == BATCH_MAX
+        self._is_held_up = is_full and len(fired) < len(firings) / 2
+        if is_full and fired:
             return AGAIN
         if len(fired) < len(firings):
             return COLLISION_SECONDS
@@ -205,6 +214,18 @@ class Scheduler:
                 schedule.job,
                 error,
             )
+
+
+def _slices(firings: Sequence[Firing]) -> Iterator[list[Firing]]:
+    """Firings that go together: a thousand schedules that catch up are not one transaction."""
+    some, count = list[Firing](), 0
+    for firing in firings:
+        if some and count + len(firing.ticks) > EXECUTIONS_MAX:
+            yield some
+            some, count = [], 0
+        some.append(firing)
+        count += len(firing.ticks)
+    yield some
 
 
 def misfire_of(schedule: Schedule) -> Misfire:

@@ -59,8 +59,8 @@ class BenchStore(MemoryStore):
         with self._begin() as tables:
             return min((at for at, one in upcoming(tables) if self._fires(one.job)), default=None)
 
-    async def due_schedules(self, *, limit: int = 1000) -> Due:
-        due = await super().due_schedules(limit=limit)
+    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+        due = await super().due_schedules(limit=limit, free=free)
         return replace(due, schedules=tuple(one for one in due.schedules if self._fires(one.job)))
 
     @contextmanager

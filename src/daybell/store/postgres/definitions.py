@@ -72,7 +72,8 @@ class Defining(Scheduling):
     PROMOTE = """
     UPDATE daybell.job SET version = $2, queue = $3, deleted_at = NULL WHERE key = $1
     """
-    # Those that the definition still declares are replaced, and keep their counts.
+    # Those that the definition still declares are replaced, and keep their counts; those that say
+    # the same as before keep their cursor, which may be at a tick that has not fired yet.
     UNDECLARE = """
     DELETE FROM daybell.schedule WHERE job = $1 AND is_declared AND id <> ALL($2::uuid[])
     """
@@ -103,7 +104,9 @@ class Defining(Scheduling):
         if is_new or (taken["is_deleted"] and version in known):
             await link.execute(self.UNDECLARE, job, [schedule.id for schedule in new.schedules])
             if new.schedules:
-                await self.write_schedules(link, key, new.schedules, {name: job})
+                await self.write_schedules(
+                    link, key, new.schedules, {name: job}, keeps_cursors=True
+                )
         return made
 
     GET = f"""{COLUMNS}
@@ -148,19 +151,21 @@ class Defining(Scheduling):
         return [_job(row, tenant) for row in rows]
 
     DELETE = """
-    WITH j AS (
-      UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
-       WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL RETURNING key),
-    s AS (DELETE FROM daybell.schedule USING j WHERE job = j.key)
-    SELECT key FROM j
+    UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
+     WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL RETURNING key
     """
 
     async def delete_job(self, tenant: str, name: str) -> None:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
-            job = await link.fetchval(self.DELETE, key, name)
-        self.names.forget_job(key, name)
-        if job is None:
+        async def work() -> int | None:
+            async with self.db.transaction() as link:
+                key = await self.names.tenant(link, tenant)
+                job = await link.fetchval(self.DELETE, key, name)
+                # A statement of its own: one that waited for the job saw its schedules before.
+                await link.execute("DELETE FROM daybell.schedule WHERE job = $1", job)
+            self.names.forget_job(key, name)
+            return job
+
+        if await self.db.settled(work) is None:
             raise JobNotFound(f"no job named {shown(name)}")
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:

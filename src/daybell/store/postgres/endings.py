@@ -105,12 +105,13 @@ class Ending(Admission):
             self._is_rearmed = True
 
     PAUSE = """
-    WITH j AS (
-      UPDATE daybell.job SET paused_at = coalesce(paused_at, daybell.now()), pause_note = $2
-       WHERE key = $1)
-    UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused
+    UPDATE daybell.job SET paused_at = coalesce(paused_at, daybell.now()), pause_note = $2
+     WHERE key = $1
     """
+    # A statement of its own: one that waited for the job saw its schedules before.
+    STOP_SCHEDULES = "UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused"
 
     async def pause(self, link: Link, job: int, note: str) -> None:
         """Stop the schedules of a job."""
         await link.execute(self.PAUSE, job, note)
+        await link.execute(self.STOP_SCHEDULES, job)

@@ -53,6 +53,7 @@ class Advancing(Enqueueing):
     SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
         ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
        AND s.next_at = u.expect AND NOT s.is_paused
+      JOIN daybell.job j ON j.key = s.job AND j.deleted_at IS NULL
     """
 
     async def _fire_all(self, tenant: str, firings: list[Firing]) -> list[bool]:
@@ -68,7 +69,7 @@ class Advancing(Enqueueing):
             except Outdated:
                 continue
             except NotFound:
-                # Deleted, and its schedules with it? Then nobody can fire them.
+                # Deleted, or its schedules are gone with it? Then nobody can fire them.
                 possible = await self._advanceable(tenant, left)
                 left = [firing for firing in left if firing.schedule in possible]
                 if attempt < STALE_TRIES - 1:

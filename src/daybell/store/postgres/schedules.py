@@ -18,7 +18,7 @@ from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.firing import Advancing, by_schedule
 from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
-from daybell.store.postgres.specs import Outdated
+from daybell.store.postgres.specs import Outdated, Specs
 
 COLUMNS: Final = """
     SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
@@ -41,24 +41,49 @@ class Scheduling(Advancing):
      ORDER BY u.id
     ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, name = excluded.name,
            rule = excluded.rule, args = excluded.args, misfire = excluded.misfire,
-           next_at = excluded.next_at, delay = excluded.delay, is_reboot = excluded.is_reboot,
+           next_at = CASE WHEN $13 AND s.rule = excluded.rule THEN s.next_at
+                          ELSE excluded.next_at END,
+           delay = CASE WHEN $13 AND s.rule = excluded.rule THEN s.delay ELSE excluded.delay END,
+           is_reboot = excluded.is_reboot,
            pause_after = excluded.pause_after, is_declared = excluded.is_declared,
            is_paused = excluded.is_paused
     """
 
+    # Shared, so that nobody deletes or pauses a job without seeing the schedules it gets here.
+    LOCK_JOBS = """
+    SELECT name, key FROM daybell.job
+     WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL ORDER BY name FOR SHARE
+    """
+
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        async with self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            names = {schedule.job for schedule in schedules}
-            jobs = await self.names.current_jobs(link, key, names, fresh=True)
-            numbers = {name: job.key for name, job in jobs.items()}
-            await self.write_schedules(link, key, schedules, numbers)
+        names = sorted({schedule.job for schedule in schedules})
+
+        async def work() -> None:
+            async with self.db.transaction() as link:
+                key = await self.names.tenant(link, tenant)
+                jobs = {
+                    row["name"]: row["key"] for row in await link.fetch(self.LOCK_JOBS, key, names)
+                }
+                for name in names:
+                    if name not in jobs:
+                        raise JobNotFound(f"no job named {shown(name)}; define it first")
+                await self.write_schedules(link, key, schedules, jobs)
+
+        await self.db.settled(work)
         self.notifier.touch(ALL_TENANTS, [SCHEDULES])
 
     async def write_schedules(
-        self, link: Link, tenant: int, schedules: Sequence[NewSchedule], jobs: dict[str, int]
+        self,
+        link: Link,
+        tenant: int,
+        schedules: Sequence[NewSchedule],
+        jobs: dict[str, int],
+        *,
+        keeps_cursors: bool = False,
     ) -> None:
-        """Write schedules of these jobs, with the gates that their executions will pass."""
+        """Write schedules of these jobs, with the gates that their executions will pass. One that
+        says the same as before may keep its cursor.
+        """
         latest = {schedule.id: schedule for schedule in schedules}.values()
         await link.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
         await link.execute(
@@ -75,6 +100,7 @@ class Scheduling(Advancing):
             [schedule.is_reboot for schedule in latest],
             [schedule.pause_after for schedule in latest],
             [schedule.is_declared for schedule in latest],
+            keeps_cursors,
         )
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
@@ -99,16 +125,20 @@ class Scheduling(Advancing):
             return [_schedule(row, tenant) for row in rows]
 
     # One more than asked for, due or not: the first that is left over says when to look again.
+    # Nobody can fire what has lost its job.
     DUE_SCHEDULES = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
-     WHERE NOT s.is_paused AND s.next_at IS NOT NULL ORDER BY s.next_at, s.id LIMIT $1) x ON true
+     WHERE NOT s.is_paused AND s.next_at IS NOT NULL AND j.deleted_at IS NULL
+     ORDER BY s.next_at, s.id LIMIT $1 {{locking}}) x ON true
     """
 
-    async def due_schedules(self, *, limit: int = 1000) -> Due:
+    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
         check_limit(limit, most=FIRE_BATCH_MAX)
+        # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
+        locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
         async with self.db.link() as link:
-            rows = await link.fetch(self.DUE_SCHEDULES, limit + 1)
+            rows = await link.fetch(self.DUE_SCHEDULES.format(locking=locking), limit + 1)
             now: Instant = rows[0]["now"]
             found = [
                 _schedule(row, await self.names.tenant_name(link, row["tenant"]))
@@ -139,12 +169,19 @@ class Scheduling(Advancing):
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return count
 
-    JOB_KEY = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
+    # The job before its schedules, as whoever defines or deletes it locks them.
+    JOB_KEY = """
+    SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL
+       FOR NO KEY UPDATE
+    """
 
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        async with self.db.transaction() as link:
-            key = await self.names.tenant(link, tenant)
-            await self.pause(link, await self._job(link, key, name), note)
+        async def work() -> None:
+            async with self.db.transaction() as link:
+                key = await self.names.tenant(link, tenant)
+                await self.pause(link, await self._job(link, key, name), note)
+
+        await self.db.settled(work)
 
     RESUME = """
     WITH j AS (UPDATE daybell.job SET paused_at = NULL, pause_note = '' WHERE key = $1)
@@ -157,16 +194,23 @@ class Scheduling(Advancing):
         for attempt in range(STALE_TRIES):
             specs = await self.resolve(tenant, executions, fresh=attempt > 0)
             try:
-                async with self.db.transaction() as link:
-                    job = await self._job(link, specs.tenant, name)
-                    await self.advance(link, specs, left, paused=True)
-                    await link.execute(self.RESUME, job)
+                await self.db.settled(lambda s=specs: self._resume(s, name, left))
             except Outdated:
                 continue
             self.notifier.touch(specs.tenant, specs.queues)
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
             return
         raise Unavailable("this job changes faster than it can be resumed; try again")
+
+    # Waited for: `advance` steps over what is locked, and would leave it to fire what it missed.
+    LOCK_PAUSED = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
+
+    async def _resume(self, specs: Specs, name: str, firings: list[Firing]) -> None:
+        async with self.db.transaction() as link:
+            job = await self._job(link, specs.tenant, name)
+            await link.execute(self.LOCK_PAUSED, job)
+            await self.advance(link, specs, firings, paused=True)
+            await link.execute(self.RESUME, job)
 
     async def _job(self, link: Link, tenant: int, name: str) -> int:
         job = await link.fetchval(self.JOB_KEY, tenant, name)

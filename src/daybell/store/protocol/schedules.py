@@ -27,9 +27,10 @@ class Schedules(Protocol):
         """Schedules of a tenant, or of one of its jobs, by id."""
         ...
 
-    async def due_schedules(self, *, limit: int = 1000) -> Due:
+    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
         """Schedules of any tenant whose cursor has come, earliest first, and when the next one
-        will be due. Locks nothing: `fire` finds out who was first.
+        will be due. Locks nothing: `fire` finds out who was first. With `free`, what somebody
+        else has in his hands just now is left out, which costs more.
         """
         ...
 

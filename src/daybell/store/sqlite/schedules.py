@@ -44,8 +44,8 @@ class SqliteSchedules(Part):
     async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
         return await self._read(lambda tx: list_schedules(tx, tenant, job))
 
-    async def due_schedules(self, *, limit: int = 1000) -> Due:
-        check_limit(limit)
+    async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
+        check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
         return await self._read(lambda tx: due_schedules(tx, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
@@ -84,12 +84,14 @@ _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
 INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
                       pause_after, is_declared, is_paused)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
     ON CONFLICT (tenant, id) DO UPDATE
-   SET job = excluded.job, rule = excluded.rule, next_at = excluded.next_at, name = excluded.name,
-       args = excluded.args, misfire = excluded.misfire, delay = excluded.delay,
-       is_reboot = excluded.is_reboot, pause_after = excluded.pause_after,
-       is_declared = excluded.is_declared, is_paused = excluded.is_paused
+   SET job = excluded.job, rule = excluded.rule, name = excluded.name, args = excluded.args,
+       next_at = iif(?14 AND rule = excluded.rule, next_at, excluded.next_at),
+       delay = iif(?14 AND rule = excluded.rule, delay, excluded.delay),
+       misfire = excluded.misfire, is_reboot = excluded.is_reboot,
+       pause_after = excluded.pause_after, is_declared = excluded.is_declared,
+       is_paused = excluded.is_paused
 """
 _DELETE: Final = "DELETE FROM schedule WHERE tenant = ? AND id = ?"
 
@@ -98,13 +100,15 @@ def put_schedules(tx: Transaction, tenant: str, schedules: Sequence[NewSchedule]
     owner = tx.names.tenant(tx, tenant)
     for new in schedules:
         make_gate(tx, owner, new.job)
-        put_schedule(tx, owner, tx.names.current(tx, owner, new.job).job, new, new.is_declared)
+        put_schedule(tx, owner, tx.names.current(tx, owner, new.job).job, new)
 
 
 def put_schedule(
-    tx: Transaction, owner: int, job: int, new: NewSchedule, is_declared: bool
+    tx: Transaction, owner: int, job: int, new: NewSchedule, *, by_definition: bool = False
 ) -> None:
-    """Create or replace one schedule of a job, which is paused with it; its counts stay."""
+    """Create or replace one schedule of a job, which is paused with it; its counts stay. With a
+    definition, one that says the same as before keeps its cursor, too.
+    """
     (is_paused,) = tx.execute(_IS_PAUSED, (job,)).fetchone()
     row = (
         owner,
@@ -118,8 +122,9 @@ def put_schedule(
         new.delay,
         int(new.is_reboot),
         new.pause_after,
-        int(is_declared),
+        int(new.is_declared or by_definition),
         is_paused,
+        by_definition,
     )
     tx.execute(_PUT, row)
     tx.signals.add(Signal.SCHEDULES)
@@ -137,7 +142,7 @@ def declare_schedules(
         if id not in new:
             tx.execute(_DELETE, (owner, id))
     for schedule in new.values():
-        put_schedule(tx, owner, job, schedule, is_declared=True)
+        put_schedule(tx, owner, job, schedule, by_definition=True)
 
 
 _LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? ORDER BY s.id"

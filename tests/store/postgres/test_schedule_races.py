@@ -1,0 +1,158 @@
+"""Schedules and those who change them at the same time: nothing fires that should not, or stops."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from daybell.core.schedule import Decision, Tick
+from daybell.core.when import cron
+from daybell.engine.clock import ManualClock
+from daybell.engine.events import Events
+from daybell.engine.scheduler import BATCH_MAX, Scheduler
+from daybell.errors import JobNotFound
+from daybell.store.ids import mint
+from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
+from tests.store.postgres.steps import Stop, settle, stepped_store
+
+MINUTELY = cron("* * * * *").to_json()
+
+
+@pytest.fixture
+async def slow(place):
+    """A store that can be stopped."""
+    opened = await stepped_store(place.url)
+    await opened.list_tenants()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def quick(place):
+    """Another one, to see whether it waits."""
+    opened = await stepped_store(place.url)
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def frozen(sql, condition, *args):
+    """Somebody has locked these schedules, and does not go on."""
+    async with sql.transaction():
+        await sql.execute(
+            f"SELECT FROM daybell.schedule WHERE {condition} FOR NO KEY UPDATE", *args
+        )
+        yield
+
+
+async def putting(slow, schedule):
+    """Put a schedule, and stand still before the commit."""
+    stop = slow.steps.stop = Stop(4)  # tenant, jobs, gates, schedules
+    task = asyncio.create_task(slow.put_schedules(TENANT, [schedule]))
+    await stop.arrival()
+    return task, stop.resumed.set
+
+
+def a_scheduler(store, clock):
+    return Scheduler(store, clock=ManualClock(clock.now()), mint=mint, events=Events())
+
+
+async def test_what_a_job_missed_while_paused_does_not_fire_because_it_was_locked_at_the_resume(
+    quick, store, clock, sql
+):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    await store.pause_job(TENANT, "resize")
+    await clock.advance(600)
+    missed = Tick(at=schedule.next_at, decision=Decision.MISSED, count=11)
+    onward = a_firing(schedule, missed, next_at=clock.now() + 60)
+
+    async with frozen(sql, "true"):
+        resuming = asyncio.create_task(quick.resume_job(TENANT, "resize", [onward]))
+        await settle(sql, resuming, quick.steps.processes)
+    await resuming
+
+    assert (await store.due_schedules()).schedules == ()
+    seen = await shown(store, schedule)
+    assert (seen.missed, seen.next_at) == (11, clock.now() + 60)
+
+
+async def test_a_job_that_is_deleted_while_it_gets_a_schedule_leaves_none_behind(
+    slow, quick, store, clock, sql
+):
+    await defined(store)
+    done, resume = await putting(slow, a_schedule(next_at=clock.now()))
+
+    deleting = asyncio.create_task(quick.delete_job(TENANT, "resize"))
+    await settle(sql, deleting, quick.steps.processes)
+    resume()
+    await done
+    await deleting
+
+    assert await store.list_schedules(TENANT) == []
+
+
+async def test_a_job_that_is_paused_while_it_gets_a_schedule_pauses_that_too(
+    slow, quick, store, clock, sql
+):
+    await defined(store)
+    schedule = a_schedule(next_at=clock.now())
+    done, resume = await putting(slow, schedule)
+
+    pausing = asyncio.create_task(quick.pause_job(TENANT, "resize"))
+    await settle(sql, pausing, quick.steps.processes)
+    resume()
+    await done
+    await pausing
+
+    assert (await shown(store, schedule)).is_paused
+
+
+async def test_a_deleted_job_gets_no_schedule(store):
+    await defined(store)
+    await store.delete_job(TENANT, "resize")
+
+    with pytest.raises(JobNotFound):
+        await store.put_schedules(TENANT, [a_schedule()])
+
+
+async def test_a_schedule_that_has_lost_its_job_keeps_no_other_from_firing(store, clock, sql):
+    orphan, sound = (a_schedule(job, next_at=clock.now()) for job in ("orphan", "sound"))
+    await put(store, orphan, sound)
+    await sql.execute("UPDATE daybell.job SET deleted_at = 1 WHERE name = 'orphan'")
+    store.names.forget_job(1, "orphan")
+
+    assert [one.id for one in (await store.due_schedules()).schedules] == [sound.id]
+    assert await store.fire([a_firing(orphan), a_firing(sound)]) == [False, True]
+
+
+async def test_a_frozen_scheduler_with_a_whole_batch_in_its_hands_stops_nobody_else(
+    store, clock, sql
+):
+    now = clock.now() // 60 * 60
+    stuck = [a_schedule(rule=MINUTELY, next_at=now - 60) for _ in range(BATCH_MAX)]
+    free = a_schedule(rule=MINUTELY, next_at=now)
+    await put(store, *stuck, free, overlap="allow")
+    scheduler = a_scheduler(store, clock)
+
+    async with frozen(sql, "next_at < $1", now):
+        await scheduler.tick()
+        await scheduler.tick()
+
+        assert (await shown(store, free)).fired == 1
+    await scheduler.tick()
+    await scheduler.tick()
+    assert (await store.due_schedules()).schedules == ()
+
+
+async def test_schedules_that_catch_up_are_more_than_one_transaction(store, clock):
+    since = clock.now() // 60 * 60 - 3600
+    schedules = [
+        a_schedule(rule=MINUTELY, next_at=since, misfire='{"policy":"fire_all"}')
+        for _ in range(200)
+    ]
+    await put(store, *schedules, overlap="allow")
+
+    await a_scheduler(store, clock).tick()
+
+    assert {one.fired for one in await store.list_schedules(TENANT)} == {61}
