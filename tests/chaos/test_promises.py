@@ -249,4 +249,4 @@ async def test_a_database_away_for_longer_than_the_lease_with_five_minute_tasks_
     assert sorted(ended) == sorted(ids)
     assert await states(store, ids) == [State.SUCCEEDED] * 4
     found = [await look(store, id) for id in ids]
-    assert [(one.attempt, one.crashes, one.failures) for one in found] == [(2, 1, 0)] * 4
+    assert [(one.attempt, one.crashes, one.failures) for one in found] == [(2, 0, 0)] * 4

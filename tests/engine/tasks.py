@@ -37,6 +37,7 @@ class Task:
     retry: Retry = field(default_factory=Retry)
     timeout: float | None = None
     goes_on: bool = False
+    starts_once: bool = False
 
     async def run(self, running: Running) -> str | None:
         return await self.function(running)

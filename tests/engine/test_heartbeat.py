@@ -332,3 +332,71 @@ async def test_work_that_may_go_on_without_a_lease_does_and_is_still_fenced():
     assert await states(store, [stays, taken]) == [State.SUCCEEDED] * 2
     assert [(await look(store, id)).attempt for id in (stays, taken)] == [1, 2]
     await worker.stop()
+
+
+@in_virtual_time
+async def test_what_has_ended_is_told_after_an_outage_in_which_the_lease_was_lost():
+    async def work(_):
+        await asyncio.sleep(5)
+
+    store, worker, ids = await a_busy_worker(resize=work)
+    first = worker.id
+    store.is_away = True
+    await asyncio.sleep(120)
+    store.is_away = False
+    await until(lambda: worker.id != first and worker._is_registered)
+    await asyncio.sleep(6)  # before any lease has ended that counts from now
+
+    assert await states(store, ids) == [State.SUCCEEDED] * 3
+    assert [(await look(store, id)).attempt for id in ids] == [1] * 3
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_what_an_outage_has_stopped_goes_back_at_once_and_is_not_charged():
+    store, worker, ids = await a_busy_worker()
+    for outage in range(1, 5):  # more often than workers may be lost
+        first = worker.id
+        store.is_away = True
+        await asyncio.sleep(120)
+        store.is_away = False
+        await until(lambda first=first: worker.id != first and len(worker.executor) == 3, within=11)
+
+        found = [await look(store, id) for id in ids]
+        assert [(one.attempt, one.crashes) for one in found] == [(outage + 1, 0)] * 3
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_what_goes_on_although_it_was_stopped_is_not_given_back_by_an_outage():
+    store, worker, ids = await a_busy_worker(resize=deaf)
+    first = worker.id
+    store.is_away = True
+    await asyncio.sleep(60)
+    store.is_away = False
+    await until(lambda: worker.id != first and worker._is_registered)
+    await asyncio.sleep(10)
+
+    assert [(await look(store, id)).worker for id in ids] == [first] * 3
+    await worker.stop()
+
+
+@in_virtual_time
+async def test_what_may_begin_once_only_does_not_go_back_from_an_outage_or_a_drain():
+    once = Task(endless, starts_once=True)
+    store, worker, ids = await a_busy_worker(resize=once)
+    first = worker.id
+    store.is_away = True
+    await asyncio.sleep(60)
+    store.is_away = False
+    await until(lambda: worker.id != first and worker._is_registered)
+    await asyncio.sleep(10)
+    assert [(await look(store, id)).worker for id in ids] == [first] * 3
+
+    [other] = await enqueued(store)
+    await until(lambda: len(worker.executor) == 1)
+    await worker.stop()
+
+    found = await look(store, other)
+    assert (found.state, found.reason, found.attempt) == (State.DEAD, "worker_lost", 1)
+    assert "was cut short because its worker was stopped" in (found.error or "")

@@ -211,12 +211,20 @@ def after_loss(
     if claimed.crashes >= SUSPECT_CRASHES and not is_begun:
         return after_release(claimed)
     crashes = claimed.crashes + 1
-    error = loss_error(claimed)
+    error = _loss_error(f"the worker that ran attempt {claimed.attempt} stopped renewing its lease")
     if retry and crashes < max_crashes:
         move = _move(claimed, State.QUEUED, Outcome.LOST, error=error)
     else:
         move = _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost")
     return msgspec.structs.replace(move, crashes=crashes)
+
+
+def after_interruption(claimed: Claimed, *, ran: Seconds | None = None) -> Transition:
+    """The worker had to stop it before its end, and it must not be started a second time
+    (`on_lost="dead"`).
+    """
+    error = _loss_error(f"attempt {claimed.attempt} was cut short because its worker was stopped")
+    return _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost", ran=ran)
 
 
 def after_cancel(
@@ -236,9 +244,8 @@ def is_expired(claimed: Claimed, *, now: Instant) -> bool:
     return claimed.expires_at is not None and claimed.expires_at <= now
 
 
-def loss_error(claimed: Claimed) -> str:
+def _loss_error(message: str) -> str:
     """The error that a lost worker leaves behind, in the form of `core.failure.Failure`."""
-    message = f"the worker that ran attempt {claimed.attempt} stopped renewing its lease"
     return msgspec.json.encode({"type": "WorkerLost", "message": message}).decode()
 
 

@@ -63,6 +63,7 @@ class Executor:
         self.announce: Callable[[Run], Awaitable[bool]] = _unheard  # likewise
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
         self.lose: Callable[[], None] = _nothing  # told when it is later than that
+        self.hands_back = False  # what is abandoned, when the store can be told
         self._runs: dict[Run, None] = {}  # in the order of their starts
         self._loose: dict[Run, None] = {}  # go on without a lease
         self._is_idle = asyncio.Event()
@@ -134,7 +135,8 @@ class Executor:
         claimed = run.claimed
         logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
         try:
-            move = self._stopped(run)
+            # What was abandoned and is at work here is nobody else's before the lease has ended.
+            move = None if run.stop is Stop.ABANDON else self._stopped(run)
         except BaseException as error:
             move = self._bungled(run, error)
         self._conclude(run, move)
@@ -144,6 +146,11 @@ class Executor:
         while self._runs:
             self._is_idle.clear()
             await self._is_idle.wait()
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether something that was let go still runs."""
+        return bool(self._loose)
 
     async def wait_for_loose(self) -> None:
         """Until what was let go has ended."""
@@ -276,11 +283,18 @@ class Executor:
                 return self._failed(run, late, timed_out=True)
             case Stop.CANCEL:
                 return lifecycle.after_cancel(run.claimed, ran=ran)
-            case Stop.RELEASE:
+            case Stop.RELEASE if self._is_used_up(run):
+                return lifecycle.after_interruption(run.claimed, ran=ran)
+            case Stop.ABANDON if not self.hands_back or self._is_used_up(run):
+                return None
+            case Stop.RELEASE | Stop.ABANDON:
                 move = lifecycle.after_release(run.claimed, ran=ran)
                 return msgspec.structs.replace(move, checkpoint=run.checkpoint)
-            case Stop.ABANDON:
-                return None
+
+    @staticmethod
+    def _is_used_up(run: Run) -> bool:
+        """Whether it has begun, and must not begin again."""
+        return run.started is not None and run.handler is not None and run.handler.starts_once
 
     def _put_off(self, run: Run, asked: RetryLater) -> Transition:
         try:
@@ -323,7 +337,7 @@ class Executor:
         if run not in self._runs and not is_loose:
             return  # it was forsaken
         del (self._loose if is_loose else self._runs)[run]
-        if move is not None and run.stop is not Stop.ABANDON:
+        if move is not None and (run.stop is not Stop.ABANDON or self.hands_back):
             self._finish(run.claimed, move, run)
         if not is_loose:
             self._freed()

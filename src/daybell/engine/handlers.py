@@ -59,6 +59,11 @@ class Handler(Protocol):
         """Whether it may go on when its worker has lost its lease, and others may run it, too."""
         ...
 
+    @property
+    def starts_once(self) -> bool:
+        """Whether what has begun and was not ended must not be begun again: `on_lost="dead"`."""
+        ...
+
     async def run(self, running: Running) -> str | None:
         """Do the work and return the result as JSON text, or None for no result to keep.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from daybell.engine.clock import Clock
 from daybell.engine.executor import Executor
 from daybell.engine.leases import Leases
 from daybell.engine.run import Stop
-from daybell.errors import LeaseLost
+from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
@@ -41,7 +42,7 @@ class Heartbeat:
         leases: Leases,
         clock: Clock,
         on_drain: Callable[[], None],
-        on_lost: Callable[[], None],
+        on_lost: Callable[..., None],
         on_end: Callable[[], None],
     ) -> None:
         self.store = store
@@ -56,6 +57,7 @@ class Heartbeat:
         self._on_lost = on_lost
         self._on_end = on_end
         self._is_given_up = False
+        self._is_store_away = False
         self.renewed(clock.monotonic())
 
     def renewed(self, sent: Seconds) -> None:
@@ -73,6 +75,10 @@ class Heartbeat:
         except LeaseLost:
             self.call(self._on_lost)
             return None
+        except Unavailable:
+            self._is_store_away = True
+            raise
+        self._is_store_away = False
         self.renewed(sent)
         self._clock.correct(renewal.now, sent)
         self.call(self._hear, renewal)
@@ -87,7 +93,8 @@ class Heartbeat:
         if not self._is_given_up:
             self._is_given_up = True
             logger.error("no renewal for %.1f s; stopping before the lease ends", silent)
-            self.call(self._on_lost)
+            # Who was told that the store is away has not been starved by a task.
+            self.call(partial(self._on_lost, is_store_away=self._is_store_away))
             return max(STOP_SECONDS, self.lease - silent)
         self._on_end()
         return None

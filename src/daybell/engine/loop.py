@@ -54,9 +54,13 @@ class Loop:
         if self._waiter is not None and not self._failures:
             _set(self._waiter)
 
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     async def pass_once(self) -> None:
         """Have a tick soon, and return when one has ended, well or not; at once if none will."""
-        if self._task is not None and not self._task.done():
+        if self.is_running:
             self._passed.clear()
             self.wake()
             await self._passed.wait()

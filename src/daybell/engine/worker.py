@@ -1,7 +1,7 @@
 """A worker: dispatcher, executor, completer, reporter and heartbeat under one lease.
 
-When the lease is lost, everything in this worker's hands is somebody else's: it stops its own work,
-reports nothing, and begins anew under a new id.
+When the lease is lost, everything in this worker's hands is somebody else's: it stops its own work
+and begins anew under a new id. What it still has to tell is fenced, as every report.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.worker")
 
 DRAIN_SECONDS: Final = 30.0
+PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ class Worker:
         self._queues = Queues.parse(options.queues)
         self.is_draining = asyncio.Event()
         self._restart: asyncio.Task[None] | None = None
-        self._seeing_off: list[asyncio.Task[None]] = []
+        self._seeing_off: dict[asyncio.Task[None], Executor] = {}  # of leases that were lost
         self._is_stopping = False
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._loop_watch: LoopWatch | None = None
@@ -249,10 +250,7 @@ class Worker:
             self.executor.stop_all(Stop.RELEASE)
             await self._end_of_stopped()
         await self._flush()
-        if self._seeing_off:
-            await asyncio.wait(self._seeing_off, timeout=self._options.drain_timeout)
-            for task in self._seeing_off:
-                task.cancel()
+        await self._end_of_seen_off()
         await self._stop_loops()
         if self._stop_listening is not None:
             await self._stop_listening()
@@ -261,6 +259,16 @@ class Worker:
             self._loop_watch.stop()
             self._loop_watch = None
         await self._leave()
+
+    async def _end_of_seen_off(self) -> None:
+        """Wait for what goes on without a lease, and a moment for what is still to be told."""
+        if not self._seeing_off:
+            return
+        is_loose = any(executor.is_loose for executor in self._seeing_off.values())
+        timeout = self._options.drain_timeout if is_loose else PARTING_SECONDS
+        await asyncio.wait(self._seeing_off, timeout=timeout)
+        for task in list(self._seeing_off):
+            task.cancel()
 
     async def _stop_loops(self) -> None:
         await asyncio.gather(*(loop.stop() for loop in self._loops))
@@ -325,25 +333,37 @@ class Worker:
             self._lost()
         return None
 
-    def _lost(self) -> None:
-        """The lease is gone or as good as gone: stop, report nothing, begin anew."""
+    def _lost(self, *, is_store_away: bool = False) -> None:
+        """The lease is gone or as good as gone: stop what runs, and begin anew.
+
+        What had ended before is still told, for what that is worth. If it was the store that was
+        away, no task is to blame: what was stopped here goes back uncharged when it is there.
+        """
         if self._is_lost:
             return
         self._is_lost = True
-        logger.error("worker %s lost its lease; what it ran is given to others", self.id)
-        self.dispatcher.close()
-        if self.executor.let_go():
-            self._loops.remove(self._finishes)
-            seeing_off = self._see_off(self.executor, self.completer, self._finishes)
-            self._seeing_off.append(asyncio.get_running_loop().create_task(seeing_off))
+        why = "the store is away" if is_store_away else "what it ran is given to others"
+        logger.error("worker %s lost its lease; %s", self.id, why)
+        unstarted = self.dispatcher.close()
+        if is_store_away:
+            self.executor.hands_back = True
+            for claimed in unstarted:
+                self._give_back(claimed)
+        loop = asyncio.get_running_loop()
+        self.executor.let_go()
+        self._loops.remove(self._finishes)
+        seeing_off = loop.create_task(self._see_off(self.executor, self.completer, self._finishes))
+        self._seeing_off[seeing_off] = self.executor
+        seeing_off.add_done_callback(self._seeing_off.pop)
         self.executor.stop_all(Stop.ABANDON)
         if not self._is_stopping:
-            self._restart = asyncio.get_running_loop().create_task(self._begin_anew())
+            self._restart = loop.create_task(self._begin_anew())
 
     async def _see_off(self, executor: Executor, completer: Completer, finishes: Loop) -> None:
         """Have told what the executions of a lost lease lead to: nobody may have them yet."""
+        await executor.wait()
         await executor.wait_for_loose()
-        while len(completer):
+        while len(completer) and finishes.is_running:
             await finishes.pass_once()
         await finishes.stop()
 

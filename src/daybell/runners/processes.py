@@ -222,10 +222,12 @@ class ProcessHandler:
         memory_limit: int | None,
         processes: Callable[[], Processes],
         goes_on: bool = False,
+        starts_once: bool = False,
     ) -> None:
         self.retry = retry
         self.timeout = timeout
         self.goes_on = goes_on
+        self.starts_once = starts_once
         self._place = place
         self._store_result = store_result
         self._memory_limit = memory_limit

@@ -56,10 +56,12 @@ class PythonHandler:
         make_context: Callable[[Running], Any],
         threads: Threads,
         goes_on: bool = False,
+        starts_once: bool = False,
     ) -> None:
         self.retry = retry
         self.timeout = timeout
         self.goes_on = goes_on
+        self.starts_once = starts_once
         self._function = function
         self._store_result = store_result
         self._context_names = context_names

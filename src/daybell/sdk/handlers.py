@@ -104,6 +104,7 @@ class AppHandlers:
                 store_result=definition.store_result,
                 memory_limit=how.memory_limit,
                 goes_on=how.on_lease_lost == "continue",
+                starts_once=definition.on_lost == "dead",
                 processes=self._processes_here,
             )
         return PythonHandler(
@@ -116,6 +117,7 @@ class AppHandlers:
             make_context=Context,
             threads=self._threads,
             goes_on=how.on_lease_lost == "continue",
+            starts_once=definition.on_lost == "dead",
         )
 
     def _enter(self, running: Running) -> None:

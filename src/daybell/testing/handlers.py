@@ -46,6 +46,7 @@ class Watched:
         self.retry = handler.retry
         self.timeout = handler.timeout
         self.goes_on = handler.goes_on
+        self.starts_once = handler.starts_once
         self._handler = handler
         self._errors = errors
 
