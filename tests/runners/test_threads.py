@@ -5,6 +5,7 @@ import contextvars
 import functools
 import gc
 import threading
+import time
 import weakref
 
 import pytest
@@ -148,6 +149,28 @@ async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
 
     # The interruption waits, too: it is raised as soon as Python goes on.
     assert answer == "interrupted" or isinstance(answer, asyncio.CancelledError)
+
+
+def test_what_blocks_although_it_was_stopped_does_not_keep_a_loop_from_being_closed():
+    is_running, may_end = threading.Event(), threading.Event()
+
+    def block():
+        is_running.set()
+        may_end.wait(20)
+
+    async def stop_it():
+        running = asyncio.ensure_future(Threads().run(block))
+        await until(is_running.is_set, within=20)
+        running.cancel()
+        await asyncio.sleep(0)
+        assert not running.done()
+
+    began = time.monotonic()
+    asyncio.run(stop_it())
+    took = time.monotonic() - began
+    may_end.set()
+
+    assert took < 10
 
 
 async def test_what_has_not_begun_ends_at_once_when_it_is_cancelled_and_never_runs():

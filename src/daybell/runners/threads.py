@@ -58,21 +58,22 @@ class Call:
             self._news = self._loop.create_future()
             await self._news
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> bool:
         """Raise Interrupted at the function's next step in Python. What blocks in C goes on; what
         still waits for a thread is over, and never begins.
 
-        Only once: `run` could not get out of the way of two.
+        Only once, then False: `run` could not get out of the way of two.
         """
         with self._lock:
             if self._is_unwanted:
-                return
+                return False
             self._is_unwanted = True
             if self._thread is not None:
                 _raise_in(self._thread, Interrupted)
             elif not self._has_begun:
                 self.outcome = None, Interrupted()
                 del self._function, self._context  # this stays in the queue for who knows how long
+            return True
 
     def _begin(self) -> bool:
         with self._lock:
@@ -107,7 +108,7 @@ class Threads:
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run it in a thread. Cancelling interrupts it, and still waits until it has ended, if it
-        has begun.
+        has begun. Cancelling once more, as an event loop does that is closed, leaves it to itself.
         """
         call = Call(function)
         self._submit(call)
@@ -115,7 +116,8 @@ class Threads:
             try:
                 await call.wait()
             except asyncio.CancelledError:
-                call.interrupt()
+                if not call.interrupt():
+                    raise
         result, error = call.outcome
         if error is None:
             return result
