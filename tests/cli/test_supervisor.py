@@ -165,6 +165,26 @@ async def test_the_workers_of_a_child_that_was_killed_are_known(tmp_path):
     assert buried == [[UUID(int=0), UUID(int=1)]], "the second ended well"
 
 
+async def test_the_workers_of_a_child_that_does_not_drain_in_time_are_known_too(tmp_path):
+    ready, buried = tmp_path / "ready", []
+    code = (
+        f"{SAYS}import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f" open({str(ready)!r}, 'w').close(); time.sleep(60)"
+    )
+
+    async def bury(workers):
+        buried.append(workers)
+
+    watched = supervisor(code, grace=0.2, on_death=bury)
+    running = asyncio.create_task(watched.run())
+    await asyncio.to_thread(until, ready.exists)
+
+    watched.stop()
+
+    assert await asyncio.wait_for(running, TIMEOUT) == 1
+    assert buried == [[UUID(int=0), UUID(int=1)]]
+
+
 async def test_what_a_dead_child_has_left_behind_is_ended_before_anybody_is_told(tmp_path):
     left, found = tmp_path / "left", []
     code = (

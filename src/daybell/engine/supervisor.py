@@ -96,11 +96,11 @@ class Supervisor:
         early_deaths, is_first = 0, True
         while True:
             code, lived, pid, workers = await self._run_child(slot)
-            if self._stopping.is_set():
-                return 0 if code in (0, -signal.SIGTERM) else 1
             if code != 0 and workers and self._on_death is not None:
                 await self._all_gone(pid)
                 await self._on_death(workers)
+            if self._stopping.is_set():
+                return 0 if code in (0, -signal.SIGTERM) else 1
             if code == 0:
                 logger.info("process %d (pid %d) has ended and stays so", slot, pid)
                 return 0
