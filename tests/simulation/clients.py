@@ -20,7 +20,7 @@ from tests.simulation.tasks import JOBS
 
 GATES: Final = ("narrow", "low")
 QUEUES: Final = ("default", "side")
-RARE: Final = ("poison", "stuck", "deaf", "slow")
+RARE: Final = ("poison", "stuck", "slow")
 MIX: Final = [name for name in JOBS for _ in range(1 if name in RARE else 2)]
 
 

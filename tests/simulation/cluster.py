@@ -121,6 +121,8 @@ class Cluster:
             # Either has every lease end, or shows what keeps one.
             sure = "block at work" if self.has_pacemakers else "freeze at work"
             self._at(self._chance.uniform(3, WORK_SECONDS - 2 * LEASE), self._storm, sure)
+            for _ in range(2):
+                self._at(self._chance.uniform(3, WORK_SECONDS), self._storm, "term at work")
             self._at(WORK_SECONDS, self._calm)
             loop.run(until=WORK_SECONDS + ENDS_SECONDS, done=self._is_over)
             if world.failure is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from daybell.client import Client
 from daybell.client.when import added
+from daybell.core import payload
 from daybell.core.job import JobDefinition
 from daybell.core.overlap import Overlap
 from daybell.core.retry import Retry
@@ -98,16 +100,25 @@ class Planner:
     async def _redefine(self) -> None:
         """The same times, other arguments: its next tick is reckoned before it is stored."""
         job = self._job()
-        await self._client.schedule(job, KINDS[job].rule, args=self._args(job), name=NAME)
+        if self._chance.random() < 0.5:
+            await self._client.schedule(job, KINDS[job].rule, args=self._args(job), name=NAME)
+        else:
+            now = (await self._port.health()).now
+            await asyncio.sleep(self._chance.uniform(0, 5))
+            await self._put(job, now)
 
     async def _put_without_time(self) -> None:
         """A fixed delay that waits for an end which never comes."""
         delayed = [name for name in self._names if KINDS[name].rule.delay is not None]
         for job in delayed:
-            kind = KINDS[job]
-            new = added(kind.definition, kind.rule, tenant=TENANT, now=0.0, args="{}", name=NAME)
-            args = f'{{"seconds": {kind.seconds}}}'
-            await self._port.put_schedules(TENANT, [replace(new, args=args, next_at=None)])
+            await self._put(job, None)
+
+    async def _put(self, job: str, now: float | None) -> None:
+        """Store a schedule as it began then, or without a next time."""
+        kind, args = KINDS[job], payload.encode(self._args(job))
+        new = added(kind.definition, kind.rule, tenant=TENANT, now=now or 0.0, args=args, name=NAME)
+        next_at = None if now is None else new.next_at
+        await self._port.put_schedules(TENANT, [replace(new, next_at=next_at)])
 
     async def _pause(self) -> None:
         await self._client.pause(self._job(), "simulated")

@@ -165,6 +165,11 @@ class Handler:
         """Whether it may work without a lease, as one may that is idempotent."""
         return self.name == "loose"
 
+    @property
+    def starts_once(self) -> bool:
+        """Whether it must not be started again once it was."""
+        return ALL_JOBS[self.name].on_lost == "dead"
+
     def __post_init__(self) -> None:
         definition = ALL_JOBS[self.name]
         self.retry, self.timeout = definition.retry, definition.timeout
