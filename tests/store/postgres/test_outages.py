@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from daybell.core.view import Retention
+from daybell.engine.leases import LEASE_SECONDS
 from daybell.errors import DaybellError, Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
@@ -156,6 +157,19 @@ async def refused(url):
     assert SECRET not in str(error)
     assert SECRET not in repr(error)
     return error
+
+
+async def test_this_end_of_a_connection_notices_too_when_the_other_is_gone(store):
+    transaction = await store.begin()
+    try:
+        async with store.db.link() as pooled, store.db.apart() as apart:
+            for link in (pooled, apart, transaction.connection):
+                ours = link._transport.get_extra_info("socket")
+                limit = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                assert 0 < limit < 0.8 * 1000 * LEASE_SECONDS, "then it is too late for a renewal"
+                assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    finally:
+        await transaction.close()
 
 
 async def test_a_server_that_is_not_there_is_unavailable():

@@ -12,6 +12,7 @@ transaction of its own, planned afresh.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -52,6 +53,14 @@ SET_LOCAL: Final = "SELECT " + ", ".join(
     for name, value in SETTINGS.items()
     if not name.startswith(("tcp_", "default_", "application_name"))
 )
+# The settings above are for the server's end of a connection. This end, too, must notice a machine
+# that is gone without a word, as in a failover: before the lease of a worker is over.
+CLIENT_END: Final[dict[str, int]] = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": 8000,
+}
 NOT_OPEN: Final = "the store is not open; call open() first"
 READ_COMMITTED: Final = "read_committed"
 SNAPSHOT: Final = "repeatable_read"
@@ -156,6 +165,7 @@ class Database:
                 command_timeout=COMMAND_SECONDS + 10.0,
                 timeout=CONNECT_SECONDS,
                 reset=_keep,
+                init=watch_peer,
                 **self._options(),
             )
 
@@ -206,6 +216,7 @@ class Database:
             raise UsageError(NOT_OPEN)
         with translated():
             link = await _driver.connect(self.url, timeout=CONNECT_SECONDS, **self._options())
+            await watch_peer(link)
             try:
                 async with self._begun(link, READ_COMMITTED):
                     yield cast(Link, link)
@@ -277,6 +288,18 @@ class Database:
 async def _keep(_: object) -> None:
     """No reset when a connection goes back to the pool: nothing here changes a session, and a
     reset is a round trip."""
+
+
+async def watch_peer(link: Any) -> None:
+    """Have a connection break when its server is gone, rather than wait for an answer."""
+    transport = getattr(link, "_transport", None)
+    peer = None if transport is None else transport.get_extra_info("socket")
+    if peer is None or peer.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in CLIENT_END.items():
+        if (option := getattr(socket, name, None)) is not None:  # not every system has all
+            peer.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @contextmanager

@@ -15,7 +15,13 @@ from typing import Any, Final
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.errors import DaybellError
-from daybell.store.postgres.connection import CONNECT_SECONDS, SETTINGS, Database, translated
+from daybell.store.postgres.connection import (
+    CONNECT_SECONDS,
+    SETTINGS,
+    Database,
+    translated,
+    watch_peer,
+)
 from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
@@ -94,6 +100,7 @@ class Listener:
                         server_settings=ALIVE,
                     )
                     try:
+                        await watch_peer(link)
                         ended = asyncio.Event()
                         link.add_termination_listener(partial(_set, ended))
                         await link.add_listener(CHANNEL, self._hear)

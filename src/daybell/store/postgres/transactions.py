@@ -19,6 +19,7 @@ from daybell.store.postgres.connection import (
     SET_LOCAL,
     SETTINGS,
     translated,
+    watch_peer,
 )
 from daybell.store.postgres.moves import Batch, Moving
 
@@ -86,6 +87,7 @@ class Transacting(Moving):
                 min_size=0,
                 max_size=TASK_CONNECTIONS_MAX,
                 timeout=CONNECT_SECONDS,
+                init=watch_peer,
                 **options,
             )
         with translated():
