@@ -93,6 +93,35 @@ def test_public_holidays_are_those_of_the_country_and_its_part():
     assert first_days(bavaria, "0 9 6 1 *", 1) == ["2027-01-07"]
 
 
+@pytest.mark.parametrize(
+    ("on_closed", "expected"),
+    [
+        ("next_open", ["2026-12-24", "2027-02-23", "2027-02-24"]),
+        ("previous_open", ["2026-12-24", "2027-02-23", "2027-02-24"]),
+    ],
+)
+def test_after_a_long_closed_time_a_schedule_goes_on(on_closed, expected):
+    """All ticks of a closed time are at the same hour, so they fall on one."""
+    closed = [date(2026, 12, 25) + timedelta(days=day) for day in range(60)]
+    calendar = Calendar(dates=closed, on_closed=on_closed)
+
+    assert first_days(calendar) == expected
+
+
+@pytest.mark.parametrize("on_closed", ["next_open", "previous_open"])
+def test_a_tick_is_moved_by_a_month_and_no_further(on_closed):
+    closed = [date(2027, 1, 1) + timedelta(days=day) for day in range(90)]
+    calendar = Calendar(dates=closed, on_closed=on_closed)
+    near = {"next_open": "0 9 1 3 *", "previous_open": "0 9 31 1 *"}[on_closed]
+    moved_to = {"next_open": "2027-04-01", "previous_open": "2026-12-31"}[on_closed]
+
+    assert first_days(calendar, near, 1) == [moved_to]
+    assert first_days(calendar, "0 9 14 2 *", 1) == ["2028-02-14"]
+    schedule = cron("0 9 14 2 *", tz="Europe/Berlin", calendar=calendar)
+    last = schedule.previous_until(datetime(2027, 12, 1, tzinfo=UTC).timestamp())
+    assert last == datetime(2026, 2, 14, 8, tzinfo=UTC).timestamp()
+
+
 def test_a_blackout_drops_what_falls_in_it():
     freeze = ("2026-12-24T00:00:00+01:00", "2026-12-27T00:00:00+01:00")
     calendar = Calendar(blackouts=(freeze,))

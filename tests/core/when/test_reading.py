@@ -237,7 +237,29 @@ HOSTILE = [
     {"any": [f"{n} * * * *" for n in range(25)], "except": [f"{n} * * * *" for n in range(25)]},
     {"any": [{"every": "1s"}], "except": [{"every": "1s"}]},
     {"cron": "0 0 * * sat", "calendar": {"business_days": True}},
+    {
+        "rrule": "FREQ=YEARLY;BYWEEKNO=53;BYDAY=MO",
+        "calendar": {
+            "dates": [f"2026-{m:02}-{d:02}" for m in range(1, 13) for d in range(1, 29)],
+            "on_closed": "next_open",
+        },
+    },
+    {
+        "cron": "* * * * * *",
+        "calendar": {
+            "dates": [
+                f"{y}-0{m}-{d:02}" for y in (2026, 2027) for m in (6, 7) for d in range(1, 31)
+            ],
+            "on_closed": "previous_open",
+        },
+    },
 ]
+
+
+@pytest.mark.parametrize("zone", ["localtime", "right/Europe/Berlin", "posixrules", "europe"])
+def test_a_zone_is_one_that_means_the_same_on_every_machine(zone):
+    with pytest.raises(InvalidSchedule, match="there is no time zone"):
+        cron("0 9 * * *", tz=zone)
 
 
 @pytest.mark.parametrize("given", HOSTILE, ids=lambda value: str(value)[:40])

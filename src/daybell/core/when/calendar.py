@@ -1,8 +1,9 @@
 """Days and times on which nothing runs, and what becomes of a tick that falls on one.
 
 A calendar knows days: weekends, public holidays, dates of one's own. A tick on a closed day is
-skipped, or moved to the nearest open day after or before it, at the same time on the clock. It also
-knows blackouts, stretches of time from one instant to another; what falls in one is dropped.
+skipped, or moved to the nearest open day after or before it, at the same time on the clock, unless
+that is more than a month away. It also knows blackouts, stretches of time from one instant to
+another; what falls in one is dropped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ OnClosed = Literal["skip", "next_open", "previous_open"]
 ON_CLOSED: Final = ("skip", "next_open", "previous_open")
 
 _CLOSED_DAYS_MAX: Final = 366  # in a row; a year of holidays is a mistake
+_MOVED_DAYS_MAX: Final = 31  # what would have to be moved further is dropped
 _TRIES: Final = 64  # ticks in a row that may fall on closed days
 _DAY: Final = timedelta(days=1)
 
@@ -139,35 +141,38 @@ class Calendar:
 
     def _moved_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
         tz = schedule.tz
-        day = self._destination(local(after, tz).date())
+        day = self._destination(local(after, tz).date(), _DAY)
         for _ in range(_TRIES):
             if day is None:
                 return None
             days = list(self._days_moved_to(day))
-            moved = [tick for one in days for tick in _first_moved(schedule, one, day, after)]
-            if moved:
-                return min(moved)
+            moved = _first_moved(schedule, (min(days), max(days)), day, after)
+            if moved is not None:
+                return moved
             tick = schedule.tick_after(just_before(_start(max(days) + _DAY, tz)))
-            day = None if tick is None else self._destination(local(tick, tz).date())
+            day = None if tick is None else self._destination(local(tick, tz).date(), _DAY)
         return None
 
     def _moved_tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
         tz = schedule.tz
-        day = self._destination(local(until, tz).date())
+        day = self._destination(local(until, tz).date(), -_DAY)
         for _ in range(_TRIES):
             if day is None:
                 return None
             days = list(self._days_moved_to(day))
-            moved = [tick for one in days for tick in _last_moved(schedule, one, day, until)]
-            if moved:
-                return max(moved)
+            moved = _last_moved(schedule, (min(days), max(days)), day, until)
+            if moved is not None:
+                return moved
             tick = schedule.tick_until(just_before(_start(min(days), tz)))
-            day = None if tick is None else self._destination(local(tick, tz).date())
+            day = None if tick is None else self._destination(local(tick, tz).date(), -_DAY)
         return None
 
-    def _destination(self, day: date) -> date | None:
-        """The open day that ticks of a day fall on."""
-        return self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY)
+    def _destination(self, day: date, onward: timedelta) -> date | None:
+        """The open day that ticks of a day fall on; if that is too far, the next one `onward`."""
+        to = self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY)
+        if to is not None and abs(to - day) <= _MOVED_DAYS_MAX * _DAY:
+            return to
+        return self._nearest_open(day, onward)
 
     def _nearest_open(self, day: date, step: timedelta) -> date | None:
         for _ in range(_CLOSED_DAYS_MAX):
@@ -182,7 +187,7 @@ class Calendar:
         """An open day, and the closed ones whose ticks are moved to it."""
         step = -_DAY if self.on_closed == "next_open" else _DAY
         yield day
-        for _ in range(_CLOSED_DAYS_MAX):
+        for _ in range(_MOVED_DAYS_MAX):
             day += step
             if self.is_open(day):
                 return
@@ -260,41 +265,56 @@ def _listed(given: object, what: str) -> list[object]:
     return items
 
 
-def _first_moved(schedule: Schedule, day: date, to: date, after: Instant) -> Iterator[Instant]:
-    """The first tick of a day that, on another day at the same time, is later than `after`."""
-    tz = schedule.tz
-    end = _start(day + _DAY, tz)
-    now = local(after, tz)
-    time_of_day = now.time() if now.date() == to else time.min
+# From one day that has ticks to the next: of a rule that has few, few days are looked at.
+
+
+def _first_moved(
+    schedule: Schedule, days: tuple[date, date], to: date, after: Instant
+) -> Instant | None:
+    """Of ticks of these days, the first that is later than `after` at the same time on another."""
+    tz, now = schedule.tz, local(after, schedule.tz)
     if now.date() > to:
-        return
-    tick = schedule.tick_after(just_before(instant_of(datetime.combine(day, time_of_day), tz)))
+        return None
+    found: list[Instant] = []
+    end = _start(days[1] + _DAY, tz)
+    tick = schedule.tick_after(just_before(_start(days[0], tz)))
     while tick is not None and tick < end:
-        moved = _moved(tick, to, tz)
-        if moved > after:
-            yield moved
-            return
-        tick = schedule.tick_after(tick)
+        day = local(tick, tz).date()
+        following = _start(day + _DAY, tz)
+        if now.date() == to:  # what is earlier on the clock was there already
+            wall = datetime.combine(day, now.time())
+            tick = schedule.tick_after(just_before(instant_of(wall, tz)))
+        while tick is not None and tick < following:
+            if (moved := _moved(tick, to, tz)) > after:
+                found.append(moved)
+                break
+            tick = schedule.tick_after(tick)
+        tick = schedule.tick_after(just_before(following))
+    return min(found, default=None)
 
 
-def _last_moved(schedule: Schedule, day: date, to: date, until: Instant) -> Iterator[Instant]:
-    """The last tick of a day that, on another day at the same time, is not later than `until`."""
-    tz = schedule.tz
-    start = _start(day, tz)
-    now = local(until, tz)
+def _last_moved(
+    schedule: Schedule, days: tuple[date, date], to: date, until: Instant
+) -> Instant | None:
+    """Of ticks of these days, the last that is not later than `until` at the same time there."""
+    tz, now = schedule.tz, local(until, schedule.tz)
     if now.date() < to:
-        return
-    if now.date() == to:
-        latest = instant_of(datetime.combine(day, now.time()), tz)
-    else:
-        latest = just_before(_start(day + _DAY, tz))
-    tick = schedule.tick_until(latest)
-    while tick is not None and tick >= start:
-        moved = _moved(tick, to, tz)
-        if moved <= until:
-            yield moved
-            return
-        tick = schedule.tick_until(just_before(tick))
+        return None
+    found: list[Instant] = []
+    begin = _start(days[0], tz)
+    tick = schedule.tick_until(just_before(_start(days[1] + _DAY, tz)))
+    while tick is not None and tick >= begin:
+        day = local(tick, tz).date()
+        start = _start(day, tz)
+        if now.date() == to:
+            tick = schedule.tick_until(instant_of(datetime.combine(day, now.time()), tz))
+        while tick is not None and tick >= start:
+            if (moved := _moved(tick, to, tz)) <= until:
+                found.append(moved)
+                break
+            tick = schedule.tick_until(just_before(tick))
+        tick = schedule.tick_until(just_before(start))
+    return max(found, default=None)
 
 
 def _moved(tick: Instant, to: date, tz: str) -> Instant:
