@@ -340,6 +340,27 @@ async def test_a_claim_without_an_answer_goes_back_uncharged_when_it_stops():
 
 
 @in_virtual_time
+async def test_a_claim_without_an_answer_does_not_wait_for_what_still_runs_when_it_stops():
+    store = faulty(await a_store())
+    await enqueued(store)
+    worker = a_worker(store, Tasks(resize=endless), drain_timeout=30)
+    await worker.start()
+    await until(lambda: len(worker.executor) == 1)
+    store.fail("claim", after=True)
+    [id] = await enqueued(store)
+    worker.wake()
+    await turns()
+    assert await states(store, [id]) == [State.RUNNING]
+
+    stopping = asyncio.ensure_future(worker.stop())
+    await asyncio.sleep(0.5)
+
+    assert not stopping.done()
+    assert await states(store, [id]) == [State.QUEUED]
+    await stopping
+
+
+@in_virtual_time
 async def test_stopping_twice_and_stopping_what_never_started_is_fine():
     store = faulty(await a_store())
     worker = a_worker(store, Tasks())

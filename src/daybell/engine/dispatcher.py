@@ -194,6 +194,11 @@ class Dispatcher:
         self._suspects.clear()
         return unstarted
 
+    @property
+    def unanswered(self) -> list[UUID]:
+        """The lease of a claim that may have been made, if there is one."""
+        return [] if self._asked is None else [self._asked[0]]
+
     def _return_stranded(self) -> None:
         """Give back what was claimed ahead of quick tasks and now waits behind slow ones, while
         other workers may be idle.

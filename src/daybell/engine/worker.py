@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -245,6 +246,7 @@ class Worker:
         self.claim_no_more()
         await self._claims.stop()
         self.claim_no_more()  # and what the last claim brought
+        await self._give_back_unanswered()
         if not await self._ended(within=self._options.drain_timeout):
             logger.warning("%d executions did not end in time and go back", len(self.executor))
             self.executor.stop_all(Stop.RELEASE)
@@ -274,6 +276,15 @@ class Worker:
         await asyncio.gather(*(loop.stop() for loop in self._loops))
         if self._pacemaker is not None:
             await self._pacemaker.stop()
+
+    async def _give_back_unanswered(self) -> None:
+        """What the last claim has taken, if only its answer was lost, does not wait for the rest.
+        The claim may still be under way, so it is looked for once more in the end.
+        """
+        leases = self.dispatcher.unanswered
+        if leases and self._is_registered and not self._is_lost:
+            with suppress(Unavailable):
+                await self._store.release(self._options.tenant, worker=self.id, leases=leases)
 
     async def _leave(self) -> None:
         """Say goodbye, so that nobody has to wait for the lease to end."""
