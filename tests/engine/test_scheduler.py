@@ -168,8 +168,11 @@ async def test_the_rule_for_missed_ticks_is_the_schedules_own(store, clock):
     assert fired == [57 * 60, 58 * 60, 59 * 60, 60 * 60]
 
 
-async def test_a_rule_that_cannot_be_read_stops_nobody_else(store, clock, caplog):
-    broken = a_schedule("broken", rule='{"cron":"61 * * * *"}', next_at=NOON - 5)
+@pytest.mark.parametrize(
+    "what", [{"rule": '{"cron":"61 * * * *"}'}, {"rule": "{"}, {"rule": MINUTELY, "misfire": "{"}]
+)
+async def test_a_rule_that_cannot_be_read_stops_nobody_else(store, clock, caplog, what):
+    broken = a_schedule("broken", next_at=NOON - 5, **what)
     sound = a_schedule("sound", rule=MINUTELY, next_at=NOON)
     await put(store, broken, sound)
     scheduler = a_scheduler(store, clock)
@@ -206,6 +209,24 @@ async def test_after_its_last_time_a_schedule_fires_no_more(store, clock):
 
     assert len(await executions(store)) == 2
     assert (await shown(store, schedule)).next_at is None
+
+
+async def test_what_overlap_skips_is_none_of_the_times_that_a_schedule_has(store, clock):
+    schedule = a_schedule(rule=cron("* * * * *", max_executions=2).to_json(), next_at=NOON)
+    await put(store, schedule, overlap="skip")
+    scheduler = a_scheduler(store, clock)
+
+    for _ in range(3):  # the second and the third find the first unfinished
+        await scheduler.tick()
+        clock.advance(60)
+    hands = await claim(store, 1)
+    await apply(store, hands, success(hands.one))
+    for _ in range(3):
+        await scheduler.tick()
+        clock.advance(60)
+
+    after = await shown(store, schedule)
+    assert (after.fired, after.skipped, after.next_at) == (2, 2, None)
 
 
 async def test_a_fixed_delay_counts_from_the_end(store, clock):

@@ -133,6 +133,8 @@ class Ticks:
         rule = rule_of(before.rule)
         recorded = {tick.at: tick for tick in firing.ticks}
         at, end = before.next_at, firing.next_at
+        if firing.if_refused_at is not None and after.next_at is not None:
+            end = firing.if_refused_at  # its last tick was not fired, so it goes on
         while at is not None and (end is None or at < end):
             record = self._records.get((firing.schedule, at))
             if record is None:

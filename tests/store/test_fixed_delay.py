@@ -246,13 +246,14 @@ async def test_one_that_is_over_is_not_set_again(store, clock):
     assert await store.rearm_schedules() == 0
 
 
-async def test_one_that_is_over_is_not_set_again_by_a_skip(store, clock):
+async def test_one_that_would_be_over_is_not_if_the_overlap_rule_says_no(store, clock):
     schedule = await a_delay(store, clock, overlap=Overlap.SKIP)
     await claimed(store)
 
     await fired(store, schedule, is_over=True)
 
-    assert await next_at(store, schedule) is None
+    after = await shown(store, schedule)
+    assert (after.next_at, after.delay) == (clock.now() + DELAY, DELAY)
 
 
 async def test_the_sweep_sets_what_waits_for_an_end_that_will_not_come(store, clock):

@@ -277,6 +277,35 @@ async def test_a_schedule_can_come_to_its_end(store, clock):
     assert (await store.due_schedules()).schedules == ()
 
 
+async def test_a_schedule_does_not_end_with_a_tick_that_is_skipped(store, clock):
+    at = clock.now()
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule, overlap="skip")
+    one, two, three = (a_tick(at + late, schedule=schedule.id) for late in (0, 1, 2))
+
+    await fired(store, schedule, one, two, next_at=None, if_refused_at=at + 2)
+    stood_at = (await only(store)).next_at
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    await fired(store, schedule, three, next_at=None, if_refused_at=at + 3)
+
+    assert stood_at == at + 2
+    after = await only(store)
+    assert (after.next_at, after.fired, after.skipped) == (None, 2, 1)
+
+
+async def test_a_schedule_does_not_end_with_a_tick_that_was_on_record(store, clock):
+    at = clock.now()
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule)
+    await fired(store, schedule, a_tick(at), next_at=at + 1)
+
+    await fired(store, schedule, a_tick(at), next_at=None, if_refused_at=at + 2)
+
+    after = await only(store)
+    assert (after.next_at, after.fired) == (at + 2, 1)
+
+
 async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store, clock):
     at = clock.now() - 300
     schedule = a_schedule(next_at=at)

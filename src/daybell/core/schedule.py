@@ -103,6 +103,9 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     next_at: Instant | None
     ticks: tuple[Tick, ...]
     is_over: bool = False  # a fixed delay is not to be set again when its execution ends
+    # A schedule that ends with these ticks has not ended if one of them is not fired after all:
+    # max_executions is not reached then. `is_over` does not hold, and it goes on here.
+    if_refused_at: Instant | None = None
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):

@@ -125,7 +125,8 @@ class Scheduler:
                 continue
             try:
                 firings.append(self._plan_one(schedule, schedule.next_at, due.now, plans))
-            except InvalidSchedule as error:
+            except Exception as error:
+                # Whatever it is: one that cannot be planned must not stop the others.
                 self._complain(schedule, error)
         return firings
 
@@ -155,6 +156,7 @@ class Scheduler:
             next_at=planned.next_at,
             ticks=tuple([self._tick(schedule, rule, one) for one in ticks]),
             is_over=is_over,
+            if_refused_at=planned.if_refused_at,
         )
 
     def _tick(self, schedule: Schedule, rule: Rule, planned: Planned) -> Tick:
@@ -205,7 +207,7 @@ class Scheduler:
             late = max(0.0, now - firing.expect)
             self._events.emit(Fired, firing, late, jobs[firing.schedule])
 
-    def _complain(self, schedule: Schedule, error: InvalidSchedule) -> None:
+    def _complain(self, schedule: Schedule, error: Exception) -> None:
         if schedule.id not in self._broken:
             self._broken.add(schedule.id)
             logger.error(
@@ -213,6 +215,7 @@ class Scheduler:
                 schedule.name or schedule.id,
                 schedule.job,
                 error,
+                exc_info=None if isinstance(error, InvalidSchedule) else error,
             )
 
 

@@ -87,6 +87,7 @@ class Plan:
 
     ticks: list[Planned]
     next_at: Instant | None
+    if_refused_at: Instant | None = None  # where it stands if not all of its last ticks are fired
 
 
 def plan(
@@ -119,7 +120,9 @@ def plan(
             return Plan(ticks, tick)
         ticks.append(Planned(tick))
         tick = schedule.next_after(tick)
-    return Plan(ticks, None if _is_used_up(schedule, fired + left) else tick)
+    if _is_used_up(schedule, fired + left):
+        return Plan(ticks, None, if_refused_at=tick)
+    return Plan(ticks, tick)
 
 
 def _is_used_up(schedule: Schedule, fired: int) -> bool:

@@ -20,8 +20,7 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
     schedule = tables.schedules.get(key)
     if schedule is None or schedule.is_paused or schedule.next_at != firing.expect:
         return False
-    delay = None if firing.is_over else schedule.delay
-    tables.schedules[key] = replace(schedule, next_at=firing.next_at, delay=delay)
+    tables.schedules[key] = replace(schedule, next_at=firing.next_at)
     answers: list[Enqueued] = []
     records: list[TickRecord] = []
     for tick in firing.ticks:
@@ -32,6 +31,7 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
             records.append(describe(firing, tick, None if tick.execution is None else answers[-1]))
             tables.ticks[*key, tick.at] = records[-1]
     count(tables, firing, records)
+    end(tables, firing, records)
     begin_anew(tables, firing, answers, now)
     return True
 
@@ -63,6 +63,18 @@ def count(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
         skipped=schedule.skipped + len(skipped),
         missed=schedule.missed + sum(missed),
     )
+
+
+def end(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
+    """Let the schedule end that was to end with this, unless a tick of it was not fired."""
+    schedule = tables.schedules[firing.tenant, firing.schedule]
+    fired = sum(record.decision is Decision.FIRED for record in records)
+    if fired < sum(tick.execution is not None for tick in firing.ticks):
+        if firing.if_refused_at is not None:
+            schedule = replace(schedule, next_at=firing.if_refused_at)
+    elif firing.is_over:
+        schedule = replace(schedule, next_at=None, delay=None)
+    tables.schedules[firing.tenant, firing.schedule] = schedule
 
 
 def begin_anew(tables: Tables, firing: Firing, answers: list[Enqueued], now: Instant) -> None:

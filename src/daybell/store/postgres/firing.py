@@ -127,15 +127,23 @@ class Advancing(Enqueueing):
             [fired for _, fired, _, _ in counts],
             [skipped for _, _, skipped, _ in counts],
             [missed for _, _, _, missed in counts],
-            [firing.is_over for firing in firings],
+            [firing.is_over and not firing.ticks for firing in firings],
             [_gate(firing, specs) for firing in firings],
             paused,
         )
         before = {row["id"]: row["before"] for row in rows}
         ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
         if ticks:
-            await self._record(link, specs, ticks, before)
+            refused = await self._record(link, specs, ticks, before)
+            ended = {f.schedule for f, _ in ticks if f.is_over} - refused
+            if ended:
+                await link.execute(self.END_DELAYS, specs.tenant, sorted(ended))
         return set(before)
+
+    END_DELAYS = """
+    UPDATE daybell.schedule SET delay = NULL, next_at = NULL
+     WHERE tenant = $1 AND id = ANY($2::uuid[])
+    """
 
     RECORD = """
     INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, until, execution, count)
@@ -146,7 +154,8 @@ class Advancing(Enqueueing):
 
     async def _record(
         self, link: Link, specs: Specs, ticks: Ticks, before: Mapping[UUID, Instant | None]
-    ) -> None:
+    ) -> set[UUID]:
+        """Answers the schedules of which not every tick was fired that should be."""
         rows = await link.fetch(
             self.RECORD,
             specs.tenant,
@@ -173,6 +182,7 @@ class Advancing(Enqueueing):
                 became.add(firing, tick, answer)
         if became.is_unexpected:
             await self._correct(link, specs, became, before)
+        return set(became.refused())
 
     SKIPPED = """
     UPDATE daybell.tick t SET decision = $4, reason = $5
@@ -191,6 +201,10 @@ class Advancing(Enqueueing):
       FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::float8[])
              u(id, fired, skipped, missed, last_at)
      WHERE s.tenant = $1 AND s.id = u.id
+    """
+    GO_ON = """
+    UPDATE daybell.schedule s SET next_at = u.next_at
+      FROM unnest($2::uuid[], $3::float8[]) u(id, next_at) WHERE s.tenant = $1 AND s.id = u.id
     """
     # A fixed delay of which nothing runs counts from now.
     BEGIN_ANEW = """
@@ -229,6 +243,9 @@ class Advancing(Enqueueing):
             [missed for _, _, missed in wrong.values()],
             [became.last_at.get(schedule, before[schedule]) for schedule in wrong],
         )
+        going = {one: at for one, at in became.refused().items() if at is not None}
+        if going:
+            await link.execute(self.GO_ON, specs.tenant, list(going), list(going.values()))
         await link.execute(self.BEGIN_ANEW, specs.tenant, sorted(became.idle()))
 
 
@@ -269,6 +286,11 @@ class Became(msgspec.Struct):
             fired, skipped, missed = wrong.get(firing.schedule, (0, 0, 0))
             wrong[firing.schedule] = fired + 1, skipped + 1, missed
         return wrong
+
+    def refused(self) -> dict[UUID, Instant | None]:
+        """Schedules that fired less often than they should, and where they then stand."""
+        missing = (*self.known, *self.skipped)
+        return {f.schedule: f.if_refused_at for f, t in missing if t.execution is not None}
 
     def idle(self) -> set[UUID]:
         """Schedules that fired, and of which nothing runs."""

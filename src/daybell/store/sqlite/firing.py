@@ -137,8 +137,11 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
             skipped += 1
         else:
             missed += tick.count
+    next_at, is_over = firing.next_at, firing.is_over
+    if fired < sum(tick.execution is not None for tick in firing.ticks):
+        next_at, is_over = firing.if_refused_at or next_at, False
     counts = fired, last_at, skipped, missed
-    row = firing.next_at, int(firing.is_over), *counts, advance.owner, firing.schedule.bytes
+    row = next_at, int(is_over), *counts, advance.owner, firing.schedule.bytes
     return row, executions > 0 and refused == executions
 
 
