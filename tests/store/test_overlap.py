@@ -246,13 +246,28 @@ async def test_queue_all_runs_them_one_after_the_other(store):
 
 async def test_replace_takes_the_place_of_what_has_not_started(store):
     await defined(store, overlap=Overlap.REPLACE)
-    (delayed,) = await enqueued(store, delay=60.0)
     (first,) = await enqueued(store)
 
     (second,) = await enqueued(store)
 
-    assert await states(store, [delayed, first, second]) == [CANCELLED, CANCELLED, QUEUED]
+    assert await states(store, [first, second]) == [CANCELLED, QUEUED]
     assert (await claim(store)).one.id == second
+
+
+async def test_replace_leaves_what_is_to_start_later(store, clock):
+    await defined(store, overlap=Overlap.REPLACE)
+    (delayed,) = await enqueued(store, delay=60.0)
+    await enqueued(store)
+
+    (second,) = await enqueued(store)
+
+    assert (await look(store, delayed)).state is not CANCELLED
+    hands = await claim(store)
+    assert hands.one.id == second
+    await apply(store, hands, success(hands.one))
+    await clock.advance(60)
+    await store.admit()
+    assert (await claim(store)).one.id == delayed
 
 
 async def test_replace_starts_when_the_running_one_has_really_ended(store):

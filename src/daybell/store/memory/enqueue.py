@@ -80,7 +80,8 @@ def decide(tables: Tables, row: Row, new: NewExecution, rule: Overlap, now: Inst
     if new.schedule is None and row.execution.run_at > now:
         return Entry.WAIT
     if rule is Overlap.REPLACE:
-        for other in gates.at_gate(tables, tenant, gate):
+        before = gates.inside(tables, tenant, gate) + gates.waiting(tables, tenant, gate, now)
+        for other in sorted(before, key=lambda row: row.execution.id):
             if other.execution.job == new.job:
                 endings.cancel(tables, tables.rows[other.key], now)
     return enter(

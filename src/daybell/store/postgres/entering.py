@@ -168,7 +168,15 @@ class Entering(Pending):
         sent = [execution.id for execution in executions]
         return await ids_of(link, self.FINISHED, specs.tenant, sent)
 
-    AT_GATE = "SELECT id FROM daybell.live WHERE job = $1 AND gate = $2 ORDER BY id"
+    # Not those whose time has not come: they are not before anybody.
+    AT_GATE = """
+    SELECT v.id FROM daybell.live v
+     WHERE v.job = $1 AND v.gate = $2 AND NOT EXISTS (
+             SELECT FROM daybell.parked p WHERE p.tenant = v.tenant AND p.gate = v.gate
+                AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
+                AND p.run_at > (SELECT daybell.now()))
+     ORDER BY v.id
+    """
 
     async def _replace(
         self, link: Link, specs: Specs, execution: NewExecution, gate: str, room: Room

@@ -163,10 +163,11 @@ class Creation:
         return enter(rule, inside=room.inside, waiting=room.waiting)
 
     def _make_room(self, job: str) -> None:
-        """Cancel what is unfinished at the job's gate."""
+        """Cancel what is in the job's gate, or due and before it."""
         room = self._room(job)
         self._flush()
-        at_gate = {"gate": room.gate, "job": self._tx.names.current(self._tx, self._owner, job).job}
+        number = self._tx.names.current(self._tx, self._owner, job).job
+        at_gate = {"gate": room.gate, "job": number, "now": self._tx.now}
         for (id,) in self._tx.execute(_UNFINISHED, at_gate).fetchall():
             endings.cancel(self._tx, self._owner, UUID(bytes=id))
         del self._rooms[job]
@@ -212,7 +213,8 @@ SELECT g.n, g.holders,
 """
 _TAKE: Final = "UPDATE gate SET holders = holders + ? WHERE n = ?"
 _UNFINISHED: Final = """
-SELECT id FROM execution WHERE state = 4 AND slot = 0 AND gate = :gate AND job = :job
+SELECT id FROM execution
+ WHERE state = 4 AND slot = 0 AND gate = :gate AND job = :job AND run_at <= :now
  UNION ALL
 SELECT id FROM execution WHERE slot = 1 AND gate = :gate AND job = :job
  ORDER BY id
