@@ -121,6 +121,15 @@ def test_what_is_wrong_is_said_in_a_line(command, words, code, said):
     assert ended.err.count("\n") == 1
 
 
+async def test_a_changed_time_stays_one_of_the_same_clock(client, command):
+    await client.define("report", schedule=cron("0 2 * * *", tz="Europe/Rome"))
+
+    assert "At 03:00, Europe/Rome" in command("jobs", "update", "report", "--cron", "0 3 * * *").out
+    elsewhere = command("jobs", "update", "report", "--cron", "0 3 * * *", "--tz", "UTC").out
+
+    assert "At 03:00, UTC" in elsewhere
+
+
 async def test_a_change_leaves_the_rest_as_it_is(client, command):
     await client.define(
         "report", schedule=cron("@daily", jitter="5s"), args={"day": 1}, misfire="skip", timeout=9

@@ -11,7 +11,7 @@ from daybell.cli.edge import DONE
 from daybell.cli.options import DatabaseUrl, Json, Tenant, priorities, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from daybell.settings import Settings
 
@@ -201,7 +201,7 @@ def update_job(
 ) -> None:
     """Change a job; what is not said stays as it is.
 
-    Times take the place of those that it had.
+    Times take the place of those that it had, by the same clock unless --tz says another.
     """
     said = {key: value for key, value in locals().items() if key not in WORDS}
     command = partial(_update, name=name, said=said, tenant=tenant, as_json=as_json)
@@ -228,6 +228,9 @@ async def _update(
     if not options:
         raise typer.BadParameter("say what to change, such as --cron or --queue")
     async with Client(settings.database_url, tenant=tenant) as client:
+        if options.get("schedule") and said["tz"] is None:
+            known = (await client.job(name)).definition.schedules
+            options["schedule"] = _by_the_same_clock(options["schedule"], known)
         await client.update(name, **options)
         return await _tell(client, name, as_json=as_json)
 
@@ -290,6 +293,23 @@ def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     if given.get("tz") is not None and not schedules:
         raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
     return schedules
+
+
+def _by_the_same_clock(
+    schedules: list[dict[str, Any]], known: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Times without a zone, in the one of those that they replace, if these agree on one.
+
+    Who moves a job from 2 to 3 in Rome does not mean 3 in UTC.
+    """
+    from daybell.core.when import Schedule
+
+    zones = {Schedule.from_json(text).tz for text in known}
+    if len(zones) != 1 or zones == {"UTC"}:
+        return schedules
+    (zone,) = zones
+    by_clock = ("cron", "at", "rrule")
+    return [{**one, "tz": zone} if any(k in one for k in by_clock) else one for one in schedules]
 
 
 def _calendar(text: str) -> dict[str, Any]:
