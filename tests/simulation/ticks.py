@@ -228,4 +228,4 @@ def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:
     """Whether it is over because it has fired as often as it may."""
     if firing.next_at is not None or rule.max_executions is None:
         return False
-    return after.fired + len(firing.ticks) >= rule.max_executions
+    return after.fired >= rule.max_executions
