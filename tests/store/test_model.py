@@ -434,7 +434,7 @@ class Twins(RuleBasedStateMachine):
             expect=schedule.next_at - draw(0, 0, 0, 1),
             next_at=schedule.next_at + 5 if schedule.delay is None else None,
             ticks=tuple(ticks),
-            is_over=draw(False, False, False, True),
+            is_over=draw(False, False, False, True) and schedule.delay is not None,
         )
 
     def pause(self, draw: Any) -> None:

@@ -22,6 +22,7 @@ class Advance(NamedTuple):
     """A firing that was first, with those of its ticks that are new."""
 
     owner: int
+    id: bytes  # of the schedule; made once
     firing: Firing
     ticks: list[Tick]
 
@@ -47,21 +48,21 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
     answers: list[bool] = []
     made: list[Advance] = []
     creations: dict[str, tuple[int, Creation]] = {}
-    moved: set[UUID] = set()  # and not written yet
+    moved: set[bytes] = set()  # and not written yet
     for firing in firings:
         if firing.tenant not in creations:
             found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
             owner = found[0] if found else 0
             creations[firing.tenant] = owner, Creation(tx, owner)
         owner, creation = creations[firing.tenant]
-        if firing.schedule in moved:  # it is to be seen where the one before has put it
+        id = firing.schedule.bytes
+        if id in moved:  # it is to be seen where the one before has put it
             made = write(tx, made, creations)
             moved.clear()
-        where = owner, firing.schedule.bytes, firing.expect
-        answers.append(tx.execute(_STANDS_AT, where).fetchone() is not None)
+        answers.append(tx.execute(_STANDS_AT, (owner, id, firing.expect)).fetchone() is not None)
         if answers[-1]:
-            moved.add(firing.schedule)
-            made.append(Advance(owner, firing, record(tx, owner, firing, creation)))
+            moved.add(id)
+            made.append(Advance(owner, id, firing, record(tx, owner, id, firing, creation)))
     write(tx, made, creations)
     return answers
 
@@ -85,14 +86,16 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 
 
-def record(tx: Transaction, owner: int, firing: Firing, creation: Creation) -> list[Tick]:
+def record(
+    tx: Transaction, owner: int, schedule: bytes, firing: Firing, creation: Creation
+) -> list[Tick]:
     """Keep the ticks that are not on record, and create their executions; answer which."""
     new_ticks: list[Tick] = []
     for tick in firing.ticks:
         new = tick.execution
         row = (
             owner,
-            firing.schedule.bytes,
+            schedule,
             tick.at,
             DECISION_CODES[tick.decision],
             tick.reason,
@@ -127,7 +130,7 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
         decision = tick.decision
         if tick.execution is not None:
             executions += 1
-            answer = created.get(tick.execution.id)
+            answer = created.get(tick.execution.id) if created else None
             if answer is not None:
                 refused += 1
                 decision = correct(tx, advance, tick, answer)
@@ -141,7 +144,7 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
     if fired < sum(tick.execution is not None for tick in firing.ticks):
         next_at, is_over = firing.if_refused_at or next_at, False
     counts = fired, last_at, skipped, missed
-    row = next_at, int(is_over), *counts, advance.owner, firing.schedule.bytes
+    row = next_at, int(is_over), *counts, advance.owner, advance.id
     return row, executions > 0 and refused == executions
 
 
@@ -156,6 +159,6 @@ def correct(tx: Transaction, advance: Advance, tick: Tick, answer: Enqueued) -> 
     decision, reason = tick.decision, tick.reason
     if answer.skipped:
         decision, reason = Decision.SKIPPED, OVERLAP
-    key = advance.owner, advance.firing.schedule.bytes, tick.at
+    key = advance.owner, advance.id, tick.at
     tx.execute(_CORRECT, (answer.id.bytes, DECISION_CODES[decision], reason, *key))
     return decision
