@@ -11,6 +11,7 @@ from daybell.core.schedule import Decision, Tick
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
+    a_firing,
     a_schedule,
     a_tick,
     an_execution,
@@ -333,3 +334,13 @@ async def test_a_delay_with_an_execution_that_is_replaced_goes_on(store, clock):
     await store.enqueue(TENANT, [an_execution()])
 
     assert await next_at(store, schedule) == clock.now() + DELAY
+
+
+async def test_what_is_over_has_no_next_time_whatever_was_planned(store, clock):
+    schedule = a_schedule(next_at=clock.now(), delay=30.0)
+    await put(store, schedule)
+
+    assert await store.fire([a_firing(schedule, next_at=clock.now() + 5, is_over=True)]) == [True]
+
+    after = await shown(store, schedule)
+    assert (after.next_at, after.delay) == (None, None)

@@ -143,6 +143,8 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
     next_at, is_over = firing.next_at, firing.is_over
     if fired < sum(tick.execution is not None for tick in firing.ticks):
         next_at, is_over = firing.if_refused_at or next_at, False
+    elif is_over:
+        next_at = None  # whatever was planned: it has ended
     counts = fired, last_at, skipped, missed
     row = next_at, int(is_over), *counts, advance.owner, advance.id
     return row, executions > 0 and refused == executions
