@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -229,7 +229,10 @@ class Host:
 
     def write(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
         """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
-        length = len(message) if length is None else length
+        if length is None:
+            length = len(message)
+            if length <= LOG_LINE_CHARS_MAX:  # as nearly all are
+                return line_text(self._clock.now(), level, source, self.mask(message))
         if length > MASKED_CHARS_MAX:
             message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
             return line_text(self._clock.now(), level, source, message, cut_from=length)
@@ -244,7 +247,7 @@ class Host:
         would be seen: as much as a line can show goes.
         """
         try:
-            masked = cast("object", self._mask(text))
+            masked: Any = self._mask(text)
         except Exception as error:
             # What could not be looked at may hold a secret.
             return f"(left out: the masking function raised {type(error).__name__})"

@@ -64,6 +64,7 @@ async def test_what_a_job_missed_while_paused_does_not_fire_because_it_was_locke
     await put(store, schedule)
     await store.pause_job(TENANT, "resize")
     await clock.advance(600)
+    assert schedule.next_at is not None
     missed = Tick(at=schedule.next_at, decision=Decision.MISSED, count=11)
     onward = a_firing(schedule, missed, next_at=clock.now() + 60)
 
