@@ -17,8 +17,10 @@
       │    ├─ ExecutionInTheWay  the job's overlap rule says no
       │    ├─ IllegalTransition
       │    ├─ LeaseLost
+      │    ├─ QuotaExceeded      the tenant may not use more
       │    └─ VersionConflict
       ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, TenantNotFound
+      ├─ AccessDenied     the caller may not
       ├─ SchemaError      the store's schema is too old, too new or damaged: an operator must act
       └─ Unavailable      the store cannot be reached; safe to retry
 
@@ -116,6 +118,15 @@ class LeaseLost(Conflict):
     """The worker was silent for too long and its work has been given to others."""
 
 
+class QuotaExceeded(Conflict):
+    """The tenant may not use more. `retry_after` says in how many seconds to ask again."""
+
+    def __init__(self, message: str, *, quota: str, retry_after: float = 60.0) -> None:
+        super().__init__(message)
+        self.quota = quota
+        self.retry_after = retry_after
+
+
 class VersionConflict(Conflict):
     """Someone else changed it first: read it again, then decide again."""
 
@@ -138,6 +149,10 @@ class ScheduleNotFound(NotFound):
 
 class TenantNotFound(NotFound):
     """No such tenant."""
+
+
+class AccessDenied(DaybellError):
+    """There is no key, or not one that opens this."""
 
 
 class SchemaError(DaybellError):

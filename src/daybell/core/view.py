@@ -24,6 +24,15 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     next_cursor: str | None = None  # None: this was the last page
 
 
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to show; what is left out does not restrict."""
+
+    prefix: str = ""  # of its name
+    text: str | None = None  # in its name or description, in any case of letters
+    user_id: str | None = None
+    queue: str | None = None
+
+
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which executions to show; what is left out does not restrict."""
 

@@ -1,0 +1,80 @@
+-- compatible
+--
+-- Keys, quotas, the audit log, and requests that may come twice.
+
+CREATE TABLE daybell.api_key (
+  created_at  float8 NOT NULL DEFAULT daybell.now(),
+  expires_at  float8,
+  used_at     float8,
+  revoked_at  float8,
+  tenant      int NOT NULL REFERENCES daybell.tenant,
+  id          uuid PRIMARY KEY,
+  digest      bytea NOT NULL UNIQUE,  -- SHA-256; the token itself is shown once and never kept
+  role        text NOT NULL,
+  name        text NOT NULL,
+  hint        text NOT NULL,
+  created_by  text NOT NULL
+);
+CREATE INDEX api_key_tenant ON daybell.api_key (tenant, id);
+
+ALTER TABLE daybell.tenant
+  ADD jobs_max        bigint,
+  ADD queued_max      bigint,
+  ADD per_minute_max  bigint,
+  ADD running_max     bigint;
+
+-- How many executions a tenant with a quota has enqueued in a minute.
+CREATE TABLE daybell.tenant_minute (
+  minute    bigint NOT NULL,  -- since 1970
+  tenant    int NOT NULL REFERENCES daybell.tenant,
+  enqueued  bigint NOT NULL,
+  PRIMARY KEY (tenant, minute)
+) WITH (fillfactor = 50);
+
+CREATE TABLE daybell.audit (
+  at      float8 NOT NULL DEFAULT daybell.now(),
+  tenant  int NOT NULL REFERENCES daybell.tenant,
+  id      uuid PRIMARY KEY,
+  actor   text NOT NULL,
+  action  text NOT NULL,
+  target  text NOT NULL,
+  before  text,
+  after   text,
+  source  text NOT NULL
+);
+CREATE INDEX audit_tenant ON daybell.audit (tenant, id);
+
+-- Whoever may write entries cannot unwrite them; retention takes those that are older than a year.
+CREATE FUNCTION daybell.keep_audit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'DELETE' AND OLD.at < daybell.now() - 365 * 86400 THEN
+    RETURN OLD;
+  END IF;
+  RAISE EXCEPTION 'the audit log is append-only' USING ERRCODE = 'insufficient_privilege';
+END $$;
+CREATE TRIGGER keep_audit BEFORE UPDATE OR DELETE ON daybell.audit
+  FOR EACH ROW EXECUTE FUNCTION daybell.keep_audit();
+CREATE FUNCTION daybell.keep_all_audit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the audit log is append-only' USING ERRCODE = 'insufficient_privilege';
+END $$;
+CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON daybell.audit
+  FOR EACH STATEMENT EXECUTE FUNCTION daybell.keep_all_audit();
+
+CREATE TABLE daybell.idempotency (
+  at      float8 NOT NULL DEFAULT daybell.now(),
+  tenant  int NOT NULL REFERENCES daybell.tenant,
+  status  smallint,
+  id      uuid NOT NULL,
+  digest  bytea NOT NULL,
+  key     text COLLATE "C" NOT NULL,
+  answer  text,
+  PRIMARY KEY (tenant, key)
+);
+CREATE INDEX idempotency_at ON daybell.idempotency (at);
+
+-- Whose job it is, for lists; the definition says the same.
+ALTER TABLE daybell.job ADD user_id text COLLATE "C";
+UPDATE daybell.job j SET user_id = v.definition::json ->> 'user_id'
+  FROM daybell.job_version v WHERE v.job = j.key AND v.version = j.version;
+CREATE INDEX job_user ON daybell.job (tenant, user_id, name) WHERE user_id IS NOT NULL;
