@@ -97,7 +97,8 @@ async def _backfill(
 
 
 def _tell(answer: Backfill, *, as_json: bool) -> None:
-    from daybell.cli import show, wire
+    from daybell.cli import show
+    from daybell.client import wire
 
     if as_json:
         show.echo_json(wire.backfill(answer))

@@ -87,9 +87,9 @@ def _check_choice(verb: str, ids: list[str] | None, *filters: str | None, everyt
 
 
 async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.describing import echo_executions
-    from daybell.client import Client
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url, tenant=tenant) as client:
         page = await client.dead_letters(**asked)

@@ -236,8 +236,9 @@ async def _update(
 
 
 async def _tell(client: Any, name: str, *, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.standing import next_run, words
+    from daybell.client import wire
 
     standing = await client.standing(name)
     if as_json:

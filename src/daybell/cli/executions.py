@@ -210,10 +210,10 @@ async def _list(
     tenant: str,
     as_json: bool,
 ) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.choosing import moments
     from daybell.cli.describing import echo_executions
-    from daybell.client import Client
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url, tenant=tenant) as client:
         asked = await moments(client, filters)
@@ -228,10 +228,10 @@ async def _list(
 
 
 async def _show(settings: Settings, *, id: str, tenant: str, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.choosing import find
     from daybell.cli.describing import echo_detail
-    from daybell.client import Client
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url, tenant=tenant) as client:
         detail = await client.execution(await find(client, id))

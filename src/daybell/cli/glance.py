@@ -12,9 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daybell.cli import show, wire
+from daybell.cli import show
 from daybell.cli.columns import GAP, Column, fit
 from daybell.cli.waiting import error_line
+from daybell.client import wire
 from daybell.client.overview import Overview
 from daybell.core.instant import Instant
 from daybell.core.view import Queue

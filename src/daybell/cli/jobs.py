@@ -156,9 +156,9 @@ def trigger_job(
 
 
 async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.standing import echo_jobs
-    from daybell.client import Client
+    from daybell.client import Client, wire
     from daybell.core.view import Page
 
     async with Client(settings.database_url, tenant=tenant) as client:
@@ -181,9 +181,9 @@ async def _show(
 ) -> int:
     from msgspec.structs import replace
 
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.standing import echo_job
-    from daybell.client import Client
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url, tenant=tenant) as client:
         standing = await client.standing(name)

@@ -59,9 +59,9 @@ def purge_queue(
 
 
 async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.columns import Column
-    from daybell.client import Client
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url, tenant=tenant) as client:
         queues = await client.queues()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from daybell.cli import show, wire
+from daybell.cli import show
 from daybell.cli.edge import DONE, FAILED, complain
-from daybell.client import Client
+from daybell.client import Client, wire
 from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, ExecutionDetail, State
 from daybell.core.failure import Failure

@@ -46,9 +46,9 @@ def drain_worker(
 
 
 async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json: bool) -> int:
-    from daybell.cli import show, wire
+    from daybell.cli import show
     from daybell.cli.columns import Column
-    from daybell.client import Client
+    from daybell.client import Client, wire
     from daybell.engine.scheduler import SCHEDULER
 
     async with Client(settings.database_url, tenant=tenant) as client:
@@ -91,8 +91,8 @@ async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json:
 
 
 async def _list_leaders(settings: Settings, *, as_json: bool) -> int:
-    from daybell.cli import show, wire
-    from daybell.client import Client
+    from daybell.cli import show
+    from daybell.client import Client, wire
 
     async with Client(settings.database_url) as client:
         leaders = await client.leaders()
