@@ -72,6 +72,24 @@ PAUSE_NOTE_CHARS_MAX: Final = 500
 # Processes.
 MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a forgotten unit
 
+# The HTTP API. A process that is asked for too much says so, and goes on serving others.
+REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024  # a body
+BULK_BYTES_MAX: Final = 16 * 1024 * 1024  # a body of POST /executions
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # all that a process holds at a time
+HEADER_BYTES_MAX: Final = 32 * 1024  # of a request, its address included
+HEADERS_MAX: Final = 100
+HEADER_SECONDS_MAX: Final = 10.0  # to send them in
+BODY_SECONDS_MAX: Final = 30.0
+REQUEST_SECONDS_MAX: Final = 60.0  # streams aside
+CONNECTIONS_MAX: Final = 2_000  # of one process; who says nothing makes way
+REQUESTS_MAX: Final = 500  # answered at a time by one process
+STREAMS_MAX: Final = 200  # live streams of one process
+
+# Access.
+QUOTA_MAX: Final = 1_000_000_000
+AUDIT_CHARS_MAX: Final = 1_000  # who, what and from where; before and after are as long as they are
+REQUEST_KEY_CHARS_MAX: Final = 255  # of an Idempotency-Key
+
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
 DEPENDENCIES_MAX: Final = 1_000
