@@ -14,6 +14,7 @@ from daybell.engine.scheduler import (
     COLLISION_SECONDS,
     EXECUTIONS_MAX,
     POLL_SECONDS,
+    TERM_SECONDS,
     Scheduler,
 )
 from daybell.errors import Unavailable
@@ -288,6 +289,47 @@ async def test_reboot_is_fired_by_who_comes_after_nobody(store, clock):
     third = a_scheduler(store, clock)
     await third.lead()
     await third.tick()
+    assert len(await executions(store)) == 2
+
+
+async def test_it_is_no_reboot_when_the_leader_goes_and_another_stood_by(store, clock):
+    await put(store, a_schedule(rule=cron("@reboot").to_json(), is_reboot=True))
+    first, standby = a_scheduler(store, clock), a_scheduler(store, clock)
+    for scheduler in (first, standby):
+        await scheduler.lead()
+        await scheduler.tick()
+    hands = await claim(store, 1)
+    await apply(store, hands, success(hands.one))
+
+    await first.stop()
+    clock.advance(1)
+    successor = a_scheduler(store, clock)
+    for _ in range(4):
+        for scheduler in (successor, standby):
+            await scheduler.lead()
+            await scheduler.tick()
+        clock.advance(TERM_SECONDS / 2)
+
+    assert successor.epoch == 2
+    assert len(await executions(store)) == 1
+
+
+async def test_who_only_stood_by_signs_off_too(store, clock):
+    await put(store, a_schedule(rule=cron("@reboot").to_json(), is_reboot=True))
+    first, standby = a_scheduler(store, clock), a_scheduler(store, clock)
+    for scheduler in (first, standby):
+        await scheduler.lead()
+        await scheduler.tick()
+    hands = await claim(store, 1)
+    await apply(store, hands, success(hands.one))
+
+    await first.stop()
+    await standby.stop()
+    clock.advance(1)
+    successor = a_scheduler(store, clock)
+    await successor.lead()
+    await successor.tick()
+
     assert len(await executions(store)) == 2
 
 

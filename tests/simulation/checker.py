@@ -350,4 +350,4 @@ class Checker:
 
     def _check_resign(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
         if call.args[0] == SCHEDULER:
-            self.ticks.resigned()
+            self.ticks.resigned(call.kwargs["holder"])

@@ -91,13 +91,12 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     (
         "every new leader is a reboot",
         "memory",
-        (
-            (
-                "store/memory/upkeep.py",
-                " and (leader is None or leader.renewed_at < since):",
-                ":",
-            ),
-        ),
+        (("core/leading.py", "    if presence.since <= seen_at:", "    if leads and not begins:"),),
+    ),
+    (
+        "only who leads was there before",
+        "memory",
+        (("core/leading.py", "any(one.since <= seen_at for one in there.values())", "False"),),
     ),
     (
         "failures pause nothing",

@@ -47,8 +47,9 @@ class Ticks:
         self._records: dict[TickKey, TickRecord] = {}
         self._executions: dict[TickKey, UUID] = {}  # of each tick
         self._unarmed: set[UUID] = set()  # fixed delays that only the sweep can start
-        self._epoch = 0  # of the schedulers' leader
-        self._led_at: float | None = None  # when the store last heard of one
+        # Schedulers that have asked to lead: when they came up, and until when they count as there.
+        self._there: dict[UUID, tuple[float, float]] = {}
+        self._seen_at: float | None = None  # until when one was there, without a break
 
     def late(self, since: float) -> list[Schedule]:
         """Those that were due then, and have not been fired."""
@@ -206,22 +207,36 @@ class Ticks:
 
     def _check_lead(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
         """What waits for a reboot is due when somebody leads, and nobody was there before."""
-        before, self._led_at = self._led_at, self._led_at if answer is None else self._now()
-        is_new = answer is not None and answer.epoch > self._epoch
-        self._epoch = self._epoch if answer is None else answer.epoch
-        is_reboot = is_new and (before is None or before < call.kwargs["since"])
+        now, holder = self._now(), call.kwargs["holder"]
+        since = call.kwargs["since"]
+        self._there[holder] = since, now + call.kwargs["lease"]
+        is_heir = self._seen_at is not None and since <= self._seen_at
+        could_speak = [
+            other
+            for other, (came_up, until) in self._there.items()
+            if other != holder
+            and until > now
+            and self._seen_at is not None
+            and came_up <= self._seen_at
+        ]
+        is_reboot = answer is not None and not is_heir and not could_speak
+        if is_heir or is_reboot:
+            self._seen_at = now
         for one in self.schedules.values():
             known = old.get(one.id)
             if not one.is_reboot or known is None:
                 continue
             if is_reboot:
                 self._seen["reboot"] += 1
-            wanted = self._now() if is_reboot else known.next_at
+            wanted = now if is_reboot else known.next_at
             if one.next_at != wanted:
                 self._fail(f"{call.process} leads as {answer}; a reboot: {is_reboot}; yet {one}")
 
-    def resigned(self) -> None:
-        self._led_at = self._now()
+    def resigned(self, holder: UUID) -> None:
+        """One who goes was there until now, if he was sure that he came in time."""
+        came_up, _ = self._there.pop(holder, (float("inf"), 0.0))
+        if self._seen_at is not None and came_up <= self._seen_at:
+            self._seen_at = self._now()
 
 
 def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:

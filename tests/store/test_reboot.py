@@ -138,3 +138,115 @@ async def test_who_waits_for_schedules_is_woken(store, clock):
 
     await asyncio.wait_for(woken.wait(), 10.0)
     await stop()
+
+
+CAT = mint()
+
+
+async def stand_by(store, holder, *, since):
+    assert await store.lead("upkeep", holder=holder, lease=LEASE, since=since) is None
+
+
+async def test_who_takes_over_while_another_stands_by_makes_nothing_due(store, clock):
+    await lead(store, ADA, since=clock.now())
+    await stand_by(store, CAT, since=clock.now())
+    schedule = await a_reboot(store)
+    await clock.advance(5)
+    await store.resign("upkeep", holder=ADA)
+    await clock.advance(1)
+    came_up = clock.now()
+
+    assert await lead(store, BOB, since=came_up) == 2
+    await clock.advance(5)
+    await stand_by(store, CAT, since=came_up - 6)
+    await clock.advance(LEASE - 10)
+    assert await lead(store, BOB, since=came_up) == 2  # while the other may be there
+    await clock.advance(LEASE - 1)
+    assert await lead(store, BOB, since=came_up) == 2  # and when it is gone
+
+    assert await next_at(store, schedule) is None
+
+
+async def test_one_who_has_just_come_to_stand_by_was_there_too(store, clock):
+    await lead(store, ADA, since=clock.now())
+    schedule = await a_reboot(store)
+    await clock.advance(5)
+    await stand_by(store, CAT, since=clock.now())
+    await clock.advance(1)
+    await store.resign("upkeep", holder=ADA)  # the first to say that it was there as well
+    await clock.advance(1)
+
+    await lead(store, BOB, since=clock.now())
+
+    assert await next_at(store, schedule) is None
+
+
+async def test_it_is_a_reboot_after_all_when_nothing_more_is_heard_of_who_stood_by(store, clock):
+    await lead(store, ADA, since=clock.now())
+    await stand_by(store, CAT, since=clock.now())
+    schedule = await a_reboot(store)
+    await clock.advance(5)
+    await store.resign("upkeep", holder=ADA)
+    await clock.advance(1)
+    came_up = clock.now()
+    await lead(store, BOB, since=came_up)
+    await clock.advance(LEASE - 7)
+    await lead(store, BOB, since=came_up)
+    assert await next_at(store, schedule) is None
+
+    await clock.advance(2)
+    assert await lead(store, BOB, since=came_up) == 2
+
+    assert await next_at(store, schedule) == clock.now()
+
+
+async def test_who_leaves_before_he_knows_leaves_the_question_to_the_next(store, clock):
+    await lead(store, ADA, since=clock.now())
+    await stand_by(store, CAT, since=clock.now())
+    schedule = await a_reboot(store)
+    await store.resign("upkeep", holder=ADA)
+    await clock.advance(1)
+    await lead(store, BOB, since=clock.now())
+    await store.resign("upkeep", holder=BOB)
+    await clock.advance(LEASE)
+
+    await lead(store, ADA, since=clock.now() - LEASE)
+
+    assert await next_at(store, schedule) == clock.now()
+
+
+async def test_when_all_have_resigned_the_next_makes_them_due_at_once(store, clock):
+    await lead(store, ADA, since=clock.now())
+    await stand_by(store, CAT, since=clock.now())
+    schedule = await a_reboot(store)
+    await store.resign("upkeep", holder=ADA)
+    await store.resign("upkeep", holder=CAT)
+    await clock.advance(1)
+
+    await lead(store, BOB, since=clock.now())
+
+    assert await next_at(store, schedule) == clock.now()
+
+
+async def test_of_two_who_come_up_after_a_crash_one_makes_them_due(store, clock):
+    await lead(store, ADA, since=clock.now())
+    schedule = await a_reboot(store)
+    await clock.advance(5)
+    came_up = clock.now()
+    for _ in range(3):
+        await stand_by(store, BOB, since=came_up)
+        await stand_by(store, CAT, since=came_up)
+        await clock.advance(8)
+    await clock.advance(8)
+
+    await lead(store, BOB, since=came_up)
+
+    assert await next_at(store, schedule) == clock.now()
+
+
+async def test_who_stands_by_leads_nothing(store, clock):
+    leadership = await store.lead("upkeep", holder=ADA, lease=LEASE, since=clock.now())
+
+    await stand_by(store, CAT, since=clock.now())
+
+    assert await store.list_leaders() == [leadership]

@@ -76,10 +76,12 @@ class Scheduler:
         try:
             if self._unlisten is not None:
                 await self._unlisten()
-            if self.epoch is not None:
+            if self._since is not None:  # it has asked, so the others count on it
                 await self._store.resign(SCHEDULER, holder=self._holder)
         except Unavailable as error:
-            logger.warning("could not resign, the leadership will end by itself: %s", error)
+            logger.warning(
+                "could not sign off, others believe it there for a while: %s", error
+            )
 
     async def _listen(self) -> None:
         """Be told of new schedules. Where that cannot be, the poll finds them."""
@@ -183,7 +185,9 @@ class Scheduler:
         return Tick(at=planned.at, execution=new)
 
     async def lead(self) -> Seconds | None:
-        """Hold what one scheduler should: whoever takes it from nobody fires `@reboot`."""
+        """Hold what one scheduler should, and let the others know of this one. Who leads, and found
+        nobody there when he came up, fires `@reboot`.
+        """
         if self._since is None:
             self._since = (await self._store.health()).now
         leadership = await self._store.lead(

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from daybell.core.execution import Attempt, Claimed, Execution, State
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
+from daybell.core.leading import Presence, Seat
 from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import Schedule, TickRecord
-from daybell.core.worker import Leadership, Worker
+from daybell.core.worker import Worker
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store.wakeups import Signal
 
@@ -41,13 +42,6 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self, version: Job) -> Job:
         """One of its versions as people see it."""
         return replace(version, paused_at=self.paused_at, pause_note=self.pause_note)
-
-
-class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads, and when that was last heard of him."""
-
-    leadership: Leadership
-    renewed_at: Instant
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +71,8 @@ class Tables(msgspec.Struct):
     pause_after: dict[tuple[str, UUID], int | None] = {}
     ticks: dict[tuple[str, UUID, Instant], TickRecord] = {}
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
-    leaders: dict[str, Leader] = {}
+    seats: dict[str, Seat] = {}  # leaderships
+    presences: dict[tuple[str, UUID], Presence] = {}  # who has asked for them
     # By attempt and number of the part: when it was written, and its text.
     logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
     signals: dict[Signal, None] = {}  # to be given once the transaction is made

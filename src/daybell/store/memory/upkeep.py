@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant, Seconds
+from daybell.core.leading import Presence, ask, asks_for, leave
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
 from daybell.store.memory.executions import is_dead_letter
-from daybell.store.memory.tables import Leader, Part, Row, Tables
+from daybell.store.memory.tables import Part, Row, Tables
 from daybell.store.memory.workers import held
 from daybell.store.wakeups import Signal
 
@@ -24,31 +25,31 @@ class MemoryUpkeep(Part):
     ) -> Leadership | None:
         with self._begin() as tables:
             now = self._clock()
-            leader = tables.leaders.get(name)
-            epoch = 1 if leader is None else leader.leadership.epoch
-            if leader is not None and leader.leadership.until <= now:
-                epoch += 1  # even for the same holder: it may have been away
-            elif leader is not None and leader.leadership.holder != holder:
-                return None
-            begins = leader is None or epoch > leader.leadership.epoch
-            if begins and since is not None and (leader is None or leader.renewed_at < since):
+            asked = ask(
+                tables.seats.get(name),
+                asks_for(name, holder, lease, now=now),
+                since=since,
+                present=present(tables, name),
+                now=now,
+            )
+            tables.seats[name] = asked.seat
+            if asked.presence is not None:
+                tables.presences[name, holder] = asked.presence
+            if asked.is_reboot:
                 reboot(tables, now)
-            taken = Leadership(name=name, holder=holder, epoch=epoch, until=now + lease)
-            tables.leaders[name] = Leader(leadership=taken, renewed_at=now)
-            return taken
+            return asked.seat.leadership if asked.leads else None
 
     async def resign(self, name: str, *, holder: UUID) -> None:
         with self._begin() as tables:
-            now = self._clock()
-            leader = tables.leaders.get(name)
-            if leader is not None and leader.leadership.holder == holder:
-                left = replace(leader.leadership, until=now)
-                tables.leaders[name] = Leader(leadership=left, renewed_at=now)
+            seat = tables.seats.get(name)
+            presence = tables.presences.pop((name, holder), None)
+            if seat is not None:
+                tables.seats[name] = leave(seat, holder, presence, now=self._clock())
 
     async def list_leaders(self) -> list[Leadership]:
         with self._begin() as tables:
             now = self._clock()
-            leaderships = [leader.leadership for leader in tables.leaders.values()]
+            leaderships = [seat.leadership for seat in tables.seats.values()]
             return sorted((one for one in leaderships if one.until > now), key=lambda one: one.name)
 
     async def retain(self, policy: Retention) -> Removed:
@@ -74,6 +75,11 @@ class MemoryUpkeep(Part):
             return Health(
                 product="memory", now=self._clock(), schema=0, checks=(schema, durability)
             )
+
+
+def present(tables: Tables, name: str) -> dict[UUID, Presence]:
+    """Who has asked for a leadership and said since when he has been up."""
+    return {holder: one for (asked, holder), one in tables.presences.items() if asked == name}
 
 
 def reboot(tables: Tables, now: Instant) -> None:

@@ -1,20 +1,18 @@
-"""What one node does for all: leadership, retention, and a look at the database's own state."""
+"""What one node does for all: retention, and a look at the database's own state."""
 
 from __future__ import annotations
 
 import shlex
 from typing import Final
-from uuid import UUID
 
-from daybell.core.instant import Instant, Seconds
+from daybell.core.instant import Instant
 from daybell.core.view import Check, Health, Removed, Retention
-from daybell.core.worker import Leadership, WorkerState
+from daybell.core.worker import WorkerState
 from daybell.errors import SchemaError
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.gates import Connected
-from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
+from daybell.store.postgres.leader import Leading
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
@@ -29,59 +27,8 @@ TABLES: Final = (
 FUNCTIONS: Final = ("drop_days", "make_days", "now")
 
 
-class Maintaining(Connected):
-    """Leadership, retention, schema and health."""
-
-    # Whoever takes over from nobody finds the schedules due that wait for a start.
-    LEAD = """
-    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
-    o AS MATERIALIZED (SELECT holder, epoch, renewed_at FROM daybell.leader WHERE name = $1),
-    l AS (
-      INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
-      SELECT $1, $2, 1, now + $3, now FROM t
-      ON CONFLICT (name) DO UPDATE
-         SET holder = excluded.holder, until = excluded.until, renewed_at = excluded.renewed_at,
-             epoch = l.epoch + (l.until <= (SELECT now FROM t))::int
-       WHERE l.holder = $2 OR l.until <= (SELECT now FROM t)
-      RETURNING l.epoch, l.until),
-    r AS (
-      UPDATE daybell.schedule s SET next_at = (SELECT now FROM t)
-        FROM l WHERE s.is_reboot AND $4::float8 IS NOT NULL
-         AND l.epoch > coalesce((SELECT epoch FROM o), 0)
-         AND coalesce((SELECT renewed_at < $4 FROM o), true)
-      RETURNING s.id)
-    SELECT epoch, until, EXISTS (SELECT FROM r) AS has_rebooted FROM l
-    """
-
-    async def lead(
-        self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
-    ) -> Leadership | None:
-        async with self.db.link() as link:
-            row = await link.fetchrow(self.LEAD, name, holder, lease, since)
-        if row is None:
-            return None
-        if row["has_rebooted"]:
-            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
-
-    RESIGN = """
-    UPDATE daybell.leader SET until = daybell.now(), renewed_at = daybell.now()
-     WHERE name = $1 AND holder = $2
-    """
-
-    async def resign(self, name: str, *, holder: UUID) -> None:
-        async with self.db.link() as link:
-            await link.execute(self.RESIGN, name, holder)
-
-    LEADERS = """
-    SELECT name, holder, epoch, until FROM daybell.leader
-     WHERE until > daybell.now() ORDER BY name COLLATE "C"
-    """
-
-    async def list_leaders(self) -> list[Leadership]:
-        async with self.db.link() as link:
-            rows = await link.fetch(self.LEADERS)
-        return [Leadership(**row) for row in rows]
+class Maintaining(Leading):
+    """Retention, schema and health."""
 
     async def retain(self, policy: Retention) -> Removed:
         async with self.db.link() as link:

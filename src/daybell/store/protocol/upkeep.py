@@ -19,14 +19,17 @@ class Upkeep(Protocol):
         """Take or keep the leadership of that name. None: another holder's lease lasts. A new
         holder gets a higher epoch.
 
-        `since` is when the asker came up, by the store's clock. If nobody has led since then,
-        nobody was there before him: the schedules with `is_reboot` are due, in the same
-        transaction that begins his epoch.
+        `since` is when the asker came up, by the store's clock. If nobody was there then who leads
+        or asks, the schedules with `is_reboot` are due, in the same transaction. Whoever asks
+        counts as there for a lease, so a leader may only find out later, when that of all others
+        who were there before him has ended.
         """
         ...
 
     async def resign(self, name: str, *, holder: UUID) -> None:
-        """Give leadership up, if held, so that another need not wait."""
+        """Give leadership up, if held, so that another need not wait. Who does not lead is
+        not there any more, either.
+        """
         ...
 
     async def list_leaders(self) -> list[Leadership]:
