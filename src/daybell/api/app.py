@@ -1,0 +1,45 @@
+"""The application: its routes, and what they share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import FastAPI
+
+from daybell import __version__
+from daybell.api import health, problems
+from daybell.api.auth import authenticate
+from daybell.api.caller import Api, Authenticate
+from daybell.api.health import Readiness
+from daybell.api.options import ApiOptions
+from daybell.client import Client
+
+BASE: Final = "/api/v1"
+
+
+def create_api(
+    client: Client,
+    *,
+    options: ApiOptions | None = None,
+    authenticated_by: Authenticate = authenticate,
+    readiness: Readiness | None = None,
+) -> FastAPI:
+    """An application that serves the tenants of a client's store.
+
+    The client is opened and closed by whoever made it. Without `readiness`, the store is ready when
+    the client can read from it.
+    """
+    app = FastAPI(
+        title="Daybell",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.api = Api(
+        client=client, options=options or ApiOptions(), authenticate=authenticated_by
+    )
+    problems.install(app)
+    app.include_router(health.router(readiness or Readiness(client.tenants)))
+    return app

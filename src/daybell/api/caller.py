@@ -1,0 +1,146 @@
+"""Who asks, and whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import Depends, Query, Request
+
+from daybell.api.options import ApiOptions
+from daybell.client import Client, mint
+from daybell.core.access import Key, Role
+from daybell.core.audit import NewEntry
+from daybell.errors import AccessDenied, UsageError, shown
+
+BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
+
+
+class KeyNeeded(AccessDenied):
+    """There is no key, or none that is valid. Answered with 401."""
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever sent a request. `client` is bound to the tenant that the request is about."""
+
+    client: Client
+    tenant: str
+    role: Role
+    actor: str  # as the audit log names them
+    source: str = ""  # the address that they called from
+    key: Key | None = None
+
+    def check(self, needed: Role) -> None:
+        """Raise AccessDenied unless their role allows it."""
+        if not self.role.may(needed):
+            raise AccessDenied(
+                f"this takes a key with the role {needed}; this one's role is {self.role}"
+            )
+
+    async def of_tenant(self, name: str | None) -> Caller:
+        """The same caller about another tenant, which only a superadmin may name."""
+        if name is None or name == self.tenant:
+            return self
+        if not self.role.may(Role.SUPERADMIN):
+            raise AccessDenied(
+                f"tenant {shown(name)} is not this key's; only a superadmin's key may name another"
+            )
+        found = await self.client.tenant_record(name)
+        other = self.client.for_tenant(found.name)
+        return msgspec.structs.replace(self, client=other, tenant=found.name)
+
+    def entry(
+        self, action: str, target: object, *, before: Any = None, after: Any = None
+    ) -> NewEntry:
+        """What the audit log is told of a change that they make."""
+        return NewEntry(
+            id=mint(),
+            actor=self.actor,
+            action=action,
+            target=str(target),
+            before=None if before is None else _kept(before),
+            after=None if after is None else _kept(after),
+            source=self.source,
+        )
+
+    def auditing(
+        self, action: str, target: object, *, before: Any = None, after: Any = None
+    ) -> AbstractContextManager[None]:
+        """The change that is made in here is on record, in its own transaction."""
+        return self.client.auditing(self.entry(action, target, before=before, after=after))
+
+    async def record(
+        self, action: str, target: object, *, before: Any = None, after: Any = None
+    ) -> None:
+        """Put a change on record that was made together with those of others."""
+        await self.client.record([self.entry(action, target, before=before, after=after)])
+
+
+Authenticate = Callable[[Request], Awaitable[Caller]]
+
+
+class Api(msgspec.Struct, kw_only=True):
+    """What the routes of one application share: `request.app.state.api`."""
+
+    client: Client
+    options: ApiOptions
+    authenticate: Authenticate
+
+
+def api_of(request: Request) -> Api:
+    """What the routes share."""
+    return request.app.state.api
+
+
+@lru_cache
+def needs(role: Role) -> Callable[..., Awaitable[Caller]]:
+    """A dependency that answers the caller, if they may do what takes this role."""
+
+    async def caller(
+        request: Request,
+        tenant: Annotated[
+            str | None,
+            Query(description="Another tenant's; only with a superadmin's key.", max_length=200),
+        ] = None,
+    ) -> Caller:
+        found = await api_of(request).authenticate(request)
+        found.check(role)
+        check_query(request)
+        return await found.of_tenant(tenant)
+
+    return caller
+
+
+Viewer = Annotated[Caller, Depends(needs(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(needs(Role.OPERATOR))]
+Admin = Annotated[Caller, Depends(needs(Role.ADMIN))]
+Superadmin = Annotated[Caller, Depends(needs(Role.SUPERADMIN))]
+
+
+def check_query(request: Request) -> None:
+    """Refuse a parameter that the route does not have: a misspelt filter must not list all."""
+    given = request.query_params
+    if not given:
+        return
+    known = _parameters(request.scope["route"].dependant)
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"there is no parameter {shown(name)} here; there are {', '.join(sorted(known))}",
+                field=name,
+            )
+
+
+def _parameters(dependant: Any) -> set[str]:
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*map(_parameters, dependant.dependencies))
+
+
+def _kept(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    if len(text) > BEFORE_BYTES_MAX:
+        return msgspec.json.encode({"bytes": len(text), "cut": text[:1000]}).decode()
+    return text

@@ -1,0 +1,12 @@
+"""What an API is told when it starts."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an API serves. The default is the careful one: nobody gets in without a key."""
+
+    # Whoever asks without a key is a superadmin of this tenant: `daybell dev` on this machine only.
+    open_tenant: str | None = None

@@ -1,0 +1,192 @@
+"""What went wrong, as `application/problem+json` (RFC 9457): which kind, and what to do."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from daybell import errors
+from daybell.api.answers import encode
+from daybell.api.caller import KeyNeeded
+from daybell.errors import DaybellError, UsageError
+
+logger = logging.getLogger("daybell.api")
+
+MEDIA_TYPE: Final = "application/problem+json"
+URN: Final = "urn:daybell:problem:"
+ERRORS_MAX: Final = 100  # listed in one answer
+AWAY_SECONDS: Final = 2  # after which it is worth asking again when the store is away
+
+
+class Invalid(UsageError):
+    """Several things are wrong at once."""
+
+    def __init__(self, found: Iterable[tuple[str, str]]) -> None:
+        self.found = list(found)[:ERRORS_MAX]
+        field, message = self.found[0]
+        more = len(self.found) - 1
+        tail = f"; and {more} more, see errors" if more else ""
+        super().__init__(f"{field}: {message}{tail}" if field else f"{message}{tail}", field=field)
+
+
+class Unsupported(UsageError):
+    """The body is not JSON by its own account."""
+
+
+class PreconditionFailed(errors.VersionConflict):
+    """It is not at the version that the caller has seen, and If-Match asked for that one."""
+
+
+class TooManyRequests(DaybellError):
+    """Not now."""
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+# The first class that fits decides.
+STATUSES: Final[tuple[tuple[type[DaybellError], HTTPStatus], ...]] = (
+    (errors.PayloadTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (Unsupported, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    (UsageError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (errors.QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
+    (PreconditionFailed, HTTPStatus.PRECONDITION_FAILED),
+    (errors.Conflict, HTTPStatus.CONFLICT),
+    (errors.NotFound, HTTPStatus.NOT_FOUND),
+    (KeyNeeded, HTTPStatus.UNAUTHORIZED),
+    (errors.AccessDenied, HTTPStatus.FORBIDDEN),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
+    (errors.SchemaError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def problem(
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    found: Iterable[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """An answer that says what went wrong. `kind` is stable, for programs; `detail` for people."""
+    listed = [{"field": field, "message": message} for field, message in found]
+    content = {
+        "type": URN + kind,
+        "title": kind.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        **({"errors": listed} if listed else {}),
+        **more,
+    }
+    return Response(
+        encode(content),
+        status_code=status,
+        headers=None if headers is None else dict(headers),
+        media_type=MEDIA_TYPE,
+    )
+
+
+def of_error(error: DaybellError) -> Response:
+    """The answer to a request that one of our own errors ended."""
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
+    if status is None:
+        return unexpected(error)
+    found: list[tuple[str, str]] = []
+    if isinstance(error, Invalid):
+        found = error.found
+    elif isinstance(error, UsageError) and error.field is not None:
+        found = [(error.field, str(error))]
+    return problem(
+        status,
+        kind_of(error),
+        _told(error),
+        found=found,
+        headers=_headers(error),
+        **_more(error),
+    )
+
+
+def kind_of(error: DaybellError) -> str:
+    """The stable name of an error: JobNotFound is job-not-found."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
+
+
+def unexpected(error: BaseException) -> Response:
+    """The answer to a mistake of ours. What it was is for the log, not for the caller."""
+    logger.error("a request failed", exc_info=error)
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "internal-error",
+        "something went wrong here, and is in the server's log; the request may be sent again",
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Have the application answer every error with a problem."""
+    app.add_exception_handler(DaybellError, _of_error)
+    app.add_exception_handler(RequestValidationError, _of_parameters)
+    app.add_exception_handler(HTTPException, _of_status)
+    app.add_exception_handler(Exception, _of_mistake)
+
+
+async def _of_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DaybellError)
+    return of_error(error)
+
+
+async def _of_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [(str(one["loc"][-1]), one["msg"]) for one in error.errors()]
+    return of_error(Invalid(found))
+
+
+async def _of_status(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    detail = {
+        HTTPStatus.NOT_FOUND: "there is nothing at this path; /openapi.json lists what there is",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not for this path",
+    }.get(status, str(error.detail))
+    kind = status.phrase.lower().replace(" ", "-")
+    return problem(status, kind, detail, headers=error.headers)
+
+
+async def _of_mistake(request: Request, error: Exception) -> Response:
+    return unexpected(error)
+
+
+def _told(error: DaybellError) -> str:
+    if isinstance(error, errors.Unavailable | errors.SchemaError):
+        # Where the store is, and what it says of itself, is not for everybody.
+        logger.warning("a request was refused: %s", error)
+        return "the store cannot be used now; nothing is wrong with the request, send it again"
+    return str(error)
+
+
+def _headers(error: DaybellError) -> dict[str, str]:
+    if isinstance(error, errors.QuotaExceeded | TooManyRequests):
+        return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+    if isinstance(error, errors.Unavailable | errors.SchemaError):
+        return {"Retry-After": str(AWAY_SECONDS)}
+    if isinstance(error, KeyNeeded):
+        return {"WWW-Authenticate": 'Bearer realm="daybell"'}
+    return {}
+
+
+def _more(error: DaybellError) -> dict[str, Any]:
+    if isinstance(error, errors.ExecutionInTheWay) and error.execution is not None:
+        return {"execution_id": str(error.execution)}
+    if isinstance(error, errors.QuotaExceeded):
+        return {"quota": error.quota}
+    return {}

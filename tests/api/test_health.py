@@ -1,0 +1,53 @@
+"""Probes, and what is answered where nothing is."""
+
+from daybell.api import create_api
+from daybell.api.health import Readiness
+from daybell.errors import Unavailable
+from tests.api.conftest import asking
+
+
+async def test_a_process_is_well_whatever_becomes_of_its_store(client):
+    async def ask():
+        raise Unavailable("postgresql://secret-host is gone")
+
+    app = create_api(client, readiness=Readiness(ask))
+
+    async with asking(app) as http:
+        assert (await http.get("http://localhost/healthz")).json() == {"status": "ok"}
+        answer = await http.get("http://localhost/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "unavailable"
+    assert "secret-host" not in answer.text
+
+
+async def test_probes_ask_the_store_once_a_second(client):
+    asked, now = [], [0.0]
+
+    async def ask():
+        asked.append(now[0])
+
+    app = create_api(client, readiness=Readiness(ask, monotonic=lambda: now[0]))
+
+    async with asking(app) as http:
+        for moment in (0.0, 0.5, 0.9, 1.0, 1.9):
+            now[0] = moment
+            assert (await http.get("http://localhost/readyz")).json() == {"status": "ready"}
+
+    assert asked == [0.0, 1.0]
+
+
+async def test_a_path_with_nothing_is_answered_with_a_problem(http):
+    answer = await http.get("/nothing")
+
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "urn:daybell:problem:not-found"
+
+
+async def test_a_method_that_is_not_there_is_answered_with_those_that_are(http):
+    answer = await http.post("http://localhost/healthz")
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET"
+    assert answer.headers["content-type"] == "application/problem+json"
