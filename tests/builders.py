@@ -12,6 +12,7 @@ from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, St
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
+from daybell.core.view import JobFilter
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
@@ -157,7 +158,8 @@ async def enqueued(
     store: Store, count: int = 1, *, job: str = "resize", tenant: str = TENANT, **options: Any
 ) -> list[UUID]:
     """Enqueue so many alike; the job is defined if nobody has done so."""
-    if not any(known.name == job for known in (await store.list_jobs(tenant, prefix=job)).items):
+    page = await store.list_jobs(tenant, JobFilter(prefix=job))
+    if not any(known.name == job for known in page.items):
         await defined(store, job, tenant=tenant)
     new = [an_execution(job, **options) for _ in range(count)]
     return [answer.id for answer in await store.enqueue(tenant, new)]

@@ -5,6 +5,7 @@ import pytest
 from daybell.core.job import JobDefinition
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.view import JobFilter
 from daybell.errors import JobNotFound, UsageError, VersionConflict
 from daybell.store.ids import mint
 from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, enqueued, look
@@ -247,13 +248,96 @@ async def test_jobs_that_come_and_go_between_pages_shift_nothing(store):
 async def test_a_prefix_is_taken_literally(store):
     await defined(store, "mail.send", "mail.sort", "mail_send", "mailxsend", "Mail.send")
 
-    dotted = await store.list_jobs(TENANT, prefix="mail.")
-    underscored = await store.list_jobs(TENANT, prefix="mail_")
-    wild = await store.list_jobs(TENANT, prefix="%")
+    dotted = await store.list_jobs(TENANT, JobFilter(prefix="mail."))
+    underscored = await store.list_jobs(TENANT, JobFilter(prefix="mail_"))
+    wild = await store.list_jobs(TENANT, JobFilter(prefix="%"))
 
     assert [job.name for job in dotted.items] == ["mail.send", "mail.sort"]
     assert [job.name for job in underscored.items] == ["mail_send"]
     assert wild.items == ()
+
+
+async def test_jobs_are_found_by_words_in_their_names_and_descriptions(store):
+    await defined(store, "mail.send", description="Grüße an 100% der Kunden")
+    await defined(store, "Mailing", description="monthly")
+    await defined(store, "resize", description="E-MAIL attachments\0 too")
+    await defined(store, "sweep", description="mail")
+    await defined(store, "sweep", description="clean up")
+
+    async def named(text):
+        page = await store.list_jobs(TENANT, JobFilter(text=text))
+        return [job.name for job in page.items]
+
+    assert await named("mail") == ["Mailing", "mail.send", "resize"]
+    assert await named("MAIL.") == ["mail.send"]
+    assert await named("GRÜSSE") == ["mail.send"]
+    assert await named("0%") == ["mail.send"]
+    assert await named("m%l") == await named("mail_send") == await named("\\") == []
+    assert await named("attachments  too") == ["resize"]
+
+
+async def test_jobs_are_listed_by_whose_they_are_and_by_queue(store):
+    await defined(store, "a", "c", user_id="ada", queue="mail")
+    await defined(store, "b", user_id="ada")
+    await defined(store, "d", user_id="bob", queue="mail")
+    await defined(store, "e", user_id="ada")
+    await defined(store, "e", user_id=None)
+
+    async def named(**where):
+        page = await store.list_jobs(TENANT, JobFilter(**where))
+        return [job.name for job in page.items]
+
+    assert await named(user_id="ada") == ["a", "b", "c"]
+    assert await named(user_id="Ada") == []
+    assert await named(queue="mail") == ["a", "c", "d"]
+    assert await named(queue="mail", user_id="ada", prefix="c", text="C") == ["c"]
+
+
+async def test_pages_of_a_filtered_list_go_on_where_they_ended(store):
+    await defined(store, "a", "c", "e", user_id="ada")
+    await defined(store, "b", "d", user_id="bob")
+    where = JobFilter(user_id="ada")
+
+    first = await store.list_jobs(TENANT, where, limit=2)
+    second = await store.list_jobs(TENANT, where, limit=2, cursor=first.next_cursor)
+
+    assert [job.name for job in first.items] == ["a", "c"]
+    assert [job.name for job in second.items] == ["e"]
+    assert second.next_cursor is None
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800"])
+@pytest.mark.parametrize("field", ["prefix", "text", "user_id", "queue", "cursor"])
+async def test_jobs_are_not_asked_for_by_what_no_database_takes(store, field, text):
+    with pytest.raises(UsageError) as caught:
+        if field == "cursor":
+            await store.list_jobs(TENANT, cursor=text)
+        else:
+            await store.list_jobs(TENANT, JobFilter(**{field: text}))
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("user_id", ["", "a\0b", "\ud800", "x" * 501])
+async def test_whose_a_job_is_can_be_searched_for(store, user_id):
+    with pytest.raises(UsageError, match="user_id"):
+        await defined(store, user_id=user_id)
+
+
+async def test_a_job_is_found_by_its_id_while_it_is_there(store):
+    (first,) = await defined(store, timeout=1.0)
+    (second,) = await defined(store, timeout=2.0)
+
+    found = await store.find_job(TENANT, first.id)
+    await store.delete_job(TENANT, "resize")
+    deleted = await store.find_job(TENANT, first.id, or_deleted=True)
+
+    assert found == second
+    assert deleted == second
+    with pytest.raises(JobNotFound, match=str(first.id)):
+        await store.find_job(TENANT, first.id)
+    with pytest.raises(JobNotFound, match="no job"):
+        await store.find_job(TENANT, mint(), or_deleted=True)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])

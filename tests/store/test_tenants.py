@@ -15,7 +15,7 @@ import pytest
 from daybell.core.execution import Claimed
 from daybell.core.log import NewLogPart
 from daybell.core.priority import Priority
-from daybell.core.view import ExecutionFilter
+from daybell.core.view import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
@@ -47,6 +47,7 @@ class Known(NamedTuple):
     """What one may know of a tenant: names, ids, and an execution in a worker's hands."""
 
     job: str
+    job_id: UUID
     queue: str
     gate: str
     queued: UUID
@@ -58,7 +59,7 @@ class Known(NamedTuple):
 
 async def populated(store, clock):
     """The things of the default tenant."""
-    await defined(store, "resize", queue="images")
+    (job,) = await defined(store, "resize", queue="images")
     await store.set_gates(TENANT, {"narrow": 1})
     await store.pause_queue(TENANT, "paused", paused=True)
     schedule = a_schedule(next_at=clock.now())
@@ -69,7 +70,15 @@ async def populated(store, clock):
     hands = await claimed(store, queue="images")
     (queued,) = await enqueued(store, queue="images")
     return Known(
-        "resize", "images", "narrow", queued, dead_letter, schedule.id, hands.worker, hands.one
+        "resize",
+        job.id,
+        "images",
+        "narrow",
+        queued,
+        dead_letter,
+        schedule.id,
+        hands.worker,
+        hands.one,
     )
 
 
@@ -91,13 +100,14 @@ def unknown():
         created_at=0.0,
         run_at=0.0,
     )
-    return Known("nothing", "nowhere", "nogate", mint(), mint(), mint(), mint(), running)
+    return Known("nothing", mint(), "nowhere", "nogate", mint(), mint(), mint(), mint(), running)
 
 
 OPERATIONS = {
     "define_jobs": lambda s, t, k: s.define_jobs(t, [a_job(k.job, id=mint())]),
     "get_job": lambda s, t, k: s.get_job(t, k.job),
-    "list_jobs": lambda s, t, k: s.list_jobs(t, prefix=k.job),
+    "list_jobs": lambda s, t, k: s.list_jobs(t, JobFilter(prefix=k.job)),
+    "find_job": lambda s, t, k: s.find_job(t, k.job_id),
     "list_versions": lambda s, t, k: s.list_versions(t, k.job),
     "delete_job": lambda s, t, k: s.delete_job(t, k.job),
     "pause_queue": lambda s, t, k: s.pause_queue(t, k.queue, paused=True),

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Unpack, cast
+from uuid import UUID
 
 import msgspec
 
-from daybell.client.requests import JOB_OPTIONS, JobOptions, check_options, read_definition
+from daybell.client.requests import (
+    JOB_OPTIONS,
+    Id,
+    JobOptions,
+    check_options,
+    read_definition,
+)
 from daybell.core.job import Job, JobDefinition, task_of
-from daybell.core.limits import check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.view import JobFilter, Page
 from daybell.core.when import Misfire, Schedule
 from daybell.errors import DuplicateKey, JobNotFound, UnknownJob, UsageError, VersionConflict, shown
 from daybell.store.protocol import Store
@@ -55,6 +64,38 @@ class Definitions:
         promote: bool = False,
     ) -> list[Job]:
         raise NotImplementedError  # see `Client`
+
+    async def job(self, name: str, *, version: int | None = None) -> Job:
+        """A job, at its current version or the one asked for."""
+        return await self.store.get_job(self.tenant, name, version=version)
+
+    async def job_named(self, id_or_name: Id) -> Job:
+        """A job by its id, or by its name. Text that is both is taken as an id first."""
+        id = id_in(id_or_name)
+        if id is not None:
+            with suppress(JobNotFound):
+                return await self.store.find_job(self.tenant, id)
+        return await self.store.get_job(self.tenant, str(id_or_name))
+
+    async def jobs(
+        self,
+        *,
+        prefix: str = "",
+        text: str | None = None,
+        user_id: str | None = None,
+        queue: str | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs by name: those whose name begins with `prefix`, that have `text` in their name or
+        description, that are this user's, whose queue this is. Deleted ones are not shown.
+        """
+        where = JobFilter(prefix=prefix, text=text, user_id=user_id, queue=queue)
+        return await self.store.list_jobs(self.tenant, where, limit=limit, cursor=cursor)
+
+    async def versions(self, name: str) -> list[Job]:
+        """All versions of a job, newest first."""
+        return await self.store.list_versions(self.tenant, name)
 
     async def create(
         self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
@@ -116,6 +157,14 @@ class Definitions:
         if known.kind != "task":
             raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field="task")
         return known
+
+
+def id_in(value: Id) -> UUID | None:
+    """The id that a text may be; None: it is something else."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError:
+        return None
 
 
 def options_of(definition: JobDefinition) -> dict[str, Any]:

@@ -187,20 +187,6 @@ class Client(Definitions, Schedules, Backfills, Bulk, DeadLetters, Logs, Overvie
         ]
         return await self.store.define_jobs(self.tenant, jobs)
 
-    async def job(self, name: str, *, version: int | None = None) -> Job:
-        """A job, at its current version or the one asked for."""
-        return await self.store.get_job(self.tenant, name, version=version)
-
-    async def jobs(
-        self, *, prefix: str = "", limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[Job]:
-        """Jobs by name."""
-        return await self.store.list_jobs(self.tenant, prefix=prefix, limit=limit, cursor=cursor)
-
-    async def versions(self, name: str) -> list[Job]:
-        """All versions of a job, newest first."""
-        return await self.store.list_versions(self.tenant, name)
-
     async def delete_job(self, name: str) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""
         try:

@@ -42,6 +42,13 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap | None = None  # None: skip with schedules, allow without
     misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
     pause_after_failures: int | None = None
+    # Jobs that it depends on. They are recorded only: nothing waits for them yet.
+    dependencies: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What a search looks in: the name and the description, whatever their case."""
+        return folded(f"{self.name}\n{self.description}")
 
     def overlap_rule(self, *, is_scheduled: bool = False) -> Overlap:
         """The rule for an execution, which may come from a schedule that was added later."""
@@ -73,7 +80,19 @@ def task_of(definition: JobDefinition) -> str | None:
     return named if isinstance(named, str) else None
 
 
-LATER_FIELDS: Final = ("args", "schedules", "overlap", "misfire", "pause_after_failures")
+def folded(text: str) -> str:
+    """A text without a difference between capital and small letters, as stores can keep it."""
+    return text.casefold().replace("\0", " ")
+
+
+LATER_FIELDS: Final = (
+    "args",
+    "schedules",
+    "overlap",
+    "misfire",
+    "pause_after_failures",
+    "dependencies",
+)
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 

@@ -4,7 +4,7 @@ itself.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None  # in its name or description, in any case of letters
     user_id: str | None = None
     queue: str | None = None
+
+
+ALL_JOBS: Final = JobFilter()
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):

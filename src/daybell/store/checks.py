@@ -25,6 +25,7 @@ from daybell.core.limits import (
     check_name,
 )
 from daybell.core.overlap import Overlap
+from daybell.core.view import JobFilter
 from daybell.core.worker import Report
 from daybell.errors import ExecutionInTheWay, PayloadTooLarge, UsageError, shown
 
@@ -56,6 +57,8 @@ def check_definition(definition: JobDefinition) -> str:
     """Return the text that a definition is kept as; refuse what cannot be kept or is senseless."""
     check_name(definition.name, what="job")
     check_name(definition.queue, what="queue")
+    if definition.user_id is not None:
+        check_key(definition.user_id, what="user_id")
     for what, limit in (("timeout", definition.timeout), ("expires", definition.expires)):
         if fault := _limit_fault(what, limit):
             raise UsageError(f"job {shown(definition.name)}: {fault}", field=what)
@@ -67,6 +70,20 @@ def check_definition(definition: JobDefinition) -> str:
             " which is not a character",
             field="jobs",
         ) from None
+
+
+def check_job_filter(where: JobFilter, cursor: str | None) -> None:
+    """Refuse a question about jobs that no database could be asked."""
+    asked = {
+        "prefix": where.prefix,
+        "text": where.text,
+        "user_id": where.user_id,
+        "queue": where.queue,
+        "cursor": cursor,
+    }
+    for name, text in asked.items():
+        if text is not None and (fault := text_fault(text)):
+            raise UsageError(f"{name} {shown(text)} {fault}", field=name)
 
 
 def check_batch(executions: Sequence[NewExecution]) -> None:

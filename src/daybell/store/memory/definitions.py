@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from daybell.core.instant import Instant
-from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
-from daybell.core.view import Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
-from daybell.store.checks import check_definition, check_limit
+from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.memory.enqueue import make_gate
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
@@ -44,18 +45,32 @@ class MemoryDefinitions(Part):
                     return row.shown(job)
             raise JobNotFound(f"job {shown(name)} has no version {version}")
 
+    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+        with self._begin(tenant) as tables:
+            for (owner, _), row in tables.jobs.items():
+                is_shown = or_deleted or not row.is_deleted
+                if owner == tenant and row.versions[0].id == id and is_shown:
+                    return row.current
+            raise JobNotFound(f"no job {id}")
+
     async def list_jobs(
-        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+        self,
+        tenant: str,
+        where: JobFilter = ALL_JOBS,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> Page[Job]:
         check_limit(limit)
+        check_job_filter(where, cursor)
         with self._begin(tenant) as tables:
             found = [
                 row.current
                 for (owner, name), row in sorted(tables.jobs.items())
                 if owner == tenant
-                and name.startswith(prefix)
                 and not row.is_deleted
                 and (cursor is None or name > cursor)
+                and matches(row.current.definition, where)
             ]
         more = len(found) > limit
         return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
@@ -78,6 +93,16 @@ class MemoryDefinitions(Part):
                 tables.paused[tenant, queue] = None
             else:
                 tables.paused.pop((tenant, queue), None)
+
+
+def matches(definition: JobDefinition, where: JobFilter) -> bool:
+    """Whether a filter lets a job through."""
+    return (
+        definition.name.startswith(where.prefix)
+        and (where.text is None or folded(where.text) in definition.words)
+        and where.user_id in (None, definition.user_id)
+        and where.queue in (None, definition.queue)
+    )
 
 
 def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
-from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap, gate_of
-from daybell.core.view import Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
-from daybell.store.checks import check_definition, check_limit
+from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
@@ -70,7 +71,8 @@ class Defining(Scheduling):
     INSERT INTO daybell.job_version (job, version, definition, author) VALUES ($1, $2, $3, $4)
     """
     PROMOTE = """
-    UPDATE daybell.job SET version = $2, queue = $3, deleted_at = NULL WHERE key = $1
+    UPDATE daybell.job SET version = $2, queue = $3, user_id = $4, words = $5, deleted_at = NULL
+     WHERE key = $1
     """
     # Those that the definition still declares are replaced, and keep their counts; those that say
     # the same as before keep their cursor, which may be at a tick that has not fired yet.
@@ -98,8 +100,9 @@ class Defining(Scheduling):
         row = await link.fetchrow(self.VERSION, job, version)
         assert row is not None
         made = _job(row, tenant, current=version)
-        await link.execute(self.PROMOTE, job, version, made.definition.queue)
-        if made.definition.overlap_rule() is not Overlap.ALLOW:
+        kept = made.definition
+        await link.execute(self.PROMOTE, job, version, kept.queue, kept.user_id, kept.words)
+        if kept.overlap_rule() is not Overlap.ALLOW:
             await link.execute(MAKE_JOB_GATES, key, [gate_of(name)])
         if is_new or (taken["is_deleted"] and version in known):
             await link.execute(self.UNDECLARE, job, [schedule.id for schedule in new.schedules])
@@ -123,19 +126,45 @@ class Defining(Scheduling):
             raise JobNotFound(f"no job named {shown(name)}{which}")
         return _job(row, tenant)
 
-    async def list_jobs(
-        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
-    ) -> Page[Job]:
-        check_limit(limit)
+    FIND = f"""{COLUMNS}
+     WHERE j.id = $2 AND j.tenant = $1 AND v.version = j.version
+       AND ($3 OR j.deleted_at IS NULL)
+    """
+
+    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.FIND, key, id, or_deleted)
+        if row is None:
+            raise JobNotFound(f"no job {id}")
+        return _job(row, tenant)
+
+    async def list_jobs(
+        self,
+        tenant: str,
+        where: JobFilter = ALL_JOBS,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        check_limit(limit)
+        check_job_filter(where, cursor)
+        conditions = [
+            ("starts_with(j.name, {})", where.prefix or None),
+            ("strpos(j.words, {}) > 0", None if where.text is None else folded(where.text)),
+            ("j.user_id = {}", where.user_id),
+            ("j.queue = {}", where.queue),
+            ("j.name > {}", cursor),
+        ]
+        bound = [(condition, value) for condition, value in conditions if value is not None]
+        texts = [one.format(f"${number}") for number, (one, _) in enumerate(bound, start=3)]
+        async with self.db.link() as link:
             rows = await link.fetch(
-                f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version AND j.deleted_at IS NULL"
-                " AND starts_with(j.name, $2) AND j.name > $3 ORDER BY j.name LIMIT $4",
-                key,
-                prefix,
-                cursor or "",
+                f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version"
+                f" AND {' AND '.join(['j.deleted_at IS NULL', *texts])} ORDER BY j.name LIMIT $2",
+                await self.names.tenant(link, tenant),
                 limit + 1,
+                *(value for _, value in bound),
             )
         items = tuple(_job(row, tenant) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].name if len(rows) > limit else None)

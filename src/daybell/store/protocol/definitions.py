@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+from uuid import UUID
 
 from daybell.core.job import Job, NewJob
-from daybell.core.view import Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page
 
 
 class Definitions(Protocol):
@@ -40,10 +41,21 @@ class Definitions(Protocol):
         """
         ...
 
+    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+        """The current version of the job with this id. Raises JobNotFound; for a deleted one too,
+        unless it is asked for.
+        """
+        ...
+
     async def list_jobs(
-        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+        self,
+        tenant: str,
+        where: JobFilter = ALL_JOBS,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs whose name begins with `prefix`, by name. Deleted ones are not shown."""
+        """Jobs that a filter lets through, by name. Deleted ones are not shown."""
         ...
 
     async def list_versions(self, tenant: str, name: str) -> list[Job]:

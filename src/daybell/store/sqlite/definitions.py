@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from daybell.core.job import Job, JobDefinition, NewJob
+from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
-from daybell.core.view import Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
-from daybell.store.checks import check_definition, check_limit
+from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
@@ -45,11 +45,20 @@ class SqliteDefinitions(Part):
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
         return await self._read(lambda tx: get_job(tx, tenant, name, version))
 
+    async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
+        return await self._read(lambda tx: find_job(tx, tenant, id, or_deleted))
+
     async def list_jobs(
-        self, tenant: str, *, prefix: str = "", limit: int = 100, cursor: str | None = None
+        self,
+        tenant: str,
+        where: JobFilter = ALL_JOBS,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> Page[Job]:
         check_limit(limit)
-        return await self._read(lambda tx: list_jobs(tx, tenant, prefix, limit, cursor))
+        check_job_filter(where, cursor)
+        return await self._read(lambda tx: list_jobs(tx, tenant, where, limit, cursor))
 
     async def list_versions(self, tenant: str, name: str) -> list[Job]:
         return await self._read(lambda tx: list_versions(tx, tenant, name))
@@ -106,7 +115,7 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
         tx.execute(_REVIVE, (n,))
         tx.names.job_changed()
     if is_new:
-        add_version(tx, n, current + 1, text, new.author)
+        add_version(tx, n, current + 1, text, new)
     if is_new or comes_back:
         declare_schedules(tx, owner, n, new.schedules)
     return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
@@ -115,13 +124,14 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
 _ADD_VERSION: Final = """
 INSERT INTO job_version (job, version, definition, author, created_at) VALUES (?, ?, ?, ?, ?)
 """
-_SET_CURRENT: Final = "UPDATE job SET version = ? WHERE n = ?"
+_SET_CURRENT: Final = "UPDATE job SET version = ?, user_id = ?, words = ? WHERE n = ?"
 
 
-def add_version(tx: Transaction, job: int, version: int, text: str, author: str) -> None:
+def add_version(tx: Transaction, job: int, version: int, text: str, new: NewJob) -> None:
     """Keep a definition as the current version of a job."""
-    cursor = tx.execute(_ADD_VERSION, (job, version, text, author, tx.now))
-    tx.execute(_SET_CURRENT, (cursor.lastrowid, job))
+    cursor = tx.execute(_ADD_VERSION, (job, version, text, new.author, tx.now))
+    current = (cursor.lastrowid, new.definition.user_id, new.definition.words, job)
+    tx.execute(_SET_CURRENT, current)
     tx.names.job_changed()
 
 
@@ -143,20 +153,38 @@ def get_job(tx: Transaction, tenant: str, name: str, version: int | None) -> Job
     return read_job(tenant, row)
 
 
-_LIST: Final = f"""
-{JOB_SQL}
- WHERE j.tenant = ? AND j.name >= ? AND j.name > ? AND substr(j.name, 1, ?) = ?
-   AND v.n = j.version AND j.is_deleted = 0
- ORDER BY j.name LIMIT ?
+_FIND_BY_ID: Final = f"""
+{JOB_SQL} WHERE j.id = ? AND j.tenant = ? AND v.n = j.version AND (? OR j.is_deleted = 0)
 """
 
 
+def find_job(tx: Transaction, tenant: str, id: UUID, or_deleted: bool) -> Job:
+    values = id.bytes, tx.names.tenant(tx, tenant), or_deleted
+    row = tx.execute(_FIND_BY_ID, values).fetchone()
+    if row is None:
+        raise JobNotFound(f"no job {id}")
+    return read_job(tenant, row)
+
+
 def list_jobs(
-    tx: Transaction, tenant: str, prefix: str, limit: int, cursor: str | None
+    tx: Transaction, tenant: str, where: JobFilter, limit: int, cursor: str | None
 ) -> Page[Job]:
-    owner = tx.names.tenant(tx, tenant)
-    # No name is empty, so every one is greater than "".
-    rows = tx.execute(_LIST, (owner, prefix, cursor or "", len(prefix), prefix, limit + 1))
+    asked = (
+        ("j.name >= ?", where.prefix or None),
+        ("instr(j.name, ?) = 1", where.prefix or None),
+        ("instr(j.words, ?) > 0", None if where.text is None else folded(where.text)),
+        ("j.user_id = ?", where.user_id),
+        ("v.definition ->> 'queue' = ?", where.queue),
+    )
+    bound = [(condition, value) for condition, value in asked if value is not None]
+    conditions = " AND ".join(condition for condition, _ in bound) or "true"
+    values = [value for _, value in bound]
+    rows = tx.execute(
+        f"{JOB_SQL} WHERE j.tenant = ? AND j.name > ? AND v.n = j.version AND j.is_deleted = 0"
+        f" AND {conditions} ORDER BY j.name LIMIT ?",
+        # No name is empty, so every one is greater than "".
+        (tx.names.tenant(tx, tenant), cursor or "", *values, limit + 1),
+    )
     found = [read_job(tenant, row) for row in rows]
     more = len(found) > limit
     return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)

@@ -73,8 +73,15 @@ CREATE TABLE daybell.idempotency (
 );
 CREATE INDEX idempotency_at ON daybell.idempotency (at);
 
--- Whose job it is, for lists; the definition says the same.
-ALTER TABLE daybell.job ADD user_id text COLLATE "C";
-UPDATE daybell.job j SET user_id = v.definition::json ->> 'user_id'
-  FROM daybell.job_version v WHERE v.job = j.key AND v.version = j.version;
+-- Whose job it is, for lists; the definition says the same. And what a search looks in: the name
+-- and the description, in small letters. What JSON has as \u0000 cannot be text here.
+ALTER TABLE daybell.job
+  ADD user_id  text COLLATE "C",
+  ADD words    text COLLATE "C" NOT NULL DEFAULT '';
+UPDATE daybell.job j SET words = lower(j.name);
+UPDATE daybell.job j
+   SET user_id = v.definition::json ->> 'user_id',
+       words = lower(j.name || E'\n' || coalesce(v.definition::json ->> 'description', ''))
+  FROM daybell.job_version v
+ WHERE v.job = j.key AND v.version = j.version AND strpos(v.definition, '\u0000') = 0;
 CREATE INDEX job_user ON daybell.job (tenant, user_id, name) WHERE user_id IS NOT NULL;

@@ -67,9 +67,14 @@ CREATE TABLE idempotency (
 ) STRICT;
 CREATE INDEX idempotency_at ON idempotency (at);
 
--- Whose job it is, for lists; the definition says the same.
+-- Whose job it is, for lists; the definition says the same. And what a search looks in: the name
+-- and the description, in small letters.
 ALTER TABLE job ADD COLUMN user_id TEXT;
-UPDATE job SET user_id = (
-    SELECT v.definition ->> 'user_id' FROM job_version v WHERE v.n = job.version
+ALTER TABLE job ADD COLUMN words TEXT NOT NULL DEFAULT '';
+UPDATE job SET (user_id, words) = (
+    SELECT v.definition ->> 'user_id',
+           lower(job.name || char(10) || ifnull(v.definition ->> 'description', ''))
+      FROM job_version v WHERE v.n = job.version
 );
 CREATE INDEX job_user ON job (tenant, user_id, name) WHERE user_id IS NOT NULL;
+CREATE UNIQUE INDEX job_id ON job (id);
