@@ -81,6 +81,8 @@ def schedule(of: Schedule) -> dict[str, Any]:
         "last_success_at": time(of.succeeded_for),
         "is_declared": of.is_declared,
         "is_paused": of.is_paused,
+        "is_reboot": of.is_reboot,
+        "delay": of.delay,
         "fired": of.fired,
         "skipped": of.skipped,
         "missed": of.missed,

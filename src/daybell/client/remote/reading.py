@@ -1,0 +1,243 @@
+"""From the API's JSON back to what it was made of: the other direction of `client/wire.py`.
+
+What only workers and schedulers need is not told over HTTP, and is left as if there was none: an
+execution's gate and checkpoint, and a schedule's rule for missed ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from daybell.client.backfills import Backfill, Filled
+from daybell.client.remote.transport import ANSWER_BYTES_MAX
+from daybell.core import payload
+from daybell.core.execution import Attempt, Execution, ExecutionDetail, Outcome, State
+from daybell.core.instant import Instant, from_iso
+from daybell.core.job import Job, JobDefinition
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+from daybell.core.schedule import Schedule
+from daybell.core.standing import Standing
+from daybell.core.view import Page, Queue
+from daybell.core.worker import Leadership, Worker, WorkerState
+
+T = TypeVar("T")
+Wire = Mapping[str, Any]
+
+_DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(JobDefinition))
+
+
+def page(of: Wire, item: Callable[[Wire], T]) -> Page[T]:
+    """A page of a list."""
+    return Page(items=tuple(map(item, of["items"])), next_cursor=of["next_cursor"])
+
+
+def job(of: Wire) -> Job:
+    """A job at one of its versions. Fields that a newer server adds are passed over."""
+    fields = {name: value for name, value in of.items() if name in _DEFINITION}
+    schedules = [_rule(one) for one in of["schedules"]]
+    fields |= {
+        "priority": Priority.parse(of["priority"]),
+        "retry": Retry.from_json(text(of["retry"])),
+        "settings": text(of["settings"]),
+        "args": text(of["args"]),
+        "schedules": tuple(one for one in schedules if one is not None),
+        "misfire": text(of["misfire"]) if of["misfire"] else "",
+    }
+    retry = fields.pop("retry")
+    return Job(
+        id=UUID(of["job_id"]),
+        tenant=of["tenant"],
+        version=of["version"],
+        definition=msgspec.structs.replace(msgspec.convert(fields, JobDefinition), retry=retry),
+        created_at=from_iso(of["created_at"]),
+        author=of["author"],
+        is_current=of["is_current"],
+        paused_at=time(of["paused_at"]),
+        pause_note=of["pause_note"],
+    )
+
+
+def _rule(of: Wire) -> str | None:
+    """What a definition says of a schedule; None for one that was added beside it."""
+    if "schedule_id" not in of:
+        return text(of)
+    return text(of["rule"]) if of["is_declared"] else None
+
+
+def standing(of: Wire) -> Standing:
+    """A job with what it does now."""
+    last = of["last_execution"]
+    return Standing(
+        job=job(of),
+        status=of["status"],
+        next_run_at=time(of["next_run_at"]),
+        schedules=tuple(
+            schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
+        ),
+        last_execution=None if last is None else execution(last),
+    )
+
+
+def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
+    """A schedule as people see it."""
+    return Schedule(
+        id=UUID(of["schedule_id"]),
+        tenant=tenant,
+        job=job,
+        rule=text(of["rule"]),
+        next_at=time(of["next_run_at"]),
+        name=of["name"],
+        args=text(of["args"]),
+        delay=of["delay"],
+        is_reboot=of["is_reboot"],
+        is_declared=of["is_declared"],
+        is_paused=of["is_paused"],
+        last_at=time(of["last_run_at"]),
+        succeeded_for=time(of["last_success_at"]),
+        fired=of["fired"],
+        skipped=of["skipped"],
+        missed=of["missed"],
+        failures=of["failures"],
+    )
+
+
+def backfill(of: Wire, *, none: UUID) -> Backfill:
+    """What a backfill has done, or would do; `none` stands for ids that are not told."""
+    return Backfill(
+        id=identity(of["backfill_id"]) or none,
+        job=of["job"],
+        ticks=tuple(
+            Filled(
+                schedule=none,
+                name=one["schedule"],
+                at=from_iso(one["scheduled_for"]),
+                execution=identity(one["execution_id"]),
+                created=one["created"],
+            )
+            for one in of["items"]
+        ),
+        looked_at=of["ticks"],
+        is_dry_run=of["dry_run"],
+    )
+
+
+def leader(of: Wire) -> Leadership:
+    """Who does what one node should do."""
+    return Leadership(
+        name=of["role"],
+        holder=UUID(of["holder_id"]),
+        epoch=of["epoch"],
+        until=from_iso(of["until"]),
+    )
+
+
+def execution(of: Wire) -> Execution:
+    """An execution without its attempts."""
+    return Execution(
+        id=UUID(of["execution_id"]),
+        tenant=of["tenant"],
+        job=of["job"],
+        version=of["version"],
+        state=State(of["status"]),
+        queue=of["queue"],
+        priority=Priority.parse(of["priority"]),
+        args=text(of["args"]),
+        attempt=of["attempt"],
+        failures=of["failures"],
+        crashes=of["crashes"],
+        created_at=from_iso(of["created_at"]),
+        run_at=from_iso(of["run_at"]),
+        scheduled_for=time(of["scheduled_for"]),
+        expires_at=time(of["expires_at"]),
+        started_at=time(of["started_at"]),
+        finished_at=time(of["finished_at"]),
+        worker=identity(of["worker_id"]),
+        unique_key=of["unique_key"],
+        retries=of["retries"],
+        timeout=of["timeout"],
+        schedule=identity(of["schedule_id"]),
+        parent=identity(of["parent_id"]),
+        outcome=None if of["outcome"] is None else Outcome(of["outcome"]),
+        result=text_or_none(of["result"]),
+        error=failure(of["error"]),
+        reason=of["reason"],
+        progress=of["progress"],
+        note=of["note"],
+        cancel_requested_at=time(of["cancel_requested_at"]),
+        is_discarded=of["is_discarded"],
+    )
+
+
+def detail(of: Wire) -> ExecutionDetail:
+    """An execution with its ended attempts."""
+    return ExecutionDetail(
+        execution=execution(of), attempts=tuple(attempt(one) for one in of["attempts"])
+    )
+
+
+def attempt(of: Wire) -> Attempt:
+    """One ended try."""
+    return Attempt(
+        attempt=of["attempt"],
+        outcome=Outcome(of["outcome"]),
+        worker=identity(of["worker_id"]),
+        started_at=time(of["started_at"]),
+        ended_at=from_iso(of["ended_at"]),
+        error=failure(of["error"]),
+    )
+
+
+def worker(of: Wire) -> Worker:
+    """A worker."""
+    return Worker(
+        id=UUID(of["worker_id"]),
+        tenant=of["tenant"],
+        name=of["name"],
+        host=of["host"],
+        pid=of["pid"],
+        version=of["version"],
+        queues=tuple(of["queues"]),
+        kinds=tuple(of["kinds"]),
+        labels=dict(of["labels"]),
+        capacity=of["capacity"],
+        state=WorkerState(of["state"]),
+        started_at=from_iso(of["started_at"]),
+        renewed_at=from_iso(of["renewed_at"]),
+        lease_until=from_iso(of["lease_until"]),
+        running=of["running"],
+    )
+
+
+def queue(of: Wire) -> Queue:
+    """A queue with its numbers."""
+    return msgspec.convert({**of, "oldest_run_at": time(of["oldest_run_at"])}, Queue)
+
+
+def time(said: str | None) -> Instant | None:
+    """A time, if there is one."""
+    return None if said is None else from_iso(said)
+
+
+def identity(said: str | None) -> UUID | None:
+    """An id, if there is one."""
+    return None if said is None else UUID(said)
+
+
+def text(value: Any) -> str:
+    """The JSON text that a value was read from."""
+    return payload.encode(value, what="the answer", bytes_max=ANSWER_BYTES_MAX)
+
+
+def text_or_none(value: Any) -> str | None:
+    """The same, where there may be none."""
+    return None if value is None else text(value)
+
+
+def failure(value: Any) -> str | None:
+    """An error as it is kept; one that another program wrote in its own way is plain text."""
+    return value if isinstance(value, str) else text_or_none(value)
