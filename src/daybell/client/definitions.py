@@ -51,6 +51,7 @@ class Definitions:
         author: str = "",
         expect: int | None = None,
         promote: bool = False,
+        id: UUID | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
         raise NotImplementedError  # see `Client`
@@ -62,6 +63,7 @@ class Definitions:
         author: str = "",
         expect: int | None = None,
         promote: bool = False,
+        id: UUID | None = None,
     ) -> list[Job]:
         raise NotImplementedError  # see `Client`
 
@@ -98,12 +100,19 @@ class Definitions:
         return await self.store.list_versions(self.tenant, name)
 
     async def create(
-        self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
+        self,
+        name: str,
+        *,
+        task: str,
+        author: str = "",
+        id: UUID | None = None,
+        **options: Unpack[JobOptions],
     ) -> Job:
         """Make a job that runs a task which the store knows, under a name of its own.
 
         What is not said is as the task's own job has it; its schedules and arguments are not taken
-        over. A name that exists is refused.
+        over. A name that exists is refused, unless it has the `id` that the caller chose: then it
+        is the same request again.
         """
         known = await self._task_named(check_name(task, what="task"))
         settings = {"task": task_of(known) or known.name}
@@ -113,20 +122,36 @@ class Definitions:
                 name,
                 author=author,
                 expect=0,
+                id=id,
                 **cast("Any", {**taken, **options, "settings": settings}),
             )
         except VersionConflict:
+            there = None if id is None else await self.store.get_job(self.tenant, name)
+            if there is not None and there.id == id:
+                return there
             raise DuplicateKey(
                 f"there is a job named {shown(name)} already; update it, or take another name"
             ) from None
 
-    async def update(self, name: str, *, author: str = "", **options: Unpack[JobOptions]) -> Job:
+    async def update(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
         """Change what is said of a job; all else stays. Answers its new version.
 
-        Code that has an older definition of it does not change it back.
+        Code that has an older definition of it does not change it back. With `expect`, it must be
+        at that version.
         """
         check_options(options, JOB_OPTIONS, "update()")
         old = await self.store.get_job(self.tenant, name)
+        if expect is not None and old.version != expect:
+            raise VersionConflict(
+                f"job {name} is at version {old.version}, not {expect}; read it again, then decide"
+            )
         given = cast("dict[str, Any]", options)
         kept = options_of(old.definition)
         if "schedule" not in given:

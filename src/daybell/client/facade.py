@@ -41,6 +41,7 @@ from daybell.client.requests import (
     read_pattern,
 )
 from daybell.client.schedules import Schedules
+from daybell.client.submitting import Submissions
 from daybell.client.waiting import place_of
 from daybell.core.execution import (
     PENDING,
@@ -66,7 +67,7 @@ from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 
-class Client(Definitions, Schedules, Backfills, Bulk, DeadLetters, Logs, Overviews):
+class Client(Definitions, Schedules, Submissions, Backfills, Bulk, DeadLetters, Logs, Overviews):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
@@ -150,16 +151,20 @@ class Client(Definitions, Schedules, Backfills, Bulk, DeadLetters, Logs, Overvie
         author: str = "",
         expect: int | None = None,
         promote: bool = False,
+        id: UUID | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
         """Define a job, or change it; answers its current version. See `Store.define_jobs`.
 
-        A schedule that will never fire is refused.
+        A schedule that will never fire is refused. `id` is that of a new job, if the caller chose
+        one.
         """
         check_options(options, JOB_OPTIONS, "define()")
         now = None if options.get("schedule") is None else (await self.store.health()).now
         definition = read_definition(name, now=now, **options)
-        (job,) = await self.define_jobs([definition], author=author, expect=expect, promote=promote)
+        (job,) = await self.define_jobs(
+            [definition], author=author, expect=expect, promote=promote, id=id
+        )
         return job
 
     async def define_jobs(
@@ -169,14 +174,15 @@ class Client(Definitions, Schedules, Backfills, Bulk, DeadLetters, Logs, Overvie
         author: str = "",
         expect: int | None = None,
         promote: bool = False,
+        id: UUID | None = None,
     ) -> list[Job]:
         """Define several jobs with their schedules, all or nothing; answers the current version
-        of each. Schedules that are over are taken as they are.
+        of each. Schedules that are over are taken as they are. `id` is for one alone.
         """
         wanted = list(definitions)
         jobs = [
             NewJob(
-                id=mint(),
+                id=mint() if id is None else id,
                 definition=one,
                 author=author,
                 expect=expect,

@@ -1,0 +1,77 @@
+"""Executions whose ids the caller chose, so that sending them twice creates them once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Unpack
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.client.coalescer import Coalescer
+from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_pattern
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.limits import check_key
+from daybell.store.protocol import Store
+
+_RANDOM_BITS: Final = 62
+
+
+class Submissions:
+    """The verbs of `Client` for executions that were read before, with ids of their own."""
+
+    store: Store
+    tenant: str
+    _coalescer: Coalescer
+
+    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+        raise NotImplementedError  # see `Client`
+
+    async def submit(self, new: NewExecution, *, repeat: bool = False) -> Enqueued:
+        """Ask for one execution. `repeat` says that it may have been asked for before."""
+        if not repeat:
+            return await self._coalescer.enqueue(new)
+        (answer,) = await self.submit_many([new], repeat=True)
+        return answer
+
+    async def submit_many(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        """Ask for executions, all or nothing. `repeat` as above."""
+        if not repeat:
+            return await self._enqueue(executions)
+        return await self.store.enqueue(self.tenant, executions, repeat=True)
+
+
+def read_new(
+    job: str,
+    args: Arguments | None = None,
+    *,
+    unique_key: str | None = None,
+    parent: UUID | None = None,
+    id: UUID | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> NewExecution:
+    """What people write about one execution, as a store takes it."""
+    pattern = read_pattern(job, **options)
+    return replace(
+        pattern,
+        id=pattern.id if id is None else id,
+        args=read_args(args),
+        unique_key=None if unique_key is None else check_key(unique_key),
+        parent=parent,
+    )
+
+
+def derived(id: UUID, *what: object) -> UUID:
+    """An id that follows from another one, and from what it is for.
+
+    It keeps the time of the first, which orders lists and keeps indexes together; all the rest is
+    a hash.
+    """
+    text = f"{id} {' '.join(map(str, what))}"
+    digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
+    fraction, random = digest >> 200 & 0xFFF, digest & ((1 << _RANDOM_BITS) - 1)
+    time = id.int >> 80 << 80
+    return UUID(int=time | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random)

@@ -1,0 +1,67 @@
+"""Executions and jobs whose ids the caller chose: sending them twice creates them once."""
+
+import pytest
+
+from daybell.client import Client, mint
+from daybell.client.submitting import derived, read_new
+from daybell.core.execution import State
+from daybell.errors import DuplicateKey, VersionConflict
+from daybell.store.memory import MemoryStore
+
+
+@pytest.fixture
+async def client():
+    async with Client(MemoryStore()) as opened:
+        await opened.define("resize")
+        yield opened
+
+
+def test_a_derived_id_keeps_the_time_and_follows_from_what_it_is_for():
+    id = mint()
+
+    one, other = derived(id, "execution", 1), derived(id, "execution", 2)
+
+    assert one == derived(id, "execution", 1) != other
+    assert {one.version, other.version} == {7}
+    assert one.int >> 80 == id.int >> 80
+
+
+async def test_an_execution_that_is_submitted_again_is_there_once(client):
+    new = read_new("resize", {"width": 3}, id=mint())
+
+    first = await client.submit(new)
+    again = await client.submit(new, repeat=True)
+
+    assert first.id == again.id == new.id
+    assert await client.count() == {State.QUEUED: 1}
+
+
+async def test_many_that_are_submitted_again_are_there_once(client):
+    id = mint()
+    news = [read_new("resize", id=derived(id, position)) for position in range(3)]
+
+    first = await client.submit_many(news)
+    again = await client.submit_many(news, repeat=True)
+
+    assert first == again
+    assert await client.count() == {State.QUEUED: 3}
+
+
+async def test_a_job_that_is_created_again_under_its_id_is_answered_as_it_is(client):
+    id = mint()
+
+    first = await client.create("thumbs", task="resize", id=id)
+    again = await client.create("thumbs", task="resize", id=id)
+
+    assert (again.id, again.version) == (first.id, 1) == (id, 1)
+    with pytest.raises(DuplicateKey):
+        await client.create("thumbs", task="resize", id=mint())
+
+
+async def test_a_change_that_expects_another_version_is_refused(client):
+    await client.update("resize", queue="images", expect=1)
+
+    with pytest.raises(VersionConflict, match="is at version 2, not 1"):
+        await client.update("resize", queue="others", expect=1)
+
+    assert (await client.job("resize")).definition.queue == "images"
