@@ -6,12 +6,11 @@ from daybell.client import Client, mint
 from daybell.client.submitting import derived, read_new
 from daybell.core.execution import State
 from daybell.errors import DuplicateKey, VersionConflict
-from daybell.store.memory import MemoryStore
 
 
 @pytest.fixture
 async def client():
-    async with Client(MemoryStore()) as opened:
+    async with Client("memory://") as opened:
         await opened.define("resize")
         yield opened
 
