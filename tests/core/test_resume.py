@@ -1,7 +1,7 @@
 """Where schedules begin, and go on after a pause."""
 
 from daybell.core.resume import COUNTED_MAX, first_at, resumed
-from daybell.core.schedule import Decision, Schedule
+from daybell.core.schedule import Decision, Schedule, TickRecord
 from daybell.core.when import at, cron, every
 from daybell.store.ids import mint
 
@@ -90,3 +90,41 @@ def test_a_long_pause_is_not_counted_to_its_end():
     firing = gone_on(paused(cron("* * * * * *"), next_at=60.0), 1e9)
 
     assert firing.ticks[0].count == COUNTED_MAX + 1
+
+
+def test_what_is_on_record_is_not_missed_again():
+    schedule = paused(every("1m"), next_at=60.0)
+    records = [
+        TickRecord(
+            schedule=schedule.id,
+            at=120.0,
+            decision=Decision.MISSED,
+            reason=None,
+            until=180.0,
+            execution=None,
+            count=2,
+        )
+    ]
+
+    firing = resumed(schedule, 310.0, records)
+
+    assert firing is not None
+    assert (firing.expect, firing.next_at) == (60.0, 360.0)
+    assert [(tick.at, tick.until, tick.count) for tick in firing.ticks] == [(240.0, 300.0, 2)]
+
+
+def test_if_all_is_on_record_only_the_cursor_goes_on():
+    schedule = paused(every("1m"), next_at=60.0)
+    record = TickRecord(
+        schedule=schedule.id,
+        at=60.0,
+        decision=Decision.FIRED,
+        reason=None,
+        until=None,
+        execution=None,
+    )
+
+    firing = resumed(schedule, 70.0, [record])
+
+    assert firing is not None
+    assert (firing.ticks, firing.next_at) == ((), 120.0)

@@ -4,6 +4,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.instant import from_iso
+from daybell.core.overlap import Overlap
 from daybell.core.schedule import Decision
 from daybell.core.when import cron, every
 from daybell.engine.clock import ManualClock
@@ -331,6 +332,29 @@ async def test_who_only_stood_by_signs_off_too(store, clock):
     await successor.tick()
 
     assert len(await executions(store)) == 2
+
+
+async def test_a_schedule_set_back_to_what_is_on_record_loses_nothing_that_was_missed(store, clock):
+    schedule = a_schedule(rule=MINUTELY, next_at=NOON)
+    await put(store, schedule, overlap=Overlap.ALLOW)
+    scheduler = a_scheduler(store, clock)
+    for _ in range(2):
+        await scheduler.tick()
+        clock.advance(60)
+    await store.put_schedules(TENANT, [schedule])  # computed before noon, and late to come
+    clock.advance(600)
+
+    assert await scheduler.tick() == COLLISION_SECONDS
+    await scheduler.tick()
+
+    records = await store.list_ticks(TENANT, schedule.id)
+    assert [((one.at - NOON) / 60, one.decision, one.count) for one in records] == [
+        (12, Decision.FIRED, 1),
+        (2, Decision.MISSED, 10),
+        (1, Decision.FIRED, 1),
+        (0, Decision.FIRED, 1),
+    ]
+    assert (await shown(store, schedule)).next_at == NOON + 13 * 60
 
 
 async def test_observers_hear_how_late_it_was(store, clock):

@@ -84,6 +84,17 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     ("what was missed is not on record", "memory", (RANGE,)),
     ("what was missed is not on record", "sqlite", (RANGE,)),
     (
+        "a missed range is lost to a tick that is on record",
+        "memory",
+        (
+            (
+                "store/memory/firing.py",
+                "if any((*key, tick.at) in tables.ticks for tick in firing.missed):",
+                "if False:",
+            ),
+        ),
+    ),
+    (
         "a paused job fires",
         "sqlite",
         ((SQLITE_FIRING, "AND next_at = ? AND is_paused = 0", "AND next_at = ?"),),

@@ -45,6 +45,7 @@ class Ticks:
         self._seen = seen
         self.schedules: dict[UUID, Schedule] = {}
         self._records: dict[TickKey, TickRecord] = {}
+        self._before: dict[TickKey, TickRecord] = {}  # the same, before the last operation
         self._executions: dict[TickKey, UUID] = {}  # of each tick
         self._unarmed: set[UUID] = set()  # fixed delays that only the sweep can start
         # Schedulers that have asked to lead: when they came up, and until when they count as there.
@@ -90,6 +91,7 @@ class Ticks:
     def _check_records(self, call: Call, rows: Mapping[UUID, Seen]) -> None:
         """Each tick is decided once, and what was decided stays."""
         known, self._records = self._records, self._place.ticks()
+        self._before = known
         for key, tick in known.items():
             if self._records.get(key) != tick:
                 self._fail(f"{call.operation} by {call.process} decided again about {tick}")
@@ -124,6 +126,9 @@ class Ticks:
             self._seen["schedulers collided"] += before is not None and not stands
             if before is not None and before.is_paused and call.operation == "fire":
                 stands = False
+            if any((firing.schedule, tick.at) in self._before for tick in firing.missed):
+                self._seen["range refused"] += stands
+                stands = False
             if is_ours not in (None, stands):
                 self._fail(f"a firing of {before} was answered {is_ours}: {firing}")
             if stands and before is not None and after is not None:
@@ -145,7 +150,7 @@ class Ticks:
             tick = recorded.get(at)
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
-            until = (record if tick is None else tick).until or at
+            until = record.until or at  # not what the firing says: that may not have been kept
             at = end if rule.delay is not None else rule.next_after(until)
         if at != end:
             self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")

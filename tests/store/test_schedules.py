@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.overlap import Overlap
 from daybell.core.schedule import Decision, Firing, Tick
 from daybell.core.view import ExecutionFilter
 from daybell.errors import JobNotFound, UsageError
@@ -329,6 +330,44 @@ async def test_skipped_and_missed_ticks_are_recorded_without_an_execution(store,
     assert (seen.fired, seen.last_at) == (1, at + 300)
     assert (seen.skipped, seen.missed) == (1, 4)
     assert await count(store) == 1
+
+
+async def test_a_missed_range_is_not_lost_to_a_tick_of_its_name(store, clock):
+    at = clock.now() - 300
+    schedule = a_schedule(next_at=at)
+    await put(store, schedule, overlap=Overlap.ALLOW)
+    await fired(store, schedule, next_at=at + 60)
+    await store.put_schedules(TENANT, [schedule])  # back to where it was
+
+    def missed(first, *, count):
+        return Tick(at=first, decision=Decision.MISSED, until=at + 240, count=count)
+
+    lost = a_firing(schedule, missed(at, count=5), a_tick(at + 300), next_at=at + 360)
+    assert await store.fire([lost]) == [False]
+    before = await only(store)
+    assert (before.next_at, before.missed, before.fired) == (at, 0, 1)
+    assert len(await store.list_ticks(TENANT, schedule.id)) == 1
+
+    await fired(store, schedule, missed(at + 60, count=4), a_tick(at + 300), next_at=at + 360)
+    after = await only(store)
+    assert (after.next_at, after.missed, after.fired) == (at + 360, 4, 2)
+    records = await store.list_ticks(TENANT, schedule.id)
+    assert [(one.at, one.until) for one in records] == [
+        (at + 300, None),
+        (at + 60, at + 240),
+        (at, None),
+    ]
+
+
+async def test_a_range_that_would_be_lost_holds_up_nobody_else(store, clock):
+    at = clock.now()
+    first, second = a_schedule(next_at=at), a_schedule("other", next_at=at)
+    await put(store, first, second)
+    await fired(store, first, next_at=at + 60)
+    await store.put_schedules(TENANT, [first])
+    missed = Tick(at=at, decision=Decision.MISSED, until=at + 60, count=2)
+
+    assert await store.fire([a_firing(first, missed), a_firing(second, missed)]) == [False, True]
 
 
 async def test_a_firing_without_a_fired_tick_leaves_the_last_one(store, clock):

@@ -22,7 +22,7 @@ from daybell.core.execution import TERMINAL, Enqueued, State
 from daybell.core.job import Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
 from daybell.core.resume import resumed
-from daybell.core.schedule import NewSchedule, Schedule
+from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Standing, next_run_at, status_of
 from daybell.core.view import ExecutionFilter
 from daybell.core.when import Manual
@@ -122,8 +122,13 @@ class Schedules:
         """
         found = await self.store.list_schedules(self.tenant, job=job)
         now = (await self.store.health()).now
-        firings = [resumed(one, now) for one in found if one.is_paused]
-        await self.store.resume_job(self.tenant, job, [one for one in firings if one is not None])
+        firings: list[Firing] = []
+        for one in found:
+            # A new definition may have set it back to what is on record.
+            records = await self.store.list_ticks(self.tenant, one.id, limit=1)
+            firing = resumed(one, now, records) if one.is_paused else None
+            firings += [] if firing is None else [firing]
+        await self.store.resume_job(self.tenant, job, firings)
 
     async def trigger(
         self,

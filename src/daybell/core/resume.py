@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from daybell.core.instant import Instant
-from daybell.core.schedule import Decision, Firing, Schedule, Tick
+from daybell.core.schedule import Decision, Firing, Schedule, Tick, TickRecord
 from daybell.core.when import Schedule as Rule
 
 PAUSED: Final = "paused"  # why ticks were missed
@@ -24,8 +25,16 @@ def first_at(rule: Rule, now: Instant) -> Instant | None:
     return None if at is None or (rule.end_at is not None and at > rule.end_at) else at
 
 
-def resumed(schedule: Schedule, now: Instant) -> Firing | None:
-    """Go on from now: what came due in the meantime is recorded as missed, in one range.
+def after_record(rule: Rule, cursor: Instant, records: Sequence[TickRecord]) -> Instant | None:
+    """The first tick from the cursor on that is not on record, given the latest that are."""
+    if rule.delay is not None or not records or records[0].at < cursor:
+        return cursor
+    return rule.next_after(records[0].until or records[0].at)
+
+
+def resumed(schedule: Schedule, now: Instant, records: Sequence[TickRecord] = ()) -> Firing | None:
+    """Go on from now: what came due in the meantime is recorded as missed, in one range, except
+    for what is on record. `records` are the schedule's latest.
 
     None: nothing did. Raises InvalidSchedule for a rule that cannot be read.
     """
@@ -33,24 +42,28 @@ def resumed(schedule: Schedule, now: Instant) -> Firing | None:
     if cursor is None or cursor > now:
         return None
     rule = Rule.from_json(schedule.rule)
-    last = cursor if rule.delay is not None else rule.latest(now, cursor) or cursor
+    start = after_record(rule, cursor, records)
     next_at = first_at(rule, now)
     if rule.max_executions is not None and schedule.fired >= rule.max_executions:
         next_at = None
-    tick = Tick(
-        at=cursor,
-        decision=Decision.MISSED,
-        reason=PAUSED,
-        until=last,
-        count=_count(rule, cursor, last),
-    )
     return Firing(
         tenant=schedule.tenant,
         schedule=schedule.id,
         expect=cursor,
         next_at=next_at,
-        ticks=(tick,),
+        ticks=() if start is None or start > now else (_missed(rule, start, now),),
         is_over=rule.delay is not None and next_at is None,
+    )
+
+
+def _missed(rule: Rule, first: Instant, now: Instant) -> Tick:
+    last = first if rule.delay is not None else rule.latest(now, first) or first
+    return Tick(
+        at=first,
+        decision=Decision.MISSED,
+        reason=PAUSED,
+        until=last,
+        count=_count(rule, first, last),
     )
 
 

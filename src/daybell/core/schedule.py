@@ -107,6 +107,11 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     # max_executions is not reached then. `is_over` does not hold, and it goes on here.
     if_refused_at: Instant | None = None
 
+    @property
+    def missed(self) -> list[Tick]:
+        """Those of its ticks that nobody was there for."""
+        return [tick for tick in self.ticks if tick.decision is Decision.MISSED]
+
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     """An execution of a schedule, by the tick it stands for."""

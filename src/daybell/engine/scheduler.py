@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -18,6 +18,7 @@ import msgspec
 
 from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
+from daybell.core.resume import after_record
 from daybell.core.schedule import Decision, Due, Firing, Schedule, Tick
 from daybell.core.when import Misfire, Plan, Planned, plan
 from daybell.core.when import Schedule as Rule
@@ -51,6 +52,7 @@ class Scheduler:
         self._holder = mint()
         self._since: Instant | None = None  # when it came up, by the store's clock
         self._broken: set[UUID] = set()  # schedules whose rule cannot be read, said once
+        self._doubtful: set[UUID] = set()  # schedules that may stand at a tick which is on record
         self._is_held_up = False  # by others, who have a whole batch in their hands
         self._unlisten: Callable[[], Awaitable[None]] | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -79,9 +81,7 @@ class Scheduler:
             if self._since is not None:  # it has asked, so the others count on it
                 await self._store.resign(SCHEDULER, holder=self._holder)
         except Unavailable as error:
-            logger.warning(
-                "could not sign off, others believe it there for a while: %s", error
-            )
+            logger.warning("could not sign off, others believe it there for a while: %s", error)
 
     async def _listen(self) -> None:
         """Be told of new schedules. Where that cannot be, the poll finds them."""
@@ -95,7 +95,7 @@ class Scheduler:
         sent = self._clock.monotonic()
         due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up)
         self._clock.correct(due.now, sent)
-        firings = self.plan(due)
+        firings = self.plan(due, await self._starts(due))
         if not firings:
             # Those that cannot be read stay due; they must not keep it from waiting.
             self._is_held_up = False
@@ -103,7 +103,11 @@ class Scheduler:
         fired: list[Firing] = []
         for some in _slices(firings):
             answers = await self._store.fire(some)
-            fired += [firing for firing, is_ours in zip(some, answers, strict=True) if is_ours]
+            for firing, is_ours in zip(some, answers, strict=True):
+                if is_ours:
+                    fired.append(firing)
+                elif firing.missed:
+                    self._doubtful.add(firing.schedule)
         self._tell(fired, due)
         # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
         # what comes after it is not to wait for him.
@@ -118,15 +122,30 @@ class Scheduler:
             following.append(due.next_at)
         return _until(min(following, default=None), self._clock.now())
 
-    def plan(self, due: Due) -> list[Firing]:
-        """What to do about each schedule. The same rule at the same tick is planned once."""
-        plans: dict[tuple[str, str, Instant], tuple[Rule, Plan]] = {}
+    async def _starts(self, due: Due) -> dict[UUID, Instant | None]:
+        """The first tick that is not on record, of schedules whose missed range was refused: the
+        cursor may have been set back by a new definition.
+        """
+        doubtful, self._doubtful = self._doubtful, set()
+        starts: dict[UUID, Instant | None] = {}
+        for one in due.schedules:
+            if one.id in doubtful and one.next_at is not None:
+                records = await self._store.list_ticks(one.tenant, one.id, limit=1)
+                starts[one.id] = after_record(Rule.from_json(one.rule), one.next_at, records)
+        return starts
+
+    def plan(self, due: Due, starts: Mapping[UUID, Instant | None] | None = None) -> list[Firing]:
+        """What to do about each schedule. The same rule at the same tick is planned once. `starts`
+        says where to begin with those that stand at a tick which is on record.
+        """
+        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]] = {}
         firings: list[Firing] = []
         for schedule in due.schedules:
             if schedule.next_at is None:
                 continue
             try:
-                firings.append(self._plan_one(schedule, schedule.next_at, due.now, plans))
+                start = (starts or {}).get(schedule.id, schedule.next_at)
+                firings.append(self._plan_one(schedule, start, due.now, plans))
             except Exception as error:
                 # Whatever it is: one that cannot be planned must not stop the others.
                 self._complain(schedule, error)
@@ -135,26 +154,30 @@ class Scheduler:
     def _plan_one(
         self,
         schedule: Schedule,
-        cursor: Instant,
+        start: Instant | None,
         now: Instant,
-        plans: dict[tuple[str, str, Instant], tuple[Rule, Plan]],
+        plans: dict[tuple[str, str, Instant | None], tuple[Rule, Plan]],
     ) -> Firing:
-        key = schedule.rule, schedule.misfire, cursor
+        assert schedule.next_at is not None, "it is due"
+        key = schedule.rule, schedule.misfire, start
         known = plans.get(key)
         if known is None:
             rule = Rule.from_json(schedule.rule)
-            known = rule, plan(rule, cursor, now, misfire_of(schedule), schedule.fired)
+            planned = Plan([], None)
+            if start is not None:
+                planned = plan(rule, start, now, misfire_of(schedule), schedule.fired)
+            known = rule, planned
             if rule.max_executions is None:  # else it depends on how often this one has fired
                 plans[key] = known
         rule, planned = known
         ticks, is_over = planned.ticks, False
         if rule.delay is not None:
-            is_over = is_last(rule, cursor, schedule.fired)
-            ticks = [] if is_past_end(rule, cursor) else ticks
+            is_over = is_last(rule, schedule.next_at, schedule.fired)
+            ticks = [] if is_past_end(rule, schedule.next_at) else ticks
         return Firing(
             tenant=schedule.tenant,
             schedule=schedule.id,
-            expect=cursor,
+            expect=schedule.next_at,
             next_at=planned.next_at,
             ticks=tuple([self._tick(schedule, rule, one) for one in ticks]),
             is_over=is_over,

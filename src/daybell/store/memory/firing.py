@@ -20,6 +20,8 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
     schedule = tables.schedules.get(key)
     if schedule is None or schedule.is_paused or schedule.next_at != firing.expect:
         return False
+    if any((*key, tick.at) in tables.ticks for tick in firing.missed):
+        return False
     tables.schedules[key] = replace(schedule, next_at=firing.next_at)
     answers: list[Enqueued] = []
     records: list[TickRecord] = []

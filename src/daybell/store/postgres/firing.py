@@ -116,6 +116,7 @@ class Advancing(Enqueueing):
         self, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
     ) -> set[UUID]:
         """Fire in the caller's transaction; answers which cursors were moved on."""
+        firings = await self._recordable(link, specs, firings)
         counts = [_counts(firing) for firing in firings]
         rows = await link.fetch(
             self.ADVANCE,
@@ -139,6 +140,23 @@ class Advancing(Enqueueing):
             if ended:
                 await link.execute(self.END_DELAYS, specs.tenant, sorted(ended))
         return set(before)
+
+    ON_RECORD = """
+    SELECT DISTINCT t.schedule FROM unnest($2::uuid[], $3::float8[]) u(schedule, at)
+      JOIN daybell.tick t ON t.tenant = $1 AND t.schedule = u.schedule AND t.at = u.at
+    """
+
+    async def _recordable(self, link: Link, specs: Specs, firings: list[Firing]) -> list[Firing]:
+        """Those whose missed ranges would not be lost, because a tick of that name is on record.
+        None comes to be so after this look: whoever records one moves the cursor.
+        """
+        missed = [(firing.schedule, tick.at) for firing in firings for tick in firing.missed]
+        if not missed:
+            return firings
+        ids, times = [id for id, _ in missed], [at for _, at in missed]
+        rows = await link.fetch(self.ON_RECORD, specs.tenant, ids, times)
+        lost = {row["schedule"] for row in rows}
+        return [firing for firing in firings if firing.schedule not in lost]
 
     END_DELAYS = """
     UPDATE daybell.schedule SET delay = NULL, next_at = NULL

@@ -40,6 +40,8 @@ class Schedules(Protocol):
 
         True for those that were advanced here; False: somebody else did, or has it in his hands
         just now, or it is paused or gone, and nothing was written for it. Nobody is waited for.
+        False, too, if a missed tick of it is on record already, as when the cursor was set back:
+        the range that it stands for would be lost, so it has to begin after what is on record.
         Cursor, tick and execution of one firing are one transaction. A tick that is on record
         already creates no execution. One whose execution is not let in by the job's overlap rule
         is recorded as skipped, and so is the execution; a fixed delay then begins anew.
@@ -60,8 +62,8 @@ class Schedules(Protocol):
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
         """Let a paused job's schedules fire again, once these have gone on from where they stood:
-        nothing that came due in the meantime fires unless `firings` say so. Those whose cursor
-        is not `expect` are left alone. Raises JobNotFound.
+        nothing that came due in the meantime fires unless `firings` say so. Those that `fire`
+        would not advance, though resumed, are left alone. Raises JobNotFound.
         """
         ...
 

@@ -31,6 +31,7 @@ _TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
 _STANDS_AT: Final = """
 SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND next_at = ? AND is_paused = 0
 """
+_ON_RECORD: Final = "SELECT 1 FROM tick WHERE tenant = ? AND schedule = ? AND at = ?"
 _ADVANCE: Final = """
 UPDATE schedule
    SET next_at = ?, delay = iif(?, NULL, delay), fired = fired + ?, last_at = ifnull(?, last_at),
@@ -59,12 +60,20 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
         if id in moved:  # it is to be seen where the one before has put it
             made = write(tx, made, creations)
             moved.clear()
-        answers.append(tx.execute(_STANDS_AT, (owner, id, firing.expect)).fetchone() is not None)
+        answers.append(can_advance(tx, owner, id, firing))
         if answers[-1]:
             moved.add(id)
             made.append(Advance(owner, id, firing, record(tx, owner, id, firing, creation)))
     write(tx, made, creations)
     return answers
+
+
+def can_advance(tx: Transaction, owner: int, id: bytes, firing: Firing) -> bool:
+    """Whether the cursor is where the caller saw it, and no range of his would be lost."""
+    if tx.execute(_STANDS_AT, (owner, id, firing.expect)).fetchone() is None:
+        return False
+    missed = [(owner, id, tick.at) for tick in firing.missed]
+    return not any(tx.execute(_ON_RECORD, key).fetchone() for key in missed)
 
 
 def write(
