@@ -1,0 +1,343 @@
+"""The first to see every request: refuses what it should, and bounds what the rest may cost.
+
+A pure ASGI middleware around the API. It knows nothing of jobs: hosts, origins, sizes, times and
+numbers are checked here, headers that protect browsers are set on every answer, and who asks is
+found out before anything of a body is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final, NoReturn
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+
+from daybell.api import problems
+from daybell.api.checks import LOOPBACK_NAMES, OPEN_PATHS, Refusal, check_head
+from daybell.core.instant import Seconds
+from daybell.core.limits import (
+    BODIES_BYTES_MAX,
+    BODY_SECONDS_MAX,
+    BULK_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    REQUEST_SECONDS_MAX,
+    REQUESTS_MAX,
+)
+from daybell.errors import DaybellError
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BULK_PATHS: Final = frozenset({"/api/v1/executions"})
+SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
+ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
+
+_STREAM: Final = b"text/event-stream"
+_HEADERS: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none';"
+        b" object-src 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+_TLS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
+_CLOSE: Final = (b"connection", b"close")
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of each; tests lower them."""
+
+    request_bytes: int = REQUEST_BYTES_MAX
+    bulk_bytes: int = BULK_BYTES_MAX
+    bodies_bytes: int = BODIES_BYTES_MAX
+    body_seconds: Seconds = BODY_SECONDS_MAX
+    request_seconds: Seconds = REQUEST_SECONDS_MAX
+    send_seconds: Seconds = SEND_SECONDS_MAX
+    requests: int = REQUESTS_MAX
+
+
+class Refused(Exception):
+    """A request goes no further."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
+
+
+async def anybody(_scope: Scope) -> None:
+    """Let everybody in."""
+
+
+def unheard(_scope: Scope, _status: int) -> None:
+    """Tell nobody."""
+
+
+Admit = Callable[[Scope], Awaitable[None]]
+Told = Callable[[Scope, int], None]
+
+
+class Guard:
+    """Around the application.
+
+    `admit` finds out who asks, and raises a DaybellError; it is not asked about the open paths.
+    `told` hears how each request was answered.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        hosts: Collection[str] = LOOPBACK_NAMES,
+        admit: Admit = anybody,
+        told: Told = unheard,
+        limits: Limits | None = None,
+        is_tls: bool = False,
+    ) -> None:
+        self._app = app
+        self.told = told
+        if isinstance(app, FastAPI):
+            # What is raised while a body is read passes the application on its way here.
+            app.add_exception_handler(Refused, _in_silence)
+        self.hosts = frozenset(LOOPBACK_NAMES | set(hosts))
+        self._admit = admit
+        self._limits = limits or Limits()
+        self._headers = (*_HEADERS, _TLS_HEADER) if is_tls else _HEADERS
+        self.active = 0  # requests being answered; streams count while they begin
+        self.bodies_bytes = 0  # held of their bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        passage = Passage(self, self._limits, self._headers, scope, receive, send)
+        try:
+            await self._pass(passage, scope)
+        except Refused as refused:
+            await passage.refuse(refused.refusal)
+        finally:
+            passage.leave()
+
+    async def _pass(self, passage: Passage, scope: Scope) -> None:
+        refusal = check_head(scope, self.hosts)
+        if refusal is not None:
+            raise Refused(refusal)
+        if scope["path"] in OPEN_PATHS:
+            return await passage.through(self._app, anybody)
+        if self.active >= self._limits.requests:
+            raise Refused(BUSY)
+        passage.enter()
+        await passage.through(self._app, self._admit)
+
+
+class Passage:
+    """One request on its way."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        limits: Limits,
+        headers: tuple[tuple[bytes, bytes], ...],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._guard = guard
+        self._limits = limits
+        self._headers = headers
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        is_bulk = scope["path"] in BULK_PATHS and scope["method"] == "POST"
+        self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
+        self._bytes = 0
+        self._is_body_read = False
+        self._is_started = False
+        self._is_complete = False
+        self._is_counted = False
+        self._is_late: asyncio.Timeout | None = None
+        self._refusal: Refusal | None = None  # decided while the application read the body
+        self._is_refused = False
+
+    def enter(self) -> None:
+        """Count as one that is being answered."""
+        self._guard.active += 1
+        self._is_counted = True
+
+    def leave(self) -> None:
+        """Count no more, with whatever the body took."""
+        if self._is_counted:
+            self._guard.active -= 1
+            self._is_counted = False
+        self._guard.bodies_bytes -= self._bytes
+        self._bytes = 0
+
+    async def through(self, app: App, admit: Admit) -> None:
+        """Have it answered in time, and whatever happens, have it answered."""
+        try:
+            async with asyncio.timeout(self._limits.request_seconds) as self._is_late:
+                await admit(self._scope)
+                self._check_length()
+                await app(self._scope, self.receive, self.send)
+        except Refused:
+            raise
+        except DaybellError as error:
+            await self.answer(problems.of_error(error))
+        except Unread:
+            await self._drop()
+        except Exception as error:
+            # What is not understood is answered inside, and comes here after that.
+            if self._refusal is None and not self._is_complete:
+                is_late = self._is_late is not None and self._is_late.expired()
+                await self.answer(answer_to(LATE) if is_late else problems.unexpected(error))
+        if self._refusal is not None:
+            raise Refused(self._refusal)
+
+    def _check_length(self) -> None:
+        """Refuse by what is announced, before any of it is sent."""
+        for name, value in self._scope["headers"]:
+            if name == b"content-length":
+                text = value.decode("latin-1")
+                if not _DIGITS.fullmatch(text) or int(text) > self._bytes_max:
+                    raise Refused(too_large(self._bytes_max))
+
+    async def receive(self) -> Message:
+        """The next piece of the body, counted."""
+        if self._is_body_read:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                message = await self._receive()
+        except TimeoutError:
+            self._refuse(SLOW)
+        if message["type"] != "http.request":
+            return message
+        count = len(message.get("body", b""))
+        self._bytes += count
+        self._guard.bodies_bytes += count
+        self._is_body_read = not message.get("more_body", False)
+        if self._bytes > self._bytes_max:
+            self._refuse(too_large(self._bytes_max))
+        if self._guard.bodies_bytes > self._limits.bodies_bytes:
+            self._refuse(BUSY)
+        return message
+
+    def _refuse(self, refusal: Refusal) -> NoReturn:
+        """Refuse while the application reads: whatever it makes of that is not sent."""
+        self._refusal = refusal
+        raise Refused(refusal)
+
+    async def send(self, message: Message) -> None:
+        """Pass an answer on, with the headers that every answer has."""
+        if self._refusal is not None and not self._is_refused:
+            return
+        if message["type"] == "http.response.start":
+            self._start(message)
+        try:
+            async with asyncio.timeout(self._limits.send_seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise Unread from None
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self._is_complete = self._is_complete or is_last
+
+    def _start(self, message: Message) -> None:
+        self._is_started = True
+        self._guard.told(self._scope, message["status"])
+        headers: list[tuple[bytes, bytes]] = [
+            (name.lower(), value) for name, value in message.get("headers", ())
+        ]
+        own = dict(headers)
+        headers += [pair for pair in self._headers if pair[0] not in own]
+        if not self._is_body_read and _has_body(self._scope):
+            headers.append(_CLOSE)  # what is still to come of the body is not waited for
+        message["headers"] = headers
+        if own.get(b"content-type", b"").startswith(_STREAM):
+            # It has a limit of its own, and may last.
+            if self._is_late is not None:
+                self._is_late.reschedule(None)
+            self.leave()
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer that it goes no further."""
+        self._is_refused = True
+        await self.answer(answer_to(refusal))
+
+    async def answer(self, response: Response) -> None:
+        """Answer in the application's place; drop the connection if it has begun to."""
+        if not self._is_started:
+            with suppress(Unread):
+                return await response(self._scope, self._receive, self.send)
+        await self._drop()
+
+    async def _drop(self) -> None:
+        abort = self._scope.get(ABORT)
+        if abort is None:
+            return
+        abort()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class Unread(Exception):
+    """Somebody has stopped to read."""
+
+
+BUSY: Final = Refusal(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "busy",
+    "this server has more to do than it can; ask again in a moment",
+    (("Retry-After", "1"),),
+)
+LATE: Final = Refusal(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "too-late",
+    "this took too long and was given up; ask again, for a change with the same Idempotency-Key",
+    (("Retry-After", "5"),),
+)
+SLOW: Final = Refusal(
+    HTTPStatus.REQUEST_TIMEOUT,
+    "slow-body",
+    "the rest of the body did not come in time; send it again",
+)
+
+
+def too_large(bytes_max: int) -> Refusal:
+    """The refusal of a body."""
+    return Refusal(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body-too-large",
+        f"the body has more than {bytes_max:,} bytes, which is the limit here; send less at once",
+    )
+
+
+def answer_to(refusal: Refusal) -> Response:
+    """What is sent instead of an answer."""
+    headers = dict(refusal.headers)
+    return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
+
+
+async def _in_silence(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # the guard sends its own
+
+
+def _has_body(scope: Mapping[str, Any]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )

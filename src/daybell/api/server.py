@@ -1,0 +1,122 @@
+"""An application behind sockets: uvicorn inside the event loop that is already running.
+
+Signals stay with whoever runs the process, and so does the decision to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+
+from daybell.api.connections import Connection, limited
+from daybell.api.listening import BACKLOG, listen, tls_context
+from daybell.core.instant import Seconds
+from daybell.core.limits import CONNECTIONS_MAX, HEADER_SECONDS_MAX
+
+KEEP_ALIVE_SECONDS: Final = 75  # longer than the proxies in front keep theirs, 60 as a rule
+STOP_SECONDS: Final = 5  # for requests that are being answered
+FILES_LEFT: Final = 200  # for the store and everything else
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how to listen."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    # Proxies whose word on where a request came from is taken; "*" takes everybody's.
+    forwarded_allow_ips: str = ""
+    header_seconds: Seconds = HEADER_SECONDS_MAX
+    connections: int = CONNECTIONS_MAX
+    stop_seconds: int = STOP_SECONDS
+
+
+class ApiServer:
+    """Serves an application from `start` to `stop`."""
+
+    def __init__(self, app: App, options: ServerOptions) -> None:
+        self._options = options
+        self._tls = tls_context(options.tls_cert, options.tls_key)
+        self._server = uvicorn.Server(_config(app, options, self._tls))
+        self._sockets: list[socket.socket] = []
+        self._main: asyncio.Task[None] | None = None
+        self.url = ""
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._server.server_state.connections)
+
+    def bind(self) -> None:
+        """Take the port. Raises Conflict if others have it, UsageError for a host not here."""
+        options = self._options
+        self._sockets = listen(options.host, options.port)
+        port = self._sockets[0].getsockname()[1]
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        self.url = f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        if not self._sockets:
+            self.bind()
+        config = self._server.config
+        config.load()
+        self._server.lifespan = config.lifespan_class(config)
+        await self._server.startup(sockets=self._sockets)
+        self._main = asyncio.create_task(self._server.main_loop(), name="http")
+
+    async def stop(self) -> None:
+        """Close the door, let requests be answered for a while, and cut off who is left.
+
+        Streams are ended by whoever sends them, and before this: they would take all of the time.
+        """
+        if self._main is None:
+            for one in self._sockets:
+                one.close()
+            return
+        self._server.should_exit = True
+        await self._main
+        self._main = None
+        # uvicorn would wait for all who have a request, but not end what is left after that.
+        await self._server.shutdown(sockets=self._sockets)
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+
+def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    # What comes in is answered and counted by us; of uvicorn's own words none are of use to people.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    proxies = [one.strip() for one in options.forwarded_allow_ips.split(",") if one.strip()]
+    return uvicorn.Config(
+        app,
+        interface="asgi3",
+        http=_connections(options),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=options.stop_seconds,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+    )
+
+
+def _connections(options: ServerOptions) -> type[Connection]:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = max(10, min(options.connections, files - FILES_LEFT))
+    return limited(connections_max=most, header_seconds=options.header_seconds)

@@ -1,0 +1,381 @@
+"""What is refused before anybody looks at it, and what everybody is told with every answer."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from daybell.api import problems
+from daybell.api.checks import host_name, is_json
+from daybell.api.guard import Guard, Limits
+from daybell.errors import Unavailable
+from tests.api.sockets import come
+
+JSON = {"content-type": "application/json"}
+
+
+def an_app() -> FastAPI:
+    app = FastAPI()
+    problems.install(app)
+
+    @app.post("/api/v1/jobs")
+    async def jobs(request: Request) -> int:
+        return len(await request.body())
+
+    @app.post("/api/v1/executions")
+    async def executions(request: Request) -> int:
+        return len(await request.body())
+
+    @app.get("/api/v1/jobs")
+    async def listed() -> list[str]:
+        return []
+
+    @app.get("/healthz")
+    async def healthz() -> str:
+        return "ok"
+
+    @app.get("/api/v1/broken")
+    async def broken() -> None:
+        raise LookupError("secret inside")
+
+    @app.get("/api/v1/forever")
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    return app
+
+
+def client(guard: Any = None, base: str = "http://localhost:8080", **options: Any):
+    guard = guard or Guard(an_app(), **options)
+    transport = httpx.ASGITransport(guard, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url=base)
+
+
+def is_problem(answer: httpx.Response, status: int, kind: str) -> bool:
+    content = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    return (answer.status_code, content["type"], content["status"]) == (
+        status, f"urn:daybell:problem:{kind}", status,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:99", "127.0.0.1", "[::1]:8080", "localhost.", "jobs.example"]
+)
+async def test_names_of_this_server_are_served(host):
+    async with client(hosts={"jobs.example"}) as http:
+        answer = await http.get("/api/v1/jobs", headers={"host": host})
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("169.254.169.254", 421),
+        ("[::2]", 421),
+        ("", 400),
+        ("localhost@evil.example", 400),
+        ("localhost/evil", 400),
+        ("localhost:80:80", 400),
+        ("[::1", 400),
+        ("localhost:http", 400),
+    ],
+)
+async def test_a_name_that_is_not_ours_is_refused(host, status):
+    async with client() as http:
+        for path in ("/api/v1/jobs", "/healthz"):
+            answer = await http.get(path, headers={"host": host})
+            assert is_problem(answer, status, "wrong-host" if status == 421 else "bad-host")
+
+
+async def test_two_hosts_are_refused():
+    async with client() as http:
+        headers = [("host", "localhost"), ("host", "localhost")]
+        assert (await http.get("/api/v1/jobs", headers=headers)).status_code == 400
+
+
+async def test_the_address_that_was_called_is_a_name_of_ours():
+    # The transport says that the server's address is the name in the URL, as a socket would.
+    async with client(base="http://10.1.2.3:8080") as http:
+        assert (await http.get("/api/v1/jobs")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://localhost:8080"},
+        {"origin": "https://localhost:8080"},  # a proxy speaks TLS for us
+        {"sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none"},
+    ],
+)
+async def test_a_page_of_our_own_may_write(headers):
+    async with client() as http:
+        answer = await http.post("/api/v1/jobs", json={}, headers=headers)
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": "http://localhost:8081"},
+        {"origin": "http://localhost"},
+        {"origin": "http://localhost:8080.evil.example"},
+        {"origin": "http://evil@localhost:8080"},
+        {"origin": "http://localhost:99999"},
+        {"origin": "file://localhost:8080"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+async def test_another_site_may_nothing(method, headers):
+    async with client() as http:
+        answer = await http.request(method, "/api/v1/jobs", headers=headers)
+
+    assert is_problem(answer, 403, "foreign-origin")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_link_from_another_site_may_be_followed():
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    async with client() as http:
+        assert (await http.get("/api/v1/jobs", headers=headers)).status_code == 200
+        assert (await http.post("/api/v1/jobs", headers=headers)).status_code == 403
+
+
+async def test_over_tls_a_page_without_it_is_another_site():
+    async with client(base="https://localhost:8443", is_tls=True) as http:
+        headers = {"origin": "http://localhost:8443"}
+        assert (await http.post("/api/v1/jobs", json={}, headers=headers)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "key=x", "api_key=x", "API_KEY=x", "token=", "token", "access_token=x", "a=1&key=x",
+        "%6bey=x", "q=dbk_abc", "q=%64bk_abc", "dbk_abc", "a=1&b=dbk_abc", "q=%20dbk_abc",
+    ],
+)  # fmt: skip
+async def test_a_key_in_the_address_is_refused_and_not_repeated(query, caplog):
+    async with client() as http:
+        answer = await http.get(f"/api/v1/jobs?{query}")
+
+    assert is_problem(answer, 400, "key-in-address")
+    assert "dbk_abc" not in answer.text + caplog.text.replace(str(answer.request.url), "")
+
+
+async def test_a_key_in_the_path_is_refused():
+    async with client() as http:
+        assert is_problem(await http.get("/api/v1/keys/dbk_abc"), 400, "key-in-address")
+
+
+@pytest.mark.parametrize("query", ["q=monkey", "unique_key=7", "q=my-dbk_", "label=key:x"])
+async def test_an_ordinary_query_is_no_key(query):
+    async with client() as http:
+        assert (await http.get(f"/api/v1/jobs?{query}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data",
+        "application/x-python-serialize", "application/yaml", "application/json; charset=utf-16",
+        "text/json", "json", "text/plain, application/json",
+    ],
+)  # fmt: skip
+async def test_a_body_that_is_not_json_by_its_own_account_is_refused(content_type):
+    headers = {} if content_type is None else {"content-type": content_type}
+    async with client() as http:
+        answer = await http.post("/api/v1/jobs", content=b"{}", headers=headers)
+
+    assert is_problem(answer, 415, "not-json")
+
+
+async def test_a_packed_body_is_refused():
+    async with client() as http:
+        headers = {**JSON, "content-encoding": "gzip"}
+        answer = await http.post("/api/v1/jobs", content=b"{}", headers=headers)
+
+    assert is_problem(answer, 415, "not-json")
+
+
+async def test_a_post_without_a_body_needs_no_content_type():
+    async with client() as http:
+        assert (await http.post("/api/v1/jobs")).status_code == 200
+
+
+SMALL = Limits(request_bytes=100, bulk_bytes=1000, bodies_bytes=1500)
+
+
+async def pieces(count: int, size: int = 50):
+    for _ in range(count):
+        yield b"x" * size
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_a_body_over_the_limit_is_refused_however_it_comes(is_announced):
+    async with client(limits=SMALL) as http:
+
+        async def post(path, count):
+            content = b"x" * 50 * count if is_announced else pieces(count)
+            return await http.post(path, content=content, headers=JSON)
+
+        assert (await post("/api/v1/jobs", 2)).json() == 100
+        assert is_problem(await post("/api/v1/jobs", 3), 413, "body-too-large")
+        assert (await post("/api/v1/executions", 20)).json() == 1000
+        assert is_problem(await post("/api/v1/executions", 21), 413, "body-too-large")
+
+
+async def test_what_is_over_the_limit_is_not_read():
+    read = []
+
+    async def endless():
+        while True:
+            read.append(50)
+            yield b"x" * 50
+
+    async with client(limits=SMALL) as http:
+        answer = await http.post("/api/v1/jobs", content=endless(), headers=JSON)
+
+    assert answer.status_code == 413
+    assert answer.headers["connection"] == "close"
+    assert len(read) <= 3
+
+
+async def test_all_bodies_together_are_bounded_and_given_back():
+    guard = Guard(an_app(), limits=SMALL)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        yield b"x" * 900
+        begun.set()
+        await go_on.wait()
+        yield b""
+
+    async with client(guard) as http:
+        first = asyncio.create_task(http.post("/api/v1/executions", content=slow(), headers=JSON))
+        await begun.wait()
+        second = await http.post("/api/v1/executions", content=b"x" * 900, headers=JSON)
+        go_on.set()
+
+        assert is_problem(second, 503, "busy")
+        assert second.headers["retry-after"] == "1"
+        assert (await first).status_code == 200
+    assert (guard.bodies_bytes, guard.active) == (0, 0)
+
+
+async def test_a_body_that_does_not_come_is_given_up():
+    async def stuck():
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async with client(limits=Limits(body_seconds=0.05)) as http:
+        answer = await http.post("/api/v1/jobs", content=stuck(), headers=JSON)
+
+    assert is_problem(answer, 408, "slow-body")
+
+
+async def test_a_request_that_takes_too_long_is_given_up():
+    async with client(limits=Limits(request_seconds=0.05)) as http:
+        answer = await http.get("/api/v1/forever")
+
+    assert is_problem(answer, 503, "too-late")
+    assert answer.headers["retry-after"] == "5"
+
+
+async def test_too_many_at_a_time_are_told_to_come_back_and_health_is_not():
+    guard = Guard(an_app(), limits=Limits(requests=2))
+    async with client(guard) as http:
+        waiting = [asyncio.create_task(http.get("/api/v1/forever")) for _ in range(2)]
+        await come(lambda: guard.active == 2)
+
+        answer = await http.get("/api/v1/jobs")
+
+        assert is_problem(answer, 503, "busy")
+        assert (await http.get("/healthz")).status_code == 200
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert (await http.get("/api/v1/jobs")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/jobs", "/healthz", "/nothing", "/api/v1/broken", "/api/v1/jobs?key=1"]
+)
+async def test_every_answer_protects_browsers(path):
+    async with client() as http:
+        answer = await http.get(path)
+
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "strict-transport-security" not in answer.headers
+    assert "server" not in answer.headers
+
+
+async def test_with_tls_browsers_are_told_to_stay_with_it():
+    async with client(is_tls=True) as http:
+        answer = await http.get("/healthz")
+
+    assert answer.headers["strict-transport-security"].startswith("max-age=")
+
+
+async def test_a_mistake_of_ours_is_told_without_what_it_was(caplog):
+    async with client() as http:
+        answer = await http.get("/api/v1/broken?q=private")
+
+    assert is_problem(answer, 500, "internal-error")
+    assert "secret inside" not in answer.text
+    ours = [one for one in caplog.records if one.name.startswith("daybell")]
+    assert len(ours) == 1 and "LookupError" in caplog.text
+    assert "private" not in ours[0].getMessage()
+
+
+async def test_who_asks_is_found_out_before_a_body_is_read():
+    read = []
+
+    async def body():
+        read.append(1)
+        yield b"{}"
+
+    async def admit(scope):
+        raise Unavailable("connection to db.internal refused")
+
+    async with client(admit=admit) as http:
+        answer = await http.post("/api/v1/jobs", content=body(), headers=JSON)
+        health = await http.get("/healthz")
+
+    assert (answer.status_code, health.status_code) == (503, 200)
+    assert answer.headers["retry-after"]
+    assert "db.internal" not in json.dumps(answer.json())
+    assert read == []
+
+
+def test_a_host_is_read_as_it_is_written():
+    assert host_name("Jobs.Example:80") == "jobs.example"
+    assert host_name("[::1]:80") == "::1"
+    assert host_name("jobs.example:") is None
+    assert host_name("jöbs.example") is None
+
+
+def test_content_types_that_are_json():
+    assert is_json("application/json")
+    assert is_json('Application/JSON; charset="UTF-8"')
+    assert is_json("application/cloudevents+json")
+    assert not is_json("application/jsonp")
