@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from daybell.client import wire
 from daybell.client.backfills import Backfill, Filled
 from daybell.client.remote import reading
+from daybell.client.when import read_misfire
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.job import Job, JobDefinition
 from daybell.core.retry import Retry
@@ -61,7 +62,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (JobDefinition, "args"): texts,
     (JobDefinition, "settings"): texts,
     (JobDefinition, "retry"): st.sampled_from([Retry(), Retry.fixed("5s", retries=9, jitter=0)]),
-    (JobDefinition, "misfire"): st.sampled_from(["", '{"rule":"fire_all","limit":10}']),
+    (JobDefinition, "misfire"): st.sampled_from(["", read_misfire("fire_all", limit=3)]),
     (JobDefinition, "schedules"): st.lists(rules.map(lambda rule: rule.to_json())).map(tuple),
 }
 

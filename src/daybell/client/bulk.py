@@ -47,17 +47,17 @@ class Bulk:
 
     async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
         """How many `cancel_many` would cancel."""
-        return await self._count([_unfinished(read_filter(**filters))])
+        return await self._count([unfinished(read_filter(**filters))])
 
     async def cancel_many(
         self, *, on_step: Step = silently, **filters: Unpack[Filters]
     ) -> Counter[Cancellation]:
         """Cancel what has not ended; answers how many went which way."""
-        return await self._cancel_where(_unfinished(read_filter(**filters)), on_step)
+        return await self._cancel_where(unfinished(read_filter(**filters)), on_step)
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
         """How many `retry_many` would run again."""
-        return await self._count(_retryable(read_filter(**filters), force=force))
+        return await self._count(retryable(read_filter(**filters), force=force))
 
     async def retry_many(
         self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
@@ -68,7 +68,7 @@ class Bulk:
         call. So cancelled ones have to be named, and succeeded ones need `force` as well.
         """
         answers: Counter[Retrial] = Counter()
-        for where in _retryable(read_filter(**filters), force=force):
+        for where in retryable(read_filter(**filters), force=force):
             async for some in self._pages(where):
                 dead = [one.id for one in some if is_letter(one)]
                 others = [one for one in some if not is_letter(one)]
@@ -144,7 +144,8 @@ def again(old: Execution) -> NewExecution:
     )
 
 
-def _unfinished(where: ExecutionFilter) -> ExecutionFilter:
+def unfinished(where: ExecutionFilter) -> ExecutionFilter:
+    """The same without what has ended: what can be cancelled."""
     states = UNFINISHED if where.states is None else where.states & UNFINISHED
     if not states:
         raise UsageError(
@@ -154,8 +155,8 @@ def _unfinished(where: ExecutionFilter) -> ExecutionFilter:
     return replace(where, states=states)
 
 
-def _retryable(where: ExecutionFilter, *, force: bool) -> list[ExecutionFilter]:
-    """A filter for each state that is asked for: of the dead, only letters unless forced."""
+def retryable(where: ExecutionFilter, *, force: bool) -> list[ExecutionFilter]:
+    """A filter for each state that can be retried: of the dead, only letters unless forced."""
     allowed = RETRIED | {State.SUCCEEDED} if force else RETRIED
     states = frozenset({State.DEAD}) if where.states is None else where.states
     if others := states - allowed:

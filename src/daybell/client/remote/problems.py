@@ -63,6 +63,8 @@ def _key_advice(place: str, *, has_key: bool) -> str:
 
 def _by_status(status: int) -> type[DaybellError]:
     """For kinds that a newer server may have."""
+    if status == 408:
+        return Unavailable
     if status in (403, 421):
         return AccessDenied
     if status == 404:

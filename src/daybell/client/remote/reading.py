@@ -6,6 +6,7 @@ execution's gate and checkpoint, and a schedule's rule for missed ticks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -15,6 +16,8 @@ import msgspec
 from daybell.client.backfills import Backfill, Filled
 from daybell.client.remote.transport import ANSWER_BYTES_MAX
 from daybell.core import payload
+from daybell.core.access import Key, Role
+from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant, from_iso
 from daybell.core.job import Job, JobDefinition
@@ -22,6 +25,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.worker import Leadership, Worker, WorkerState
 
@@ -46,7 +50,7 @@ def job(of: Wire) -> Job:
         "settings": text(of["settings"]),
         "args": text(of["args"]),
         "schedules": tuple(one for one in schedules if one is not None),
-        "misfire": text(of["misfire"]) if of["misfire"] else "",
+        "misfire": json.dumps(of["misfire"], sort_keys=True) if of["misfire"] else "",
     }
     retry = fields.pop("retry")
     return Job(
@@ -65,8 +69,13 @@ def job(of: Wire) -> Job:
 def _rule(of: Wire) -> str | None:
     """What a definition says of a schedule; None for one that was added beside it."""
     if "schedule_id" not in of:
-        return text(of)
-    return text(of["rule"]) if of["is_declared"] else None
+        return rule_text(of)
+    return rule_text(of["rule"]) if of["is_declared"] else None
+
+
+def rule_text(of: Wire) -> str:
+    """A rule as `core.when.Schedule` writes it."""
+    return json.dumps(of, sort_keys=True, separators=(",", ":"))
 
 
 def standing(of: Wire) -> Standing:
@@ -89,7 +98,7 @@ def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
         id=UUID(of["schedule_id"]),
         tenant=tenant,
         job=job,
-        rule=text(of["rule"]),
+        rule=rule_text(of["rule"]),
         next_at=time(of["next_run_at"]),
         name=of["name"],
         args=text(of["args"]),
@@ -241,3 +250,43 @@ def text_or_none(value: Any) -> str | None:
 def failure(value: Any) -> str | None:
     """An error as it is kept; one that another program wrote in its own way is plain text."""
     return value if isinstance(value, str) else text_or_none(value)
+
+
+def key(of: Wire) -> Key:
+    """A key, without its secret."""
+    return Key(
+        id=UUID(of["key_id"]),
+        tenant=of["tenant"],
+        name=of["name"],
+        role=Role(of["role"]),
+        hint=of["hint"],
+        created_at=from_iso(of["created_at"]),
+        created_by=of["created_by"],
+        expires_at=time(of["expires_at"]),
+        used_at=time(of["used_at"]),
+        revoked_at=time(of["revoked_at"]),
+    )
+
+
+def tenant(of: Wire) -> Tenant:
+    """A tenant with its quotas."""
+    return Tenant(
+        name=of["name"],
+        created_at=from_iso(of["created_at"]),
+        quotas=msgspec.convert(of["quotas"], Quotas),
+    )
+
+
+def entry(of: Wire) -> Entry:
+    """An entry of the audit log."""
+    return Entry(
+        id=UUID(of["entry_id"]),
+        tenant=of["tenant"],
+        at=from_iso(of["at"]),
+        actor=of["actor"],
+        action=of["action"],
+        target=of["target"],
+        before=text_or_none(of["before"]),
+        after=text_or_none(of["after"]),
+        source=of["source"],
+    )

@@ -228,7 +228,11 @@ def encoded(body: Any) -> bytes:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
         # Half a surrogate pair, in arguments. Only escapes can carry it.
-        return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(body, allow_nan=False, separators=(",", ":"), default=_unfolded).encode()
+
+
+def _unfolded(raw: msgspec.Raw) -> Any:
+    return json.loads(bytes(raw))
 
 
 def _decoded(raw: bytes) -> Any:

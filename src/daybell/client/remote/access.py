@@ -1,0 +1,81 @@
+"""Keys, tenants and the audit log, over HTTP."""
+
+from __future__ import annotations
+
+from daybell.client.remote import reading, writing
+from daybell.client.remote.transport import Transport, path_of
+from daybell.client.requests import Id, Time, read_id, read_limit
+from daybell.core.access import Key, Role
+from daybell.core.audit import Entry
+from daybell.core.duration import Duration
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.tenant import Tenant
+from daybell.core.view import Page
+
+
+class Access:
+    """The verbs of `Client` for who may do what, how much of it, and who did."""
+
+    transport: Transport
+
+    async def create_key(
+        self, name: str, *, role: Role | str, expires: Duration | None = None, created_by: str = ""
+    ) -> tuple[Key, str]:
+        """Make a key; answers it with its token, which is shown this once.
+
+        Who has made it is whoever has the key that this is sent with.
+        """
+        body = {"name": name, "role": str(role), "expires": read_limit(expires, "expires")}
+        # Not sent again: a server that kept the answer for that would keep a secret.
+        answer = await self.transport.post("/keys", body)
+        return reading.key(answer), answer["token"]
+
+    async def keys(self) -> list[Key]:
+        """The tenant's keys, newest first; revoked and expired ones too."""
+        return [reading.key(one) for one in (await self.transport.get("/keys"))["items"]]
+
+    async def revoke_key(self, id: Id) -> Key:
+        """Let a key open nothing any more."""
+        return reading.key(await self.transport.post(path_of("keys", read_id(id), "revoke")))
+
+    async def tenants(self) -> list[Tenant]:
+        """All tenants with their quotas, by name."""
+        return [reading.tenant(one) for one in (await self.transport.get("/tenants"))["items"]]
+
+    async def tenant_record(self, name: str) -> Tenant:
+        """A tenant with its quotas."""
+        found = await self.transport.get(path_of("tenants", check_name(name, what="tenant")))
+        return reading.tenant(found)
+
+    async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
+        """Create a tenant. One that exists is refused."""
+        body = {"name": check_name(name, what="tenant"), **quotas}
+        return reading.tenant(await self.transport.post("/tenants", body))
+
+    async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
+        """Change a tenant's quotas; those that are not named stay, None is no limit."""
+        path = path_of("tenants", check_name(name, what="tenant"))
+        return reading.tenant(await self.transport.patch(path, quotas))
+
+    async def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        target: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Entry]:
+        """Entries of the audit log, newest first."""
+        asked = {
+            "actor": actor,
+            "action": action,
+            "target": target,
+            "since": None if since is None else writing.time(since),
+            "until": None if until is None else writing.time(until),
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return reading.page(await self.transport.get("/audit", asked), reading.entry)

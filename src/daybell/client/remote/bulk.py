@@ -1,0 +1,151 @@
+"""Many executions at once over HTTP, and dead letters: one request, whatever their number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar, Unpack
+from uuid import UUID
+
+from daybell.client.bulk import Retrial, retryable, unfinished
+from daybell.client.dead_letters import Step, silently
+from daybell.client.remote import reading, writing
+from daybell.client.remote.transport import Transport
+from daybell.client.requests import Filters, Id, read_filter, read_id
+from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT
+from daybell.core.view import Page
+from daybell.errors import Conflict
+from daybell.store.outcomes import Cancellation, Revival
+
+W = TypeVar("W", bound=StrEnum)
+
+
+class Bulk:
+    """The verbs of `Client` for all executions that filters let through, and for dead letters."""
+
+    transport: Transport
+
+    async def execution(self, id: Id) -> ExecutionDetail:
+        raise NotImplementedError  # see `RemoteClient`
+
+    async def _counts(self, asked: dict[str, Any]) -> dict[State, int]:
+        raise NotImplementedError  # see `Executions`
+
+    async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
+        """How many `cancel_many` would cancel."""
+        where = unfinished(read_filter(**filters))
+        return sum((await self._counts(writing.of_filter(where))).values())
+
+    async def cancel_many(
+        self, *, on_step: Step = silently, **filters: Unpack[Filters]
+    ) -> Counter[Cancellation]:
+        """Cancel what has not ended; answers how many went which way."""
+        where = unfinished(read_filter(**filters))
+        body = {"filter": writing.of_filter(where)}
+        answer = await self.transport.post("/executions/cancel", body)
+        on_step(answer["matched"])
+        return _counted(answer, Cancellation)
+
+    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
+        """How many `retry_many` would run again."""
+        total = 0
+        for where in retryable(read_filter(**filters), force=force):
+            letters = {"dead_letters": True} if where.dead_letters else {}
+            total += sum((await self._counts(writing.of_filter(where) | letters)).values())
+        return total
+
+    async def retry_many(
+        self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
+    ) -> Counter[Retrial]:
+        """Run ended ones again, each as `retry` would; answers how many went which way."""
+        where = read_filter(**filters)
+        retryable(where, force=force)  # says what is wrong with it
+        body = {"filter": writing.of_filter(where), "force": force}
+        answer = await self.transport.post("/executions/retry", body)
+        on_step(answer["matched"])
+        return _counted(answer, Retrial)
+
+    # Dead letters.
+
+    async def dead_letters(
+        self,
+        *,
+        job: str | None = None,
+        queue: str | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Execution]:
+        """Dead letters, newest first."""
+        asked = {**_which(job, queue), "limit": limit, "cursor": cursor}
+        return reading.page(await self.transport.get("/dead-letters", asked), reading.execution)
+
+    async def count_dead_letters(self, *, job: str | None = None, queue: str | None = None) -> int:
+        """How many there are."""
+        counts = await self._counts({**_which(job, queue), "dead_letters": True})
+        return sum(counts.values())
+
+    async def discard(self, id: Id) -> None:
+        """Take an execution off the dead-letter list. It stays in history."""
+        listed, _ = await self.discard_dead_letters([id])
+        if not listed:
+            found = await self.execution(id)
+            raise Conflict(
+                f"execution {id} is not on the dead-letter list; it is {found.execution.state}"
+            )
+
+    async def retry_dead_letters(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        job: str | None = None,
+        queue: str | None = None,
+        on_step: Step = silently,
+    ) -> Counter[Revival]:
+        """Run many again, their tries counted anew; answers how many went which way."""
+        answers: Counter[Revival] = Counter()
+        for body in _chosen(ids, job, queue):
+            answer = await self.transport.post("/dead-letters/retry", body)
+            answers += _counted(answer, Revival)
+            on_step(answer["matched"])
+        return answers
+
+    async def discard_dead_letters(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        job: str | None = None,
+        queue: str | None = None,
+        on_step: Step = silently,
+    ) -> tuple[int, int]:
+        """Take many off the list; answers how many were on it, and how many were not."""
+        listed = others = 0
+        for body in _chosen(ids, job, queue):
+            answer = await self.transport.post("/dead-letters/discard", body)
+            listed += answer.get("discarded", 0)
+            others += answer.get("not_listed", 0)
+            on_step(answer["matched"])
+        return listed, others
+
+
+def _which(job: str | None, queue: str | None) -> dict[str, Any]:
+    said = {"job_id": job, "queue": queue}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _chosen(
+    ids: Iterable[Id] | None, job: str | None, queue: str | None
+) -> Iterator[dict[str, Any]]:
+    """Bodies that name ids, as many at a time as a request takes, or which they are."""
+    if ids is None:
+        yield {"filter": _which(job, queue)}
+        return
+    wanted: Sequence[UUID] = [read_id(id) for id in ids]
+    for start in range(0, len(wanted), ENQUEUE_BATCH_MAX):
+        yield {"ids": [str(id) for id in wanted[start : start + ENQUEUE_BATCH_MAX]]}
+
+
+def _counted(answer: dict[str, Any], words: type[W]) -> Counter[W]:
+    """How many went which way; ways that nothing went are left out."""
+    return Counter({word: answer[word] for word in words if answer.get(word)})

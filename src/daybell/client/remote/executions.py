@@ -1,0 +1,110 @@
+"""Executions over HTTP: asking for them, looking at them, cancelling and repeating one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Unpack
+
+from daybell.client.answers import EnqueuedMany
+from daybell.client.remote import reading, writing
+from daybell.client.remote.transport import Transport, path_of
+from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read_id
+from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
+from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.view import Page
+from daybell.errors import UsageError
+from daybell.store.outcomes import Cancellation
+
+
+class Executions:
+    """The verbs of `Client` for executions, one at a time."""
+
+    transport: Transport
+
+    async def enqueue(
+        self,
+        job: str,
+        args: Arguments | None = None,
+        *,
+        unique_key: str | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        """Ask for one execution of a job. Once this has answered, it is on disk.
+
+        A `unique_key` that an unfinished execution of the job holds answers with that execution
+        and `created=False`.
+        """
+        said = writing.execution(
+            job, args or {}, unique_key=unique_key, what="enqueue()", **options
+        )
+        (answer,) = await self._enqueue([{"job": job, **said}])
+        return answer
+
+    async def enqueue_many(
+        self, job: str, args: Iterable[Arguments], **options: Unpack[EnqueueOptions]
+    ) -> EnqueuedMany:
+        """Ask for one execution per item, all or nothing: up to 10,000, in one request."""
+        check_name(job, what="job")
+        given = list(islice(args, ENQUEUE_BATCH_MAX + 1))
+        if len(given) > ENQUEUE_BATCH_MAX:
+            raise UsageError(
+                f"one request takes {ENQUEUE_BATCH_MAX:,} executions at most; send them in several,"
+                " or enqueue on the database",
+                field="args",
+            )
+        items = [
+            {
+                "job": job,
+                **writing.execution(job, one, unique_key=None, what="enqueue_many()", **options),
+            }
+            for one in given
+        ]
+        answers = await self._enqueue(items) if items else []
+        return EnqueuedMany(count=len(answers), executions=tuple(answers))
+
+    async def _enqueue(self, items: list[dict[str, Any]]) -> list[Enqueued]:
+        answer = await self.transport.post("/executions", items, once=True)
+        return [
+            Enqueued(read_id(one["execution_id"]), created=one["created"])
+            for one in answer["items"]
+        ]
+
+    async def execution(self, id: Id) -> ExecutionDetail:
+        """One execution, with its ended attempts."""
+        return reading.detail(await self.transport.get(path_of("executions", read_id(id))))
+
+    async def executions(
+        self,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Page[Execution]:
+        """Executions, newest first. A status is a state, or "pending": not started, not ended."""
+        asked = {**writing.filters(filters), "limit": limit, "cursor": cursor}
+        return reading.page(await self.transport.get("/executions", asked), reading.execution)
+
+    async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
+        """How many executions there are in each state."""
+        return await self._counts(writing.filters(filters))
+
+    async def _counts(self, asked: dict[str, Any]) -> dict[State, int]:
+        found = await self.transport.get("/counts", asked)
+        return {State(word): number for word, number in found["executions"].items()}
+
+    async def cancel(self, id: Id) -> Cancellation:
+        """Cancel an execution: at once if it has not started, else by asking it to stop."""
+        answer = await self.transport.post(path_of("executions", read_id(id), "cancel"))
+        if answer["cancel_requested"]:
+            return Cancellation.REQUESTED
+        is_cancelled = answer["status"] == State.CANCELLED
+        return Cancellation.CANCELLED if is_cancelled else Cancellation.FINISHED
+
+    async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
+        """Run it again: a dead one itself, a cancelled one as a new execution with the same
+        arguments. `force` does the latter for one that succeeded, or was discarded.
+        """
+        path = path_of("executions", read_id(id), "retry")
+        answer = await self.transport.post(path, {"force": force})
+        return Enqueued(read_id(answer["execution_id"]), created=answer["created"])

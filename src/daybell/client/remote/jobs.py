@@ -1,0 +1,221 @@
+"""Jobs over HTTP: what there is to run, changing it, and running it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Literal, Unpack
+
+from msgspec.structs import replace
+
+from daybell.client.backfills import Backfill
+from daybell.client.remote import reading, writing
+from daybell.client.remote.transport import Transport, path_of
+from daybell.client.requests import (
+    Arguments,
+    EnqueueOptions,
+    Id,
+    JobOptions,
+    Time,
+    read_bound,
+    read_id,
+    read_text,
+    read_whole,
+    read_word,
+)
+from daybell.core.backfill import Only, Order
+from daybell.core.execution import Enqueued
+from daybell.core.instant import to_iso
+from daybell.core.job import Job
+from daybell.core.limits import (
+    BACKFILL_CONCURRENCY_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAUSE_NOTE_CHARS_MAX,
+    check_name,
+)
+from daybell.core.schedule import Schedule
+from daybell.core.standing import DELETED, Standing
+from daybell.core.view import Page
+from daybell.errors import JobNotFound, UsageError
+from daybell.store.ids import mint
+
+LOOKS_MAX = 8  # jobs that are looked at together
+
+
+class Jobs:
+    """The verbs of `Client` for jobs."""
+
+    transport: Transport
+
+    async def jobs(
+        self,
+        *,
+        prefix: str = "",
+        text: str | None = None,
+        user_id: str | None = None,
+        queue: str | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        """Jobs by name."""
+        found = await self.standings_page(
+            prefix=prefix, text=text, user_id=user_id, queue=queue, limit=limit, cursor=cursor
+        )
+        return Page(items=tuple(one.job for one in found.items), next_cursor=found.next_cursor)
+
+    async def standings_page(
+        self,
+        *,
+        prefix: str = "",
+        text: str | None = None,
+        user_id: str | None = None,
+        queue: str | None = None,
+        status: str | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+    ) -> Page[Standing]:
+        """Jobs by name, with what they do now."""
+        asked = {
+            "prefix": prefix or None,
+            "q": text,
+            "user_id": user_id,
+            "queue": queue,
+            "status": status,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return reading.page(await self.transport.get("/jobs", asked), reading.standing)
+
+    async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
+        """How jobs in hand stand now."""
+        limit = asyncio.Semaphore(LOOKS_MAX)
+
+        async def look(job: Job) -> Standing:
+            async with limit:
+                return replace(await self.standing(job.name), job=job)
+
+        return await asyncio.gather(*map(look, jobs))
+
+    async def standing(self, job: str) -> Standing:
+        """How a job stands, a deleted one too: its status, and when it runs next."""
+        found = await self.transport.get(path_of("jobs", job))
+        return reading.standing(found)
+
+    async def job(self, name: str, *, version: int | None = None) -> Job:
+        """A job, at its current version or the one asked for."""
+        known = await self.versions(name)
+        for one in known:
+            if one.is_current if version is None else one.version == version:
+                return one
+        if version is None:
+            raise JobNotFound(f"no job named {name!r}")
+        raise JobNotFound(f"job {name!r} has no version {version}")
+
+    async def versions(self, name: str) -> list[Job]:
+        """All versions of a job, newest first."""
+        found = await self.transport.get(path_of("jobs", name, "versions"))
+        return [reading.job(one) for one in found["items"]]
+
+    async def create(
+        self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
+    ) -> Job:
+        """Make a job that runs a task which the store knows, under a name of its own.
+
+        Without a schedule it runs when it is triggered. Its author is whoever has the key.
+        """
+        check_name(task, what="task")
+        said = {"schedule": "manual", **writing.definition(name, options, "create()")}
+        body = {**said, "name": check_name(name, what="job"), "task": task}
+        return reading.standing(await self.transport.post("/jobs", body, once=True)).job
+
+    async def update(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Change what is said of a job; all else stays. Answers its new version.
+
+        With `expect`, only if it is at that version still.
+        """
+        body = writing.definition(name, options, "update()")
+        return reading.standing(
+            await self.transport.patch(path_of("jobs", name), body, version=expect)
+        ).job
+
+    async def rollback(self, name: str, version: int, *, author: str = "") -> Job:
+        """Make an older version the current one again, as a new version."""
+        path = path_of("jobs", name, "rollback")
+        return reading.standing(await self.transport.post(path, {"version": version})).job
+
+    async def delete_job(self, name: str) -> int:
+        """Let a job run no more, and cancel what is unfinished; answers how many."""
+        return (await self.transport.delete(path_of("jobs", name)))["cancelled"]
+
+    async def pause(self, job: str, note: str = "") -> None:
+        """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
+        if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
+            raise UsageError(
+                f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
+                field="note",
+            )
+        await self.transport.post(path_of("jobs", job, "pause"), {"note": note})
+
+    async def resume(self, job: str) -> None:
+        """Let a job's schedules fire again, from now on."""
+        await self.transport.post(path_of("jobs", job, "resume"))
+
+    async def schedules(self, job: str) -> list[Schedule]:
+        """The schedules of a job, by name."""
+        found = await self.standing(job)
+        if found.status == DELETED:
+            raise JobNotFound(f"no job named {job!r}")
+        return list(found.schedules)
+
+    async def trigger(
+        self,
+        job: str,
+        args: Arguments | None = None,
+        *,
+        unique_key: str | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        """Run a job now. Without arguments it is called as its schedules would do it.
+
+        Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
+        """
+        body = writing.execution(job, args, unique_key=unique_key, what="trigger()", **options)
+        answer = await self.transport.post(path_of("jobs", job, "trigger"), body, once=True)
+        return Enqueued(read_id(answer["execution_id"]), created=answer["created"])
+
+    async def backfill(
+        self,
+        job: str,
+        since: Time,
+        until: Time,
+        *,
+        only: Literal["missing", "failed", "all"] = "missing",
+        concurrency: int = 1,
+        order: Literal["oldest", "newest"] = "oldest",
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Run a job for ticks of its schedules from `since` to before `until`, as they are now."""
+        body = {
+            "since": to_iso(read_bound(since, "since")),
+            "until": to_iso(read_bound(until, "until")),
+            "only": str(read_word(only, tuple(Only), "only")),
+            "order": str(read_word(order, tuple(Order), "order")),
+            "concurrency": read_whole(
+                concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX
+            ),
+            "dry_run": dry_run,
+        }
+        path = path_of("jobs", job, "backfill")
+        answer = await self.transport.post(path, body, once=not dry_run)
+        return reading.backfill(answer, none=mint())
+
+    async def job_named(self, id_or_name: Id) -> Job:
+        """A job by its id, or by its name."""
+        return await self.job(str(id_or_name))

@@ -1,0 +1,142 @@
+"""What people write, as the API takes it; what makes no sense is refused here, in the same words as
+on the database and without a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Unpack, cast
+
+import msgspec
+
+from daybell.client.requests import (
+    JOB_OPTIONS,
+    ONE_OPTIONS,
+    Arguments,
+    EnqueueOptions,
+    Filters,
+    JobOptions,
+    check_options,
+    read_args,
+    read_definition,
+    read_filter,
+    read_pattern,
+    read_seconds,
+    read_time,
+)
+from daybell.core.instant import Instant, to_iso
+from daybell.core.limits import check_key
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+from daybell.core.view import ExecutionFilter
+from daybell.core.when import Calendar, Misfire, Schedule
+from daybell.errors import UsageError
+
+Wire = dict[str, Any]
+
+_UNTOLD = frozenset({"kind", "settings", "author", "expect", "promote"})
+_DURATIONS = ("timeout", "expires", "misfire_within", "misfire_grace", "jitter")
+
+
+def definition(name: str, options: JobOptions, what: str) -> Wire:
+    """What is said of a job."""
+    check_options(options, JOB_OPTIONS, what)
+    given = dict(cast("Mapping[str, Any]", options))
+    for field in _UNTOLD & given.keys():
+        raise UsageError(f"{what} over HTTP has no {field}", field=field)
+    if not _has_delay(given.get("schedule")):  # that counts from the store's now
+        read_definition(name, **cast("Any", given))
+    said = {key: _plain(value) for key, value in given.items()}
+    if "retries" in given:
+        said |= _retries(given["retries"])
+    if "schedule" in given:
+        said["schedule"] = _schedule(given["schedule"])
+    if given.get("priority") is not None:
+        said["priority"] = Priority.parse(given["priority"]).label
+    for field in _DURATIONS:
+        if given.get(field) is not None:
+            said[field] = read_seconds(given[field], field)
+    return said
+
+
+def execution(
+    job: str,
+    args: Arguments | None,
+    *,
+    unique_key: str | None,
+    what: str,
+    **options: Unpack[EnqueueOptions],
+) -> Wire:
+    """What is said of one execution; without arguments it is called as its job says."""
+    check_options(options, ONE_OPTIONS, what)
+    pattern = read_pattern(job, **options)
+    said: Wire = {
+        "delay": pattern.delay,
+        "at": None if pattern.at is None else to_iso(pattern.at),
+        "expires": pattern.expires_in,
+        "priority": None if pattern.priority is None else pattern.priority.label,
+        "queue": pattern.queue,
+        "retries": pattern.retries,
+        "timeout": pattern.timeout,
+        "unique_key": None if unique_key is None else check_key(unique_key),
+        "force": pattern.force or None,
+        "args": None if args is None else msgspec.Raw(read_args(args).encode()),
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def filters(given: Filters) -> Wire:
+    """Which executions are asked for, as parameters and as a filter."""
+    return of_filter(read_filter(**given))
+
+
+def of_filter(where: ExecutionFilter) -> Wire:
+    """The same of a filter that was read."""
+    said: Wire = {
+        "job_id": where.job,
+        "status": None if where.states is None else sorted(where.states),
+        "queue": where.queue,
+        "worker_id": None if where.worker is None else str(where.worker),
+        "since": None if where.since is None else to_iso(where.since),
+        "until": None if where.until is None else to_iso(where.until),
+    }
+    if where.parent is not None:
+        raise UsageError("the API has no filter for a parent", field="parent")
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def time(value: datetime | str | Instant) -> str:
+    """A moment, or where a range begins or ends."""
+    return value if isinstance(value, str) else to_iso(read_time(value, "time"))
+
+
+def _has_delay(schedule: object) -> bool:
+    given = cast("Sequence[Any]", schedule if isinstance(schedule, list | tuple) else [schedule])
+    return any(isinstance(one, Mapping) and "delay" in one for one in given)
+
+
+def _schedule(value: object) -> Any:
+    """No schedule is said in so many words: left out, it would mean once and now."""
+    if value is None or value == "" or value == [] or value == ():
+        return "manual"
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in cast("Sequence[Any]", value)]
+    return _plain(value)
+
+
+def _retries(value: object) -> Wire:
+    """A policy in the two fields that it has there."""
+    if value is None or isinstance(value, int):
+        return {"retries": value}
+    policy: Wire = msgspec.json.decode(Retry.parse(value).to_json())
+    return {"retries": policy.pop("retries"), "backoff": policy}
+
+
+def _plain(value: Any) -> Any:
+    """A value without types of ours."""
+    if isinstance(value, Schedule | Calendar | Misfire):
+        return value.to_dict()
+    if isinstance(value, datetime):
+        return to_iso(read_time(value, "time"))
+    return value
