@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.access import NewKey, Role
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
+from daybell.core.idempotency import NewRequest
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
@@ -83,6 +87,29 @@ def a_firing(schedule: NewSchedule | Schedule, *ticks: Tick, **options: Any) -> 
 def a_tick(at: float, *, job: str = "resize", **options: Any) -> Tick:
     """A tick that fires an execution of the job."""
     return Tick(at=at, execution=an_execution(job, scheduled_for=at, **options))
+
+
+def a_key(**options: Any) -> NewKey:
+    """A key with a token of its own."""
+    options.setdefault("id", mint())
+    options.setdefault("name", "deploy")
+    options.setdefault("role", Role.OPERATOR)
+    options.setdefault("digest", sha256(options["id"].bytes + mint().bytes).digest())
+    options.setdefault("hint", "dbk_abcd")
+    return NewKey(**options)
+
+
+def an_entry(action: str = "job.update", **options: Any) -> NewEntry:
+    options.setdefault("id", mint())
+    options.setdefault("actor", "ana")
+    options.setdefault("target", "resize")
+    return NewEntry(action=action, **options)
+
+
+def a_request(key: str = "k", **options: Any) -> NewRequest:
+    options.setdefault("id", mint())
+    options.setdefault("digest", b"d")
+    return NewRequest(key=key, **options)
 
 
 def a_report(claimed: Claimed, **options: Any) -> Report:

@@ -15,6 +15,7 @@ import pytest
 from daybell.core.execution import Claimed
 from daybell.core.log import NewLogPart
 from daybell.core.priority import Priority
+from daybell.core.tenant import Quotas
 from daybell.core.view import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
 from daybell.store.ids import mint
@@ -23,10 +24,13 @@ from tests.builders import (
     TENANT,
     a_firing,
     a_job,
+    a_key,
     a_report,
+    a_request,
     a_schedule,
     a_tick,
     a_worker,
+    an_entry,
     an_execution,
     claim,
     claimed,
@@ -55,6 +59,9 @@ class Known(NamedTuple):
     schedule: UUID
     worker: UUID
     running: Claimed
+    key: UUID
+    entry: UUID
+    request: UUID
 
 
 async def populated(store, clock):
@@ -69,6 +76,10 @@ async def populated(store, clock):
     await finished(store, queue="images")
     hands = await claimed(store, queue="images")
     (queued,) = await enqueued(store, queue="images")
+    key, entry, request = a_key(), an_entry(), a_request()
+    await store.add_key(TENANT, key)
+    await store.write_audit(TENANT, [entry])
+    await store.begin_request(TENANT, request)
     return Known(
         "resize",
         job.id,
@@ -79,6 +90,9 @@ async def populated(store, clock):
         schedule.id,
         hands.worker,
         hands.one,
+        key.id,
+        entry.id,
+        request.id,
     )
 
 
@@ -100,7 +114,8 @@ def unknown():
         created_at=0.0,
         run_at=0.0,
     )
-    return Known("nothing", mint(), "nowhere", "nogate", mint(), mint(), mint(), mint(), running)
+    a, b, c, d, e, f, g, h = [mint() for _ in range(8)]
+    return Known("nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h)
 
 
 OPERATIONS = {
@@ -150,12 +165,26 @@ OPERATIONS = {
     "list_queues": lambda s, t, k: s.list_queues(t),
     "activity": lambda s, t, k: s.activity(t),
     "listen": lambda s, t, k: listened(s, t, k.queue),
+    "add_key": lambda s, t, k: s.add_key(t, a_key(id=k.key)),
+    "list_keys": lambda s, t, k: s.list_keys(t),
+    "revoke_key": lambda s, t, k: s.revoke_key(t, k.key),
+    "set_quotas": lambda s, t, k: s.set_quotas(t, Quotas(jobs=5)),
+    "auditing": lambda s, t, k: audited(s, t, k.queue),
+    "write_audit": lambda s, t, k: s.write_audit(t, [an_entry(id=k.entry)]),
+    "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),
+    "begin_request": lambda s, t, k: s.begin_request(t, a_request(id=k.request)),
+    "answer_request": lambda s, t, k: s.answer_request(t, "k", status=200, answer="{}"),
 }
 
 
 async def listened(store, tenant, queue):
     stop = await store.listen(tenant, [queue], lambda: None)
     await stop()
+
+
+async def audited(store, tenant, queue):
+    with store.auditing(tenant, an_entry()):
+        await store.pause_queue(tenant, queue, paused=True)
 
 
 async def answer(call, known):
@@ -181,6 +210,8 @@ async def everything_of(store, tenant):
         "workers": await store.list_workers(tenant, include_dead=True),
         "schedules": await store.list_schedules(tenant),
         "queues": await store.list_queues(tenant),
+        "keys": await store.list_keys(tenant),
+        "audit": (await store.list_audit(tenant)).items,
     }
 
 
@@ -229,6 +260,8 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
         "workers": [],
         "schedules": [],
         "queues": [],
+        "keys": [],
+        "audit": (),
     }
     assert await store.count_executions(OTHER, EVERYTHING) == {}
 

@@ -91,6 +91,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     log_parts: int = 0
     partitions: int = 0
+    others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own
     is_complete: bool = True  # False: there is more; call again
 
 

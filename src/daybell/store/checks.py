@@ -10,27 +10,45 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
+from daybell.core.access import NewKey
+from daybell.core.audit import NewEntry
 from daybell.core.execution import NewExecution, State
+from daybell.core.idempotency import NewRequest
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
     ARGS_BYTES_MAX,
+    AUDIT_CHARS_MAX,
     DURATION_SECONDS_MAX,
     ENQUEUE_BATCH_MAX,
     INSTANT_MAX,
     PAGE_ITEMS_MAX,
+    QUOTA_MAX,
+    REQUEST_KEY_CHARS_MAX,
     RESULT_BYTES_MAX,
     RETRIES_MAX,
     check_key,
     check_name,
 )
 from daybell.core.overlap import Overlap
+from daybell.core.tenant import Quotas
 from daybell.core.view import JobFilter
 from daybell.core.worker import Report
-from daybell.errors import ExecutionInTheWay, PayloadTooLarge, UsageError, shown
+from daybell.errors import (
+    ExecutionInTheWay,
+    InvalidName,
+    PayloadTooLarge,
+    UsageError,
+    shown,
+)
 
 CAPACITY_MAX: Final = 1_000_000
 OCCURRENCES_MAX: Final = 10_000  # of a schedule, looked through at once
+# How long is kept what is only kept for a while.
+REQUEST_KEPT_SECONDS: Final = 86400.0
+MINUTE_KEPT_SECONDS: Final = 3600.0
+AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
+KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it has opened nothing any more
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
 
 
@@ -175,6 +193,67 @@ def check_capacity(gate: str, capacity: int) -> None:
             f"gate {shown(gate)}: capacity {capacity} must be from 0 (closed) to {CAPACITY_MAX:,}",
             field="capacity",
         )
+
+
+def check_new_key(key: NewKey) -> NewKey:
+    """Return a key that can be kept."""
+    check_name(key.name, what="key")
+    if key.expires_in is not None and not 0 < key.expires_in <= DURATION_SECONDS_MAX:
+        raise UsageError(
+            f"a key cannot expire in {key.expires_in:g} seconds; give it more than 0 and at most"
+            f" {DURATION_SECONDS_MAX:,}, or leave it out for one that never does",
+            field="expires",
+        )
+    for what, text in (("hint", key.hint), ("created_by", key.created_by)):
+        _check_line(what, text)
+    return key
+
+
+def check_quotas(quotas: Quotas) -> Quotas:
+    """Return quotas that can be counted."""
+    for name in quotas.__struct_fields__:
+        most = getattr(quotas, name)
+        if most is not None and not 0 <= most <= QUOTA_MAX:
+            raise UsageError(
+                f"quota {name}={most} must be from 0 to {QUOTA_MAX:,}; leave it out for none",
+                field=name,
+            )
+    return quotas
+
+
+def check_entry(entry: NewEntry) -> NewEntry:
+    """Return an entry of the audit log that can be kept."""
+    for what in ("actor", "action", "target", "source"):
+        _check_line(what, getattr(entry, what))
+    for what, text in (("before", entry.before), ("after", entry.after)):
+        if text is not None and (fault := text_fault(text)):
+            raise UsageError(f"{what} of an audit entry {fault}", field=what)
+    return entry
+
+
+def check_request(request: NewRequest) -> NewRequest:
+    """Return a request whose key can be kept and compared."""
+    check_request_key(request.key)
+    return request
+
+
+def check_request_key(key: str) -> str:
+    """Return the key of a request that may come twice."""
+    if not 1 <= len(key) <= REQUEST_KEY_CHARS_MAX or not (key.isascii() and key.isprintable()):
+        raise InvalidName(
+            f"idempotency key {shown(key)} must be 1 to {REQUEST_KEY_CHARS_MAX} printable ASCII"
+            " characters; a UUID is a good one",
+            field="Idempotency-Key",
+        )
+    return key
+
+
+def _check_line(what: str, text: str) -> None:
+    fault = text_fault(text)
+    if fault is None and len(text) > AUDIT_CHARS_MAX:
+        fault = f"has {len(text):,} characters; the limit is {AUDIT_CHARS_MAX:,}"
+    if fault is not None:
+        raise UsageError(f"{what} {shown(text)} {fault}", field=what)
 
 
 def in_the_way(job: str, rule: Overlap, other: UUID | None) -> ExecutionInTheWay:

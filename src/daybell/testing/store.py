@@ -14,6 +14,7 @@ from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import DURATION_SECONDS_MAX
 from daybell.core.schedule import Due
+from daybell.core.tenant import Tenant
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.schedules import upcoming
@@ -41,7 +42,8 @@ class BenchStore(MemoryStore):
         # the tables, so a lock is all that several loops need.
         self._lock = threading.RLock()
         self._customers: dict[UUID, tuple[Wanted, Callable[[], object]]] = {}
-        self._tables.tenants.update(dict.fromkeys(tenants))
+        for tenant in tenants:
+            self._tables.tenants[tenant] = Tenant(name=tenant, created_at=clock())
         self._is_open = True
         self._fires: Fires = _never
 

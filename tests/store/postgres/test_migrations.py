@@ -70,18 +70,18 @@ async def test_a_migration_that_was_edited_is_noticed(fresh, admin):
 
 async def test_a_newer_schema_that_is_compatible_is_worked_with(fresh, admin):
     await fresh.migrate()
-    await admin.execute("INSERT INTO daybell.migration VALUES (7, 'later', 'x', false)")
+    await admin.execute("INSERT INTO daybell.migration VALUES (99, 'later', 'x', false)")
 
     await fresh.open()
 
-    assert (await fresh.health()).schema == 7
+    assert (await fresh.health()).schema == 99
 
 
 async def test_a_newer_schema_that_is_breaking_is_refused_and_named(fresh, admin):
     await fresh.migrate()
-    await admin.execute("INSERT INTO daybell.migration VALUES (7, 'later', 'x', true)")
+    await admin.execute("INSERT INTO daybell.migration VALUES (99, 'later', 'x', true)")
 
-    with pytest.raises(SchemaError, match=r"newer.*0007 \(later\).*[Uu]pgrade"):
+    with pytest.raises(SchemaError, match=r"newer.*0099 \(later\).*[Uu]pgrade"):
         await fresh.open()
 
 

@@ -9,8 +9,8 @@ from daybell.core.view import Retention
 from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.upkeep import TABLES
-from tests.builders import finished
+from daybell.store.postgres.upkeep import APPEND_ONLY, TABLES
+from tests.builders import an_entry, finished
 from tests.store.postgres.lifecycle import live_through_everything
 
 DAY = 86400.0
@@ -60,6 +60,15 @@ async def test_such_a_role_makes_and_drops_days(running, clock, sql):
     assert await sql.fetchval("SELECT count(*) FROM daybell.history_rest") == 0
 
 
+async def test_such_a_role_writes_the_audit_log_and_removes_what_is_old(running, clock):
+    await running.write_audit("default", [an_entry()])
+    await clock.advance(366 * DAY)
+    await running.write_audit("default", [an_entry("new.entry")])
+
+    assert (await running.retain(Retention())).others == 1
+    assert [entry.action for entry in (await running.list_audit("default")).items] == ["new.entry"]
+
+
 async def test_such_a_role_may_ask_to_migrate_when_nothing_is_to_be_done(running):
     assert await running.pending_migrations() == ()
     assert await running.migrate() == ()
@@ -81,6 +90,9 @@ FORBIDDEN = {
     "forget a migration": "DELETE FROM daybell.migration",
     "give its rights away": "SELECT daybell.grant_to('pg_monitor')",
     "give a part of its rights away": "SELECT daybell.grant_enqueue_to('pg_monitor')",
+    "change the audit log": "UPDATE daybell.audit SET actor = 'eve'",
+    "cut the audit log": "DELETE FROM daybell.audit",
+    "empty the audit log": "TRUNCATE daybell.audit",
     "drop the schema": "DROP SCHEMA daybell CASCADE",
 }
 
@@ -142,6 +154,7 @@ async def test_a_role_without_any_rights_is_told_so(place, sql):
 
 LACKING = {
     "INSERT ON daybell.log": "write daybell.log",
+    "INSERT ON daybell.audit": "write daybell.audit",
     "SELECT ON daybell.live": "read daybell.live",
     "UPDATE ON daybell.live, daybell.dead": "write daybell.dead, daybell.live",
     "EXECUTE ON FUNCTION daybell.make_days": "call daybell.make_days",
@@ -167,4 +180,4 @@ async def test_every_table_is_asked_for_but_for_days_and_migrations(sql):
 
     days = {name for name in found if re.search(r"_\d{8}$", name)}
 
-    assert set(TABLES) == found - days - {"migration"}
+    assert {*TABLES, *APPEND_ONLY} == found - days - {"migration"}

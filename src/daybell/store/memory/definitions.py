@@ -11,6 +11,7 @@ from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
+from daybell.core.tenant import Tenant
 from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit
@@ -22,10 +23,12 @@ from daybell.store.memory.tables import JobRow, Part, Tables
 class MemoryDefinitions(Part):
     """See `protocol.Definitions`."""
 
-    async def add_tenants(self, names: Sequence[str]) -> None:
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
         with self._begin() as tables:
-            for name in names:
-                tables.tenants[check_name(name, what="tenant")] = None
+            new = sorted({check_name(name, what="tenant") for name in names} - set(tables.tenants))
+            for name in new:
+                tables.tenants[name] = Tenant(name=name, created_at=self._clock())
+            return tuple(new)
 
     async def list_tenants(self) -> tuple[str, ...]:
         with self._begin() as tables:

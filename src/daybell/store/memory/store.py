@@ -10,6 +10,7 @@ from uuid import UUID
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.store import checks
+from daybell.store.memory.access import MemoryAccess
 from daybell.store.memory.definitions import MemoryDefinitions
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
@@ -33,6 +34,7 @@ class MemoryStore(
     MemoryLogs,
     MemoryViews,
     MemoryUpkeep,
+    MemoryAccess,
 ):
     """A store that lives and dies with its process. It serves one event loop."""
 

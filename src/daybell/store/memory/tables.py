@@ -12,16 +12,21 @@ from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from daybell.core.access import Key
+from daybell.core.audit import Entry, NewEntry
 from daybell.core.execution import Attempt, Claimed, Execution, State
+from daybell.core.idempotency import Request
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.leading import Presence, Seat
 from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import Schedule, TickRecord
+from daybell.core.tenant import Tenant
 from daybell.core.worker import Worker
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store import recording
 from daybell.store.wakeups import Signal
 
 Clock: TypeAlias = Callable[[], Instant]
@@ -44,6 +49,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         return replace(version, paused_at=self.paused_at, pause_note=self.pause_note)
 
 
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A key with what people do not see of it."""
+
+    key: Key
+    digest: bytes
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An execution with what people do not see of it."""
 
@@ -60,7 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Tables(msgspec.Struct):
     """Everything that the store knows. Keys begin with the tenant, so another one's are unknown."""
 
-    tenants: dict[str, None]
+    tenants: dict[str, Tenant]
     jobs: dict[tuple[str, str], JobRow] = {}
     paused: dict[tuple[str, str], None] = {}
     rows: dict[tuple[str, UUID], Row] = {}
@@ -75,6 +87,10 @@ class Tables(msgspec.Struct):
     presences: dict[tuple[str, UUID], Presence] = {}  # who has asked for them
     # By attempt and number of the part: when it was written, and its text.
     logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
+    keys: dict[tuple[str, UUID], KeyRow] = {}
+    minutes: dict[tuple[str, int], int] = {}  # how many were enqueued, where that is limited
+    audit: dict[tuple[str, UUID], Entry] = {}
+    requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
     signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
     def snapshot(self) -> Tables:
@@ -83,6 +99,13 @@ class Tables(msgspec.Struct):
 
     def put(self, row: Row) -> None:
         self.rows[row.key] = row
+
+    def record(self, tenant: str, entry: NewEntry, now: Instant) -> None:
+        """Add an entry to the audit log, unless it is there."""
+        if tenant not in self.tenants:
+            raise TenantNotFound(f"no tenant named {shown(tenant)}")
+        made = Entry(tenant=tenant, at=now, **asdict(entry))
+        self.audit.setdefault((tenant, entry.id), made)
 
     def definition(self, execution: Execution) -> JobDefinition:
         """What the job said at the execution's version."""
@@ -107,7 +130,9 @@ class Part:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tables = Tables({DEFAULT_TENANT: None})
+        self._tables = Tables(
+            {DEFAULT_TENANT: Tenant(name=DEFAULT_TENANT, created_at=self._clock())}
+        )
         self._is_open = False
 
     @contextmanager
@@ -120,12 +145,20 @@ class Part:
         before = self._tables.snapshot()
         try:
             yield self._tables
+            self._record(before)
         except BaseException:
             self._tables = before
             raise
         signals, self._tables.signals = self._tables.signals, {}
         for signal in signals:
             self._give(signal)
+
+    def _record(self, before: Tables) -> None:
+        """If somebody wants a change on record, and there is one, add the entry to it."""
+        wanted = recording.wanted(self)
+        if wanted is not None and self._tables != before:
+            self._tables.record(wanted.tenant, wanted.entry, self._clock())
+            wanted.committed()
 
     def _give(self, signal: Signal) -> None:
         """Tell who waits for it."""

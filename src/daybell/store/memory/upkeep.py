@@ -11,6 +11,13 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.leading import Presence, ask, asks_for, leave
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
+from daybell.store.checks import (
+    AUDIT_KEPT_SECONDS,
+    KEY_KEPT_SECONDS,
+    MINUTE_KEPT_SECONDS,
+    REQUEST_KEPT_SECONDS,
+)
+from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
 from daybell.store.memory.executions import is_dead_letter
 from daybell.store.memory.tables import Part, Row, Tables
 from daybell.store.memory.workers import held
@@ -61,6 +68,10 @@ class MemoryUpkeep(Part):
                 ticks=remove_ticks(tables, now - policy.ticks),
                 workers=remove_workers(tables, now - policy.workers),
                 log_parts=remove_log_parts(tables, now - policy.finished),
+                others=remove_requests(tables, now - REQUEST_KEPT_SECONDS)
+                + remove_minutes(tables, now - MINUTE_KEPT_SECONDS)
+                + remove_entries(tables, now - AUDIT_KEPT_SECONDS)
+                + remove_keys(tables, now - KEY_KEPT_SECONDS),
             )
 
     async def health(self) -> Health:
@@ -117,6 +128,13 @@ def remove_log_parts(tables: Tables, before: Instant) -> int:
     old = [key for key, (written_at, _) in tables.logs.items() if written_at < before]
     for key in old:
         del tables.logs[key]
+    return len(old)
+
+
+def remove_minutes(tables: Tables, before: Instant) -> int:
+    old = [key for key in tables.minutes if key[1] * 60 < before]
+    for key in old:
+        del tables.minutes[key]
     return len(old)
 
 

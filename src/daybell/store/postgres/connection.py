@@ -20,6 +20,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.errors import SchemaError, Unavailable, UsageError
+from daybell.store import recording
+from daybell.store.postgres.recorded import record_change
+from daybell.store.recording import Recording
 
 T = TypeVar("T")
 Row = Any  # asyncpg.Record, which knows nothing of its columns' types
@@ -187,10 +190,11 @@ class Database:
         """A connection for one statement. What it wrote is committed when the statement is
         done.
         """
+        wanted = recording.wanted(self)
         async with self._borrowed() as link:
-            if self.is_pooled:
+            if self.is_pooled or wanted is not None:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
-                async with self._begun(link, READ_COMMITTED):
+                async with self._begun(link, READ_COMMITTED, wanted):
                     yield link
             else:
                 try:
@@ -204,7 +208,8 @@ class Database:
     @asynccontextmanager
     async def transaction(self, isolation: str = READ_COMMITTED) -> AsyncGenerator[Link]:
         """A connection with a transaction around all that is done on it."""
-        async with self._borrowed() as link, self._begun(link, isolation):
+        wanted = recording.wanted(self)
+        async with self._borrowed() as link, self._begun(link, isolation, wanted):
             yield link
 
     @asynccontextmanager
@@ -224,11 +229,16 @@ class Database:
                 await link.close()
 
     @asynccontextmanager
-    async def _begun(self, link: Link, isolation: str) -> AsyncGenerator[None]:
+    async def _begun(
+        self, link: Link, isolation: str, wanted: Recording | None = None
+    ) -> AsyncGenerator[None]:
         async with link.transaction(isolation=isolation):
             if self.is_pooled:
                 await link.execute(SET_LOCAL)  # a pooler keeps no setting beyond the transaction
             yield
+            is_recorded = wanted is not None and await record_change(link, wanted)
+        if wanted is not None and is_recorded:
+            wanted.committed()
 
     async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work`, again if it fell victim to a deadlock: then nothing of it was committed."""

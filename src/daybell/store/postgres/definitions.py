@@ -25,14 +25,15 @@ COLUMNS = """
 class Defining(Scheduling):
     """What there is to run."""
 
-    async def add_tenants(self, names: Sequence[str]) -> None:
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
         checked = sorted({check_name(name, what="tenant") for name in names})
         async with self.db.link() as link:
-            await link.execute(
+            rows = await link.fetch(
                 "INSERT INTO daybell.tenant (name) SELECT unnest($1::text[])"
-                " ON CONFLICT DO NOTHING",
+                " ON CONFLICT DO NOTHING RETURNING name",
                 checked,
             )
+        return tuple(sorted(row["name"] for row in rows))
 
     async def list_tenants(self) -> tuple[str, ...]:
         async with self.db.link() as link:

@@ -16,6 +16,7 @@ from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_QUEUE
 from daybell.core.overlap import Overlap, gate_of, rule_of
 from daybell.core.priority import Priority
+from daybell.core.tenant import Quotas
 from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.postgres.connection import Link, Row
 
@@ -62,6 +63,7 @@ class Names:
     def __init__(self, *, apart: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
         self._apart = apart
         self._tenants: dict[str, int] = {}
+        self._quotas: dict[int, tuple[float, Quotas]] = {}  # and when they were read
         self._tenant_names: dict[int, str] = {}
         self._current: dict[tuple[int, str], CurrentJob] = {}
         self._job_names: dict[int, str] = {}
@@ -87,6 +89,14 @@ class Names:
             self._tenants[name] = key
             self._tenant_names[key] = name
         return name
+
+    _QUOTAS = """
+    SELECT jobs_max, queued_max, per_minute_max, running_max FROM daybell.tenant WHERE key = $1
+    """
+
+    def forget_quotas(self, tenant: int) -> None:
+        """They have changed."""
+        self._quotas.pop(tenant, None)
 
     _CURRENT = """
     SELECT j.key, j.name, j.version, v.definition

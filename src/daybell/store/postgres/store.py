@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from daybell.store.postgres.access import Admitting
+from daybell.store.postgres.audit import Auditing
 from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
@@ -14,7 +16,17 @@ from daybell.store.postgres.upkeep import Maintaining
 from daybell.store.postgres.views import Viewing
 
 
-class PostgresStore(Defining, Intervening, Transacting, Scheduling, Logging, Viewing, Maintaining):
+class PostgresStore(
+    Defining,
+    Intervening,
+    Transacting,
+    Scheduling,
+    Logging,
+    Viewing,
+    Maintaining,
+    Admitting,
+    Auditing,
+):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:

@@ -9,6 +9,7 @@ from daybell.core.instant import Instant
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import WorkerState
 from daybell.errors import SchemaError
+from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS, REQUEST_KEPT_SECONDS
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
@@ -20,11 +21,12 @@ MIGRATIONS: Final = "daybell.store.postgres"
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 # What this program reads and writes by name. A newer schema may have more, which it can do without.
 TABLES: Final = (
-    "agenda", "attempt", "attempt_rest", "dead", "gate", "history", "history_rest", "job",
-    "job_version", "lane", "leader", "lease", "live", "log", "log_rest", "parked", "paused_queue",
-    "schedule", "tenant", "tick", "worker",
+    "agenda", "api_key", "attempt", "attempt_rest", "dead", "gate", "history", "history_rest",
+    "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log", "log_rest",
+    "parked", "paused_queue", "schedule", "tenant", "tenant_minute", "tick", "worker",
 )  # fmt: skip
-FUNCTIONS: Final = ("drop_days", "make_days", "now")
+APPEND_ONLY: Final = ("audit",)
+FUNCTIONS: Final = ("drop_audit", "drop_days", "make_days", "now")
 
 
 class Maintaining(Leading):
@@ -53,7 +55,8 @@ class Maintaining(Leading):
                 " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
                 now - policy.workers,
             )
-        counts = (executions, attempts, parts, ticks, workers)
+            others = await self._remove_others(link, now)
+        counts = (executions, attempts, parts, ticks, workers, *others)
         return Removed(
             executions=executions,
             attempts=attempts,
@@ -61,8 +64,22 @@ class Maintaining(Leading):
             workers=workers,
             log_parts=parts,
             partitions=partitions,
+            others=sum(others),
             is_complete=max(counts) < REMOVED_ROWS_MAX,
         )
+
+    async def _remove_others(self, link: Link, now: Instant) -> list[int]:
+        """What is kept for a time of its own."""
+        return [
+            await self._remove(link, "idempotency", "at < $1", now - REQUEST_KEPT_SECONDS),
+            await self._remove(
+                link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS
+            ),
+            await self._remove(
+                link, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS
+            ),
+            await link.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
+        ]
 
     async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:
         name = table.split()[0]
@@ -84,9 +101,10 @@ class Maintaining(Leading):
     MISSING_RIGHTS = """
     SELECT current_user AS role, m.verb, m.name FROM (
       SELECT CASE WHEN bool_or(r.word <> 'SELECT') THEN 'write' ELSE 'read' END AS verb, t.name
-        FROM unnest($1::text[]) t(name),
+        FROM unnest($1::text[] || $3::text[]) t(name),
              unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(word)
-       WHERE NOT has_table_privilege('daybell.' || t.name, r.word)
+       WHERE NOT (t.name = ANY($3::text[]) AND r.word IN ('UPDATE', 'DELETE'))
+         AND NOT has_table_privilege('daybell.' || t.name, r.word)
        GROUP BY t.name
       UNION ALL
       SELECT 'call', p.proname FROM pg_proc p
@@ -100,7 +118,7 @@ class Maintaining(Leading):
         async with self.db.link() as link:
             version = check(known_migrations(MIGRATIONS), await self._applied(link))
         async with self.db.link() as link:
-            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS)
+            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS, APPEND_ONLY)
         if missing:
             names: dict[str, list[str]] = {}
             for row in missing:

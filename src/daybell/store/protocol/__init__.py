@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from daybell.store.protocol.access import Access
 from daybell.store.protocol.definitions import Definitions
 from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
@@ -44,6 +45,7 @@ class Store(
     Logs,
     Views,
     Upkeep,
+    Access,
     Protocol,
 ):
     """A place where executions are kept."""

@@ -71,11 +71,13 @@ class Access(Protocol):
     # The audit log.
 
     def auditing(self, tenant: str, entry: NewEntry) -> AbstractContextManager[None]:
-        """What this task writes in here is on record: the first write has the entry in its own
-        transaction, so that there is no change without it and no entry without a change.
+        """What this task writes in here is on record: the first transaction in which it changes
+        something has the entry as well, so that there is no change without it and no entry
+        without a change. One that fails, and is tried again, brings it again.
 
-        Writes that many callers share (`enqueue`) are not first writes; `write_audit` is for
-        those.
+        Other tasks write for themselves, also those that were started in here. So single enqueues,
+        which travel together in a task of their own, are not on record by this; `write_audit` is
+        for those.
         """
         ...
 

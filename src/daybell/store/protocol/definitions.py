@@ -13,8 +13,10 @@ from daybell.core.view import ALL_JOBS, JobFilter, Page
 class Definitions(Protocol):
     """Tenants, jobs and queues: what there is to run."""
 
-    async def add_tenants(self, names: Sequence[str]) -> None:
-        """Create these tenants; ones that exist are left as they are. `default` always exists."""
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Create these tenants; ones that exist are left as they are. Answers those that it has
+        created, by name. `default` always exists.
+        """
         ...
 
     async def list_tenants(self) -> tuple[str, ...]:

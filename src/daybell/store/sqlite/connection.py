@@ -21,13 +21,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from daybell.core.instant import Instant
 from daybell.errors import UsageError
+from daybell.store import recording
 from daybell.store.sqlite import files
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.names import Names, Transaction
+from daybell.store.sqlite.recorded import Recorded
 from daybell.store.wakeups import Signal
 
 T = TypeVar("T")
@@ -256,6 +258,10 @@ def settle(answers: list[Answer]) -> None:
             future.set_exception(error)
 
 
+def _is_made(answer: asyncio.Future[Any]) -> bool:
+    return not answer.cancelled() and answer.exception() is None
+
+
 class Part:
     """What the parts of the store share: the way to the two threads."""
 
@@ -268,7 +274,14 @@ class Part:
     def _write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
             raise UsageError("the store is not open; call open() first")
-        return self._writer.ask(operation, is_alone=is_alone)
+        wanted = recording.wanted(self)
+        if wanted is None:
+            return self._writer.ask(operation, is_alone=is_alone)
+        recorded = Recorded(operation, wanted)
+        answer = self._writer.ask(recorded, is_alone=is_alone)
+        # Before whoever waits for the answer goes on, because it is asked for first.
+        answer.add_done_callback(lambda done: _is_made(done) and recorded.committed())
+        return cast("asyncio.Future[T]", answer)
 
     def _read(self, operation: Operation[T]) -> asyncio.Future[T]:
         if self._reader is None:

@@ -28,9 +28,9 @@ SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version, j
 class SqliteDefinitions(Part):
     """See `protocol.Definitions`."""
 
-    async def add_tenants(self, names: Sequence[str]) -> None:
-        rows = [(check_name(name, what="tenant"),) for name in names]
-        await self._write(lambda tx: add_tenants(tx, rows))
+    async def add_tenants(self, names: Sequence[str]) -> tuple[str, ...]:
+        wanted = sorted({check_name(name, what="tenant") for name in names})
+        return await self._write(lambda tx: add_tenants(tx, wanted))
 
     async def list_tenants(self) -> tuple[str, ...]:
         return await self._read(list_tenants)
@@ -71,11 +71,11 @@ class SqliteDefinitions(Part):
         await self._write(lambda tx: pause_queue(tx, tenant, queue, paused))
 
 
-_ADD_TENANT: Final = "INSERT INTO tenant (name) VALUES (?) ON CONFLICT DO NOTHING"
+_ADD_TENANT: Final = "INSERT INTO tenant (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
-def add_tenants(tx: Transaction, rows: list[tuple[str]]) -> None:
-    tx.executemany(_ADD_TENANT, rows)
+def add_tenants(tx: Transaction, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for n in names if tx.execute(_ADD_TENANT, (n, tx.now)).rowcount == 1)
 
 
 def list_tenants(tx: Transaction) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Small numbers for long names: tenants, jobs, lanes and gates, remembered per connection.
 
 A number never changes its meaning, so what is remembered stays true. Which version of a job is the
-current one may change with every commit of any process: that is looked up once per transaction.
+current one, and what a tenant may use, may change with every commit of any process: that is looked
+up once per transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
 from daybell.core.overlap import Overlap, rule_of
+from daybell.core.tenant import Quotas
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store.wakeups import Signal
 
@@ -26,14 +28,19 @@ class Transaction:
     `signals` are given to who waits for them once all is committed.
     """
 
-    __slots__ = ("execute", "executemany", "names", "now", "signals")
+    __slots__ = ("_connection", "execute", "executemany", "names", "now", "signals")
 
     def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
+        self._connection = connection
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.names = names
         self.now = now
         self.signals: set[Signal] = set()
+
+    def changes(self) -> int:
+        """How many rows were changed on this connection so far."""
+        return self._connection.total_changes
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +100,7 @@ class Names:
     def __init__(self) -> None:
         self._tenants: dict[str, int] = {}
         self._tenant_names: dict[int, str] = {}
+        self._quotas: dict[int, Quotas] = {}
         self._current: dict[tuple[int, str], Version] = {}
         self._versions: dict[int, Version] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
@@ -102,6 +110,7 @@ class Names:
     def begin(self) -> None:
         """A transaction begins: what can change between two of them is looked up again."""
         self._current.clear()
+        self._quotas.clear()
         for known in (self._versions, self._lanes, self._lane_rows, self._gates):
             if len(known) > REMEMBERED_MAX:
                 known.clear()
@@ -114,6 +123,10 @@ class Names:
     def job_changed(self) -> None:
         """A job has got another current version, or none."""
         self._current.clear()
+
+    def quotas_changed(self) -> None:
+        """A tenant has got other quotas."""
+        self._quotas.clear()
 
     def tenant(self, tx: Transaction, name: str) -> int:
         """Raises TenantNotFound."""
@@ -131,6 +144,19 @@ class Names:
             (name,) = tx.execute("SELECT name FROM tenant WHERE n = ?", (n,)).fetchone()
             self._tenant_names[n] = name
         return name
+
+    def quotas(self, tx: Transaction, tenant: int) -> Quotas:
+        """How much a tenant may use."""
+        quotas = self._quotas.get(tenant)
+        if quotas is None:
+            row = tx.execute(
+                "SELECT jobs_max, queued_max, per_minute_max, running_max FROM tenant WHERE n = ?",
+                (tenant,),
+            ).fetchone()
+            quotas = self._quotas[tenant] = Quotas(
+                jobs=row[0], queued=row[1], per_minute=row[2], running=row[3]
+            )
+        return quotas
 
     def current(self, tx: Transaction, tenant: int, name: str) -> Version:
         """The current version of a job. Raises JobNotFound, for a deleted one too."""

@@ -17,7 +17,9 @@ from daybell.errors import Unavailable, UsageError
 from daybell.store import checks, migrate
 from daybell.store.migrate import Applied, Migration
 from daybell.store.sqlite import files
+from daybell.store.sqlite.access import SqliteAccess
 from daybell.store.sqlite.apply import SqliteApply
+from daybell.store.sqlite.audit import SqliteAudit
 from daybell.store.sqlite.claim import SqliteClaim
 from daybell.store.sqlite.connection import Clock, Reader, Writer
 from daybell.store.sqlite.definitions import SqliteDefinitions
@@ -51,6 +53,8 @@ class SqliteStore(
     SqliteLogs,
     SqliteViews,
     SqliteUpkeep,
+    SqliteAccess,
+    SqliteAudit,
 ):
     """A store in one file, for as many processes of one machine as like."""
 

@@ -13,6 +13,12 @@ from uuid import UUID
 from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership
+from daybell.store.checks import (
+    AUDIT_KEPT_SECONDS,
+    KEY_KEPT_SECONDS,
+    MINUTE_KEPT_SECONDS,
+    REQUEST_KEPT_SECONDS,
+)
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
@@ -53,6 +59,7 @@ class SqliteUpkeep(Part):
                 ticks=total.ticks + removed.ticks,
                 workers=total.workers + removed.workers,
                 log_parts=total.log_parts + removed.log_parts,
+                others=total.others + removed.others,
                 is_complete=removed.is_complete,
             )
             if total.is_complete:
@@ -84,6 +91,27 @@ DELETE FROM lease WHERE claimed_at < ? AND n IN (SELECT n FROM lease ORDER BY n 
 _OLD_LOG_PARTS: Final = """
 DELETE FROM log WHERE written_at < ? AND n IN (SELECT n FROM log ORDER BY n LIMIT ?)
 """
+_OLD_REQUESTS: Final = """
+DELETE FROM idempotency
+ WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency WHERE at < ? LIMIT ?)
+"""
+_OLD_MINUTES: Final = """
+DELETE FROM tenant_minute
+ WHERE (tenant, minute) IN (SELECT tenant, minute FROM tenant_minute WHERE minute * 60 < ? LIMIT ?)
+"""
+_OLD_KEYS: Final = """
+DELETE FROM api_key
+ WHERE rowid IN (SELECT rowid FROM api_key
+                  WHERE min(ifnull(revoked_at, 9e99), ifnull(expires_at, 9e99)) < ? LIMIT ?)
+"""
+# In the order in which they were written, so that looking for old ones does not read all.
+_MOVE_BOUND: Final = """
+UPDATE audit_bound SET since = ?1 WHERE (SELECT at FROM audit ORDER BY rowid LIMIT 1) < ?1
+"""
+_OLD_ENTRIES: Final = """
+DELETE FROM audit
+ WHERE at < ? AND rowid IN (SELECT rowid FROM audit ORDER BY rowid LIMIT ?)
+"""
 
 
 def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed]:
@@ -100,13 +128,22 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
     workers = old(_OLD_WORKERS, tx.now - policy.workers)
     leases = old(_OLD_LEASES, tx.now - LEASE_KEPT_SECONDS)
     parts = old(_OLD_LOG_PARTS, tx.now - policy.finished)
-    is_complete = end == 0 and max(attempts, ticks, workers, leases, parts) < REMOVED_MAX
+    tx.execute(_MOVE_BOUND, (tx.now - AUDIT_KEPT_SECONDS,))
+    others = (
+        old(_OLD_REQUESTS, tx.now - REQUEST_KEPT_SECONDS),
+        old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
+        old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
+        old(_OLD_ENTRIES, tx.now - AUDIT_KEPT_SECONDS),
+    )
+    most = max(attempts, ticks, workers, leases, parts, *others)
+    is_complete = end == 0 and most < REMOVED_MAX
     return end, Removed(
         executions=executions,
         attempts=attempts + their_attempts,
         ticks=ticks,
         workers=workers,
         log_parts=parts + their_parts,
+        others=sum(others),
         is_complete=is_complete,
     )
 

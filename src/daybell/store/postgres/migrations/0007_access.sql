@@ -8,12 +8,13 @@ CREATE TABLE daybell.api_key (
   used_at     float8,
   revoked_at  float8,
   tenant      int NOT NULL REFERENCES daybell.tenant,
-  id          uuid PRIMARY KEY,
+  id          uuid NOT NULL,
   digest      bytea NOT NULL UNIQUE,  -- SHA-256; the token itself is shown once and never kept
   role        text NOT NULL,
   name        text NOT NULL,
   hint        text NOT NULL,
-  created_by  text NOT NULL
+  created_by  text NOT NULL,
+  PRIMARY KEY (id, tenant)
 );
 CREATE INDEX api_key_tenant ON daybell.api_key (tenant, id);
 
@@ -34,18 +35,22 @@ CREATE TABLE daybell.tenant_minute (
 CREATE TABLE daybell.audit (
   at      float8 NOT NULL DEFAULT daybell.now(),
   tenant  int NOT NULL REFERENCES daybell.tenant,
-  id      uuid PRIMARY KEY,
+  id      uuid NOT NULL,
   actor   text NOT NULL,
   action  text NOT NULL,
   target  text NOT NULL,
   before  text,
   after   text,
-  source  text NOT NULL
+  source  text NOT NULL,
+  PRIMARY KEY (id, tenant)
 );
-CREATE INDEX audit_tenant ON daybell.audit (tenant, id);
+CREATE INDEX audit_order ON daybell.audit (tenant, at, id);
+CREATE INDEX audit_at ON daybell.audit USING brin (at);  -- for retention
 
--- Whoever may write entries cannot unwrite them; retention takes those that are older than a year.
-CREATE FUNCTION daybell.keep_audit() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Whoever may write entries cannot unwrite them, the owner neither; those that are older than a year
+-- are taken by this function, which anybody may call who runs Daybell.
+CREATE FUNCTION daybell.keep_audit() RETURNS trigger LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF TG_OP = 'DELETE' AND OLD.at < daybell.now() - 365 * 86400 THEN
     RETURN OLD;
@@ -54,12 +59,31 @@ BEGIN
 END $$;
 CREATE TRIGGER keep_audit BEFORE UPDATE OR DELETE ON daybell.audit
   FOR EACH ROW EXECUTE FUNCTION daybell.keep_audit();
-CREATE FUNCTION daybell.keep_all_audit() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  RAISE EXCEPTION 'the audit log is append-only' USING ERRCODE = 'insufficient_privilege';
-END $$;
 CREATE TRIGGER keep_all_audit BEFORE TRUNCATE ON daybell.audit
-  FOR EACH STATEMENT EXECUTE FUNCTION daybell.keep_all_audit();
+  FOR EACH STATEMENT EXECUTE FUNCTION daybell.keep_audit();
+CREATE FUNCTION daybell.drop_audit(most int) RETURNS int LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  removed int;
+BEGIN
+  DELETE FROM daybell.audit WHERE ctid = ANY(ARRAY(
+    SELECT a.ctid FROM daybell.audit a WHERE a.at < daybell.now() - 365 * 86400 LIMIT most));
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN removed;
+END $$;
+REVOKE ALL ON FUNCTION daybell.keep_audit, daybell.drop_audit FROM PUBLIC;
+
+-- As before, but for the audit log, which can only be added to.
+CREATE OR REPLACE FUNCTION daybell.grant_to(role name) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  EXECUTE format('GRANT USAGE ON SCHEMA daybell TO %I', role);
+  EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA daybell TO %I', role);
+  EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON daybell.migration FROM %I', role);
+  EXECUTE format('REVOKE UPDATE, DELETE ON daybell.audit FROM %I', role);
+  EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA daybell TO %I', role);
+  EXECUTE format('REVOKE EXECUTE ON FUNCTION daybell.grant_to, daybell.grant_enqueue_to FROM %I', role);
+END $$;
 
 CREATE TABLE daybell.idempotency (
   at      float8 NOT NULL DEFAULT daybell.now(),

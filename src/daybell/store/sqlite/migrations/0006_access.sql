@@ -3,7 +3,7 @@
 -- Keys, quotas, the audit log, and requests that may come twice.
 
 CREATE TABLE api_key (
-    id         BLOB PRIMARY KEY,
+    id         BLOB NOT NULL,
     tenant     INTEGER NOT NULL,
     digest     BLOB NOT NULL UNIQUE,  -- SHA-256; the token itself is shown once and never kept
     role       TEXT NOT NULL,
@@ -13,11 +13,13 @@ CREATE TABLE api_key (
     created_at REAL NOT NULL,
     expires_at REAL,
     used_at    REAL,
-    revoked_at REAL
+    revoked_at REAL,
+    PRIMARY KEY (id, tenant)
 ) STRICT;
 CREATE INDEX api_key_tenant ON api_key (tenant, id);
 
 ALTER TABLE tenant ADD COLUMN created_at REAL NOT NULL DEFAULT 0;
+UPDATE tenant SET created_at = ifnull((SELECT min(applied_at) FROM migration), 0);
 ALTER TABLE tenant ADD COLUMN jobs_max INTEGER;
 ALTER TABLE tenant ADD COLUMN queued_max INTEGER;
 ALTER TABLE tenant ADD COLUMN per_minute_max INTEGER;
@@ -32,7 +34,7 @@ CREATE TABLE tenant_minute (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE audit (
-    id     BLOB PRIMARY KEY,
+    id     BLOB NOT NULL,
     tenant INTEGER NOT NULL,
     at     REAL NOT NULL,
     actor  TEXT NOT NULL,
@@ -40,17 +42,21 @@ CREATE TABLE audit (
     target TEXT NOT NULL,
     before TEXT,
     after  TEXT,
-    source TEXT NOT NULL
+    source TEXT NOT NULL,
+    PRIMARY KEY (id, tenant)
 ) STRICT;
-CREATE INDEX audit_tenant ON audit (tenant, id);
+CREATE INDEX audit_order ON audit (tenant, at, id);
 
--- Nobody changes an entry by mistake; retention takes those that are older than a year.
+-- Nobody changes an entry by mistake. Retention moves this bound to a year ago, and then takes what
+-- is older.
+CREATE TABLE audit_bound (since REAL NOT NULL) STRICT;
+INSERT INTO audit_bound (since) VALUES (0);
 CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
 BEGIN
     SELECT raise(ABORT, 'the audit log is append-only');
 END;
 CREATE TRIGGER audit_is_not_removed BEFORE DELETE ON audit
-WHEN OLD.at > unixepoch() - 365 * 86400
+WHEN OLD.at >= (SELECT since FROM audit_bound)
 BEGIN
     SELECT raise(ABORT, 'the audit log is append-only');
 END;

@@ -1,0 +1,58 @@
+"""The audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
+from daybell.core.view import Page
+from daybell.store import checks, recording
+from daybell.store.postgres.gates import Connected
+from daybell.store.postgres.recorded import record
+
+
+class Auditing(Connected):
+    """Who did what."""
+
+    def auditing(self, tenant: str, entry: NewEntry) -> AbstractContextManager[None]:
+        return recording.auditing(self.db, tenant, entry)
+
+    async def write_audit(self, tenant: str, entries: Sequence[NewEntry]) -> None:
+        for entry in entries:
+            checks.check_entry(entry)
+        async with self.db.link() as link:
+            await record(link, await self.names.tenant(link, tenant), entries)
+
+    # The planner cannot know how many entries an actor has; in this order it reads from the newest
+    # on until the page is full.
+    LIST_AUDIT = """
+    SELECT a.id, a.at, a.actor, a.action, a.target, a.before, a.after, a.source
+      FROM daybell.audit a
+     WHERE a.tenant = $1
+       AND ($2::text IS NULL OR a.actor = $2)
+       AND ($3::text IS NULL OR $3 IN (a.action, split_part(a.action, '.', 1)))
+       AND ($4::text IS NULL OR a.target = $4)
+       AND a.at >= coalesce($5::float8, '-infinity') AND a.at < coalesce($6::float8, 'infinity')
+       AND ($7::uuid IS NULL
+            OR (a.at, a.id) < (SELECT b.at, b.id FROM daybell.audit b
+                                WHERE b.id = $7 AND b.tenant = $1))
+     ORDER BY a.at DESC, a.id DESC LIMIT $8
+    """
+
+    async def list_audit(
+        self,
+        tenant: str,
+        where: EntryFilter = ALL_ENTRIES,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Entry]:
+        checks.check_limit(limit)
+        last = checks.check_cursor(cursor)
+        wanted = (where.actor, where.action, where.target, where.since, where.until)
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.LIST_AUDIT, owner, *wanted, last, limit + 1)
+        items = tuple(Entry(tenant=tenant, **row) for row in rows[:limit])
+        return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)

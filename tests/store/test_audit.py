@@ -1,0 +1,274 @@
+"""The audit log: no change without an entry, and no entry without a change."""
+
+import asyncio
+import sqlite3
+
+import asyncpg
+import pytest
+
+from daybell.core.audit import EntryFilter
+from daybell.core.tenant import Quotas
+from daybell.core.view import Retention
+from daybell.errors import JobNotFound, TenantNotFound, UsageError, VersionConflict
+from tests.builders import TENANT, a_job, an_entry, defined, enqueued
+
+OTHER = "acme"
+DAY = 86400.0
+
+
+async def actions(store, *, tenant=TENANT, **where):
+    page = await store.list_audit(tenant, EntryFilter(**where))
+    return [entry.action for entry in page.items]
+
+
+async def test_a_change_is_on_record_with_who_what_and_when(store, clock):
+    entry = an_entry("queue.pause", actor="key deploy", before="{}", after='{"a": 1}', source="::1")
+
+    with store.auditing(TENANT, entry):
+        await store.pause_queue(TENANT, "mail", paused=True)
+
+    (kept,) = (await store.list_audit(TENANT)).items
+    assert (kept.id, kept.tenant, kept.at) == (entry.id, TENANT, clock.now())
+    assert (kept.actor, kept.action, kept.target) == ("key deploy", "queue.pause", "resize")
+    assert (kept.before, kept.after, kept.source) == ("{}", '{"a": 1}', "::1")
+
+
+CHANGES = {
+    "define_jobs": lambda s: s.define_jobs(TENANT, [a_job("other")]),
+    "delete_job": lambda s: s.delete_job(TENANT, "resize"),
+    "pause_job": lambda s: s.pause_job(TENANT, "resize"),
+    "pause_queue": lambda s: s.pause_queue(TENANT, "mail", paused=True),
+    "enqueue": lambda s: enqueued(s),
+    "set_gates": lambda s: s.set_gates(TENANT, {"narrow": 1}),
+    "set_quotas": lambda s: s.set_quotas(TENANT, Quotas(jobs=5)),
+    "add_tenants": lambda s: s.add_tenants([OTHER]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_every_sort_of_change_brings_its_entry(store, change):
+    await defined(store)
+
+    with store.auditing(TENANT, an_entry()):
+        await change(store)
+
+    assert len(await actions(store)) == 1
+
+
+async def test_only_the_first_change_of_a_block_brings_it(store):
+    with store.auditing(TENANT, an_entry()):
+        await store.list_queues(TENANT)
+        await store.pause_queue(TENANT, "mail", paused=True)
+        await store.pause_queue(TENANT, "images", paused=True)
+
+    assert len(await actions(store)) == 1
+
+
+async def test_what_only_looks_or_changes_nothing_is_not_on_record(store):
+    await defined(store)
+    await store.pause_queue(TENANT, "mail", paused=True)
+
+    with store.auditing(TENANT, an_entry()):
+        await store.get_job(TENANT, "resize")
+        await store.list_queues(TENANT)
+        await store.pause_queue(TENANT, "mail", paused=True)
+        await store.pause_queue(TENANT, "images", paused=False)
+
+    assert await actions(store) == []
+
+
+async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
+    await defined(store)
+
+    with store.auditing(TENANT, an_entry("job.update")):
+        with pytest.raises(JobNotFound):
+            await store.delete_job(TENANT, "nothing")
+        with pytest.raises(VersionConflict):
+            await store.define_jobs(TENANT, [a_job("new"), a_job(expect=7, timeout=5.0)])
+        assert await actions(store) == []
+        await store.define_jobs(TENANT, [a_job(timeout=5.0)])
+
+    assert await actions(store) == ["job.update"]
+
+
+async def test_a_change_is_not_made_without_its_entry(store):
+    with pytest.raises(TenantNotFound), store.auditing("nobody", an_entry()):
+        await store.define_jobs(TENANT, [a_job()])
+
+    assert (await store.list_jobs(TENANT)).items == ()
+
+
+async def test_what_is_done_after_the_block_is_not_on_record(store):
+    with store.auditing(TENANT, an_entry()):
+        pass
+    await store.pause_queue(TENANT, "mail", paused=True)
+
+    assert await actions(store) == []
+
+
+async def test_other_tasks_write_for_themselves(store):
+    began, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(queue):
+        began.set()
+        await may_go_on.wait()
+        await store.pause_queue(TENANT, queue, paused=True)
+
+    with store.auditing(TENANT, an_entry("queue.pause")):
+        tasks = [asyncio.create_task(pause("a")), asyncio.create_task(pause("b"))]
+        await began.wait()
+        may_go_on.set()
+        await asyncio.gather(*tasks)
+        assert await actions(store) == []
+        await store.pause_queue(TENANT, "c", paused=True)
+
+    assert await actions(store) == ["queue.pause"]
+
+
+async def test_blocks_of_several_tasks_do_not_mix_even_if_some_fail(store):
+    async def define(n):
+        with store.auditing(TENANT, an_entry(target=f"job {n}")):
+            await store.define_jobs(TENANT, [a_job(f"job {n}", expect=n % 2)])
+
+    answers = await asyncio.gather(*(define(n) for n in range(20)), return_exceptions=True)
+
+    assert [type(answer) for answer in answers[:2]] == [type(None), VersionConflict]
+    page, jobs = await store.list_audit(TENANT), await store.list_jobs(TENANT)
+    assert {entry.target for entry in page.items} == {job.name for job in jobs.items}
+    assert len(page.items) == len(jobs.items) == 10
+
+
+async def test_a_block_in_a_block_has_its_own_entry(store):
+    with store.auditing(TENANT, an_entry("outer.change")):
+        with store.auditing(TENANT, an_entry("inner.change")):
+            await store.pause_queue(TENANT, "a", paused=True)
+        assert await actions(store) == ["inner.change"]
+        await store.pause_queue(TENANT, "b", paused=True)
+
+    assert set(await actions(store)) == {"inner.change", "outer.change"}
+
+
+async def test_a_block_is_of_one_store(shared, shared_store):
+    other = shared.connect()
+    await other.open()
+    try:
+        with shared_store.auditing(TENANT, an_entry()):
+            await other.pause_queue(TENANT, "mail", paused=True)
+    finally:
+        await other.close()
+
+    assert await actions(shared_store) == []
+
+
+async def test_an_entry_that_was_written_already_is_not_written_twice(store):
+    entry = an_entry()
+    with store.auditing(TENANT, entry):
+        await store.pause_queue(TENANT, "mail", paused=True)
+
+    with store.auditing(TENANT, entry):
+        await store.pause_queue(TENANT, "images", paused=True)
+    await store.write_audit(TENANT, [entry, entry])
+
+    assert len(await actions(store)) == 1
+
+
+async def test_entries_can_be_written_by_themselves(store):
+    await store.write_audit(TENANT, [an_entry("a.b"), an_entry("c.d")])
+    await store.write_audit(TENANT, [])
+
+    assert set(await actions(store)) == {"a.b", "c.d"}
+
+
+async def test_entries_come_newest_first_in_pages(store, clock):
+    for n in range(5):
+        await store.write_audit(TENANT, [an_entry(f"job.{n}")])
+        await clock.advance(n % 2)
+
+    seen, cursor = [], None
+    while True:
+        page = await store.list_audit(TENANT, limit=2, cursor=cursor)
+        seen += [entry.action for entry in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    assert seen == [f"job.{n}" for n in (4, 3, 2, 1, 0)]
+
+
+async def test_entries_can_be_filtered(store, clock):
+    await store.write_audit(TENANT, [an_entry("job.create", actor="ana", target="a")])
+    await clock.advance(10)
+    at = clock.now()
+    await store.write_audit(TENANT, [an_entry("job.pause", actor="bob", target="b")])
+    await clock.advance(10)
+    await store.write_audit(TENANT, [an_entry("jobs.purge", actor="ana", target="b")])
+
+    assert await actions(store, actor="ana") == ["jobs.purge", "job.create"]
+    assert await actions(store, action="job") == ["job.pause", "job.create"]
+    assert await actions(store, action="job.pause") == ["job.pause"]
+    assert await actions(store, target="b") == ["jobs.purge", "job.pause"]
+    assert await actions(store, since=at) == ["jobs.purge", "job.pause"]
+    assert await actions(store, until=at) == ["job.create"]
+    assert await actions(store, actor="ana", target="b", since=at) == ["jobs.purge"]
+    assert await actions(store, action="jo") == []
+
+
+async def test_an_entry_of_another_tenant_is_neither_seen_nor_in_the_way(store):
+    await store.add_tenants([OTHER])
+    entry = an_entry("theirs.all")
+    await store.write_audit(OTHER, [entry])
+
+    assert await actions(store) == []
+    assert (await store.list_audit(TENANT, cursor=str(entry.id))).items == ()
+    await store.write_audit(TENANT, [an_entry("mine.all", id=entry.id)])
+    assert await actions(store) == ["mine.all"]
+
+
+async def test_a_cursor_that_is_none_is_refused(store):
+    with pytest.raises(UsageError, match="cursor"):
+        await store.list_audit(TENANT, cursor="7")
+
+
+@pytest.mark.parametrize("wrong", [{"target": "\0"}, {"actor": "x" * 1001}, {"after": "\ud800"}])
+async def test_an_entry_that_cannot_be_kept_is_refused_before_anything_is_done(store, wrong):
+    with pytest.raises(UsageError), store.auditing(TENANT, an_entry(**wrong)):
+        await store.define_jobs(TENANT, [a_job()])
+
+    assert (await store.list_jobs(TENANT)).items == ()
+
+
+async def test_entries_are_removed_after_a_year_and_not_earlier(store, clock):
+    await store.write_audit(TENANT, [an_entry("old.entry")])
+    await clock.advance(1)
+    await store.write_audit(TENANT, [an_entry("new.entry")])
+    await clock.advance(365 * DAY - 1)
+
+    assert (await store.retain(Retention(finished=0.0))).others == 0
+    await clock.advance(0.5)
+    assert (await store.retain(Retention(finished=0.0))).others == 1
+
+    assert await actions(store) == ["new.entry"]
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}"])
+async def test_entries_cannot_be_changed_or_removed_past_the_store(shared, shared_store, statement):
+    await shared_store.write_audit(TENANT, [an_entry(actor="ana")])
+
+    with pytest.raises(Exception, match="append-only"):
+        await past_the_store(shared, statement)
+
+    (entry,) = (await shared_store.list_audit(TENANT)).items
+    assert entry.actor == "ana"
+
+
+async def past_the_store(place, statement):
+    """What somebody can do who has the file, or the owner's password."""
+    if place.kind == "sqlite":
+        with sqlite3.connect(place.url) as connection:
+            connection.execute(statement.format("audit"))
+        return
+    connection = await asyncpg.connect(place.url)
+    try:
+        await connection.execute(statement.format("daybell.audit"))
+    finally:
+        await connection.close()
