@@ -24,7 +24,6 @@ import pytest
 from typer.main import get_command
 
 import daybell
-from daybell.store.postgres import PostgresStore
 from tests.stores import Servers
 
 ROOT = Path(__file__).parent.parent
@@ -79,10 +78,7 @@ async def settings_for(needs_postgres: bool, servers: Servers) -> AsyncIterator[
     if not needs_postgres:
         yield {}
         return
-    async with servers.database("18") as url:
-        store = PostgresStore(url)
-        await store.migrate()
-        await store.close()
+    async with servers.live("18") as url:
         yield {"DAYBELL_DATABASE_URL": url}
 
 

@@ -26,7 +26,6 @@ from daybell.engine.handlers import Running as Run
 from daybell.engine.node import SWEEP_SECONDS, Upkeep
 from daybell.store.ids import mint
 from tests.builders import LEASE, TENANT, apply, claim, defined, enqueued, look, states, success
-from tests.chaos.places import migrate
 from tests.cli.terminal import Running
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker
@@ -59,8 +58,7 @@ async def sell(ctx: Context, number: int) -> None:
 
 @pytest.fixture
 async def url(servers):
-    async with servers.database(POSTGRES["postgres"]) as url:
-        await migrate(url)
+    async with servers.live(POSTGRES["postgres"]) as url:
         connection = await asyncpg.connect(url)
         await connection.execute("CREATE TABLE sale (number int, attempt int)")
         await connection.close()

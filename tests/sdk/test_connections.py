@@ -16,7 +16,6 @@ from daybell import App
 from daybell.core.execution import State
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
 from daybell.store.ids import mint
-from daybell.store.postgres import PostgresStore
 from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
 
@@ -38,10 +37,7 @@ async def url(version, servers):
 @pytest.fixture
 async def live_url(version, servers):
     """A migrated database on the real clock."""
-    async with servers.database(version) as url:
-        store = PostgresStore(url)
-        await store.migrate()
-        await store.close()
+    async with servers.live(version) as url:
         yield url
 
 

@@ -12,23 +12,20 @@ import asyncpg
 import pytest
 
 from daybell import App, Context, ExecutionFailed, Retry
-from daybell.core.execution import State
+from daybell.core.execution import Execution, State
 from daybell.core.view import ExecutionFilter
-from daybell.store.postgres import PostgresStore
 from tests.sdk.waiting import WAIT, eventually
 from tests.stores import POSTGRES
 
 pytestmark = pytest.mark.postgres
+END_LEASE = "UPDATE daybell.worker SET lease_until = 0 WHERE id = $1"
 AT_ONCE = Retry.fixed(0, retries=3, jitter=0)
 
 
 @pytest.fixture(params=POSTGRES.values())
 async def url(request, servers):
     """A migrated database on the real clock, with a table of the user's own."""
-    async with servers.database(request.param) as url:
-        store = PostgresStore(url)
-        await store.migrate()
-        await store.close()
+    async with servers.live(request.param) as url:
         async with user(url) as connection:
             await connection.execute("CREATE TABLE sale (number int)")
         yield url
@@ -346,9 +343,15 @@ async def test_a_worker_that_lost_its_lease_has_written_nothing(app: App, url):
     async with app, app.worker():
         handle = await sell.enqueue()
         await asyncio.wait_for(started.wait(), WAIT)
-        async with user(url) as connection:  # what a reaper does, without waiting for a lease
-            await connection.execute("UPDATE daybell.worker SET lease_until = 0")
-            reaped = await eventually(handle.execution, lambda found: found.attempt == 2)
+        async with user(url) as connection:
+
+            async def look() -> Execution:
+                # Without waiting for a lease; the worker may be about to renew it.
+                await connection.execute(END_LEASE, first)
+                return await handle.execution()
+
+            first = await connection.fetchval("SELECT id FROM daybell.worker")
+            reaped = await eventually(look, lambda found: found.attempt == 2)
         assert reaped.crashes == 1
         go_on.set()
         await handle.result(timeout=WAIT)
@@ -403,24 +406,26 @@ async def test_a_thousand_writes_while_workers_are_killed_are_a_thousand_rows(ur
     @app.task(retries=50, max_crashes=50)
     async def sell(ctx: Context, number: int) -> None: ...
 
-    async with app:
-        await sell.enqueue_many([{"number": number} for number in range(1000)])
+    async with app, workers(script, url) as crew:
         store = (await app.open()).store
 
-        async def left() -> int:
-            counts = await store.count_executions("default", ExecutionFilter(job="sell"))
-            return 1000 - counts.get(State.SUCCEEDED, 0)
-
-        kills = 0
-        async with workers(script, url) as crew:
-            while (now := await left()) > 0:
-                if kills < 5 and now < 1000 - 100 * kills:
-                    await crew.kill_one()
-                    kills += 1
+        async def reach(count: int) -> None:
+            is_there = False
+            while not is_there:
+                counts = await store.count_executions("default", ExecutionFilter(job="sell"))
+                is_there = counts.get(State.SUCCEEDED, 0) >= count
                 await asyncio.sleep(0.01)
-        assert kills == 5
+
+        for first in range(0, 1000, 200):
+            await sell.enqueue_many([{"number": first + number} for number in range(200)])
+            # However fast they are: whoever is killed has some of these in its hands.
+            await reach(first + 1)
+            await crew.kill_one()
+            await reach(first + 200)
 
     assert await sales(url) == list(range(1000))
+    async with user(url) as connection:
+        assert await connection.fetchval("SELECT sum(crashes) FROM daybell.history") > 0
 
 
 class Crew:
