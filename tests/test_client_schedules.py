@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from daybell.client import Client
+from daybell.client import Client, schedules
 from daybell.client.requests import read_definition
 from daybell.core.backfill import ticks_between
 from daybell.core.execution import State
@@ -461,3 +461,78 @@ async def test_an_update_of_one_thing_leaves_a_schedule_that_is_over(client):
     assert changed.definition.queue == "slow"
     with pytest.raises(InvalidSchedule, match="in the past"):
         await client.update("report", jitter="5s")
+
+
+async def test_a_job_is_found_by_its_id_or_its_name(client):
+    job = await client.define("report")
+    other = await client.define(str(job.id))  # a name that looks like an id
+
+    assert await client.job_named("report") == job
+    assert await client.job_named(job.id) == await client.job_named(str(job.id).upper()) == job
+    assert await client.job_named(other.id) == other
+    await client.delete_job("report")
+    assert await client.job_named(str(job.id)) == other
+    assert (await client.standing(job.id)).job.name == other.name
+    await client.delete_job(other.name)
+    assert (await client.standing(other.id)).status == "deleted"
+    with pytest.raises(JobNotFound, match="no job named 'sned'"):
+        await client.job_named("sned")
+
+
+async def test_jobs_are_listed_by_what_they_do(client, store):
+    await client.define("a", user_id="ada")
+    await client.define("b", schedule="@hourly")
+    await client.define("c", schedule="@hourly", user_id="ada")
+    await client.define("d")
+    await client.pause("c")
+    await client.trigger("a")
+
+    async def named(**where):
+        page = await client.standings_page(**where)
+        return [one.job.name for one in page.items]
+
+    assert await named() == ["a", "b", "c", "d"]
+    assert await named(status="pending") == ["a", "b"]
+    assert await named(status="queued") == ["a"]
+    assert await named(status=["paused", "manual"]) == ["c", "d"]
+    assert await named(status="pending", user_id="ada") == ["a"]
+    assert await named(user_id="ada", text="C") == ["c"]
+    with pytest.raises(UsageError, match="deleted jobs are not listed"):
+        await named(status="deleted")
+    with pytest.raises(UsageError, match="'runing' is not a job's status; there are pending"):
+        await named(status="runing")
+    with pytest.raises(UsageError):
+        await named(status="queued", limit=0)
+
+
+async def test_a_list_by_status_goes_on_where_it_ended(client, monkeypatch):
+    monkeypatch.setattr(schedules, "SCAN_PAGE", 2)
+    monkeypatch.setattr(schedules, "SCAN_MAX", 4)
+    for name in ("a", "b", "c", "d", "e", "f", "g"):
+        await client.define(name, schedule="@hourly" if name in "abg" else None)
+
+    first = await client.standings_page(status="scheduled", limit=1)
+    second = await client.standings_page(status="scheduled", cursor=first.next_cursor)
+    third = await client.standings_page(status="scheduled", cursor=second.next_cursor)
+
+    pages = [[one.job.name for one in page.items] for page in (first, second, third)]
+    assert pages == [["a"], ["b"], ["g"]]
+    assert second.next_cursor == "e"  # as far as one call looks
+    assert third.next_cursor is None
+
+
+async def test_a_page_of_standings_costs_as_much_as_that_of_one_job(client, store):
+    for number in range(5):
+        await client.define(f"job-{number}", schedule="@hourly")
+    asked = []
+    look = store.look_at_jobs
+
+    async def counted(tenant, names):
+        asked.append(list(names))
+        return await look(tenant, names)
+
+    store.look_at_jobs = counted
+    page = await client.standings_page()
+
+    assert asked == [[one.job.name for one in page.items]]
+    assert len(page.items) == 5

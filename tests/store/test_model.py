@@ -50,6 +50,7 @@ from daybell.core.lifecycle import (
 from daybell.core.overlap import Overlap
 from daybell.core.priority import Priority
 from daybell.core.schedule import Decision, Firing, Schedule, Tick
+from daybell.core.standing import Look
 from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.core.worker import Claim, Renewal
 from daybell.errors import DaybellError
@@ -470,6 +471,7 @@ class Twins(RuleBasedStateMachine):
             if cursor is None:
                 break
         self.same("count_executions", TENANT, where)
+        self.same("look_at_jobs", TENANT, [*JOBS, *SINGLE, "nothing"], level=as_looked)
 
     def next_due(self, draw: Any) -> None:
         self.same("next_due", TENANT, queues=draw(QUEUES, QUEUES[:1]), kinds=draw(KINDS, KINDS[:1]))
@@ -504,6 +506,13 @@ class Twins(RuleBasedStateMachine):
 
 def as_seen(page: Page[Execution]) -> tuple[list[Execution], str | None]:
     return [seen(one) for one in page.items], page.next_cursor
+
+
+def as_looked(looks: dict[str, Look]) -> dict[str, Look]:
+    return {
+        name: look if look.last is None else msgspec.structs.replace(look, last=seen(look.last))
+        for name, look in looks.items()
+    }
 
 
 def as_detailed(detail: ExecutionDetail) -> ExecutionDetail:

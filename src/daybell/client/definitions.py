@@ -10,10 +10,13 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.requests import (
+    JOB_FILTERS,
     JOB_OPTIONS,
     Id,
+    JobFilters,
     JobOptions,
     check_options,
+    id_in,
     read_definition,
 )
 from daybell.core.job import Job, JobDefinition, task_of
@@ -82,18 +85,16 @@ class Definitions:
     async def jobs(
         self,
         *,
-        prefix: str = "",
-        text: str | None = None,
-        user_id: str | None = None,
-        queue: str | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        **where: Unpack[JobFilters],
     ) -> Page[Job]:
         """Jobs by name: those whose name begins with `prefix`, that have `text` in their name or
         description, that are this user's, whose queue this is. Deleted ones are not shown.
         """
-        where = JobFilter(prefix=prefix, text=text, user_id=user_id, queue=queue)
-        return await self.store.list_jobs(self.tenant, where, limit=limit, cursor=cursor)
+        check_options(where, JOB_FILTERS, "jobs()")
+        chosen = JobFilter(**where)
+        return await self.store.list_jobs(self.tenant, chosen, limit=limit, cursor=cursor)
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
@@ -182,14 +183,6 @@ class Definitions:
         if known.kind != "task":
             raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field="task")
         return known
-
-
-def id_in(value: Id) -> UUID | None:
-    """The id that a text may be; None: it is something else."""
-    try:
-        return value if isinstance(value, UUID) else UUID(value)
-    except ValueError:
-        return None
 
 
 def options_of(definition: JobDefinition) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from daybell.core.limits import (
 )
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.standing import DELETED, MANUAL, PAUSED
 from daybell.core.view import ExecutionFilter
 from daybell.errors import PayloadError, UsageError, shown
 from daybell.store.ids import mint
@@ -73,6 +74,15 @@ class EnqueueOptions(TypedDict, total=False):
     force: bool  # whatever the job's overlap rule says
 
 
+class JobFilters(TypedDict, total=False):
+    """Which jobs; what is left out does not restrict."""
+
+    prefix: str
+    text: str | None
+    user_id: str | None
+    queue: str | None
+
+
 class Filters(TypedDict, total=False):
     """Which executions; what is left out does not restrict."""
 
@@ -87,6 +97,7 @@ class Filters(TypedDict, total=False):
 
 WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
+JOB_FILTERS: Final = frozenset(JobFilters.__optional_keys__)
 MANY_OPTIONS: Final = frozenset(EnqueueOptions.__optional_keys__ | {"parent"})
 ONE_OPTIONS: Final = MANY_OPTIONS | {"unique_key"}
 
@@ -229,6 +240,32 @@ def read_status(status: Status) -> frozenset[State]:
             known = ", ".join(("pending", *_STATES))
             raise UsageError(f"{shown(word)} is not a status; there are {known}", field="status")
     return frozenset(found)
+
+
+def read_job_status(status: Status) -> frozenset[str]:
+    """Return what a list of jobs is to be restricted to: states, and the words for jobs."""
+    words = {status} if isinstance(status, str) else set(status)
+    if DELETED in words:
+        raise UsageError(
+            "deleted jobs are not listed; ask for one by its name or id", field="status"
+        )
+    known = (*_STATES, PAUSED, MANUAL)
+    for word in words - {"pending"}:
+        if word not in known:
+            said = ", ".join(("pending", *known))
+            raise UsageError(
+                f"{shown(word)} is not a job's status; there are {said}", field="status"
+            )
+    pending = set(map(str, PENDING)) if "pending" in words else set[str]()
+    return frozenset(words - {"pending"} | pending)
+
+
+def id_in(value: Id) -> UUID | None:
+    """The id that a text may be; None: it is something else."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError:
+        return None
 
 
 def read_id(value: Id, what: str = "id") -> UUID:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Unpack
+from contextlib import suppress
+from typing import Final, Unpack
 from uuid import UUID
 
 from daybell.client.requests import (
     ONE_OPTIONS,
     Arguments,
     EnqueueOptions,
+    Id,
+    JobFilters,
+    Status,
     check_options,
+    id_in,
     read_args,
+    read_job_status,
     read_pattern,
     read_text,
 )
 from daybell.client.when import When, added, declared, read_schedule
 from daybell.core import payload
-from daybell.core.execution import TERMINAL, Enqueued, State
+from daybell.core.execution import Enqueued
 from daybell.core.job import Job, JobDefinition
-from daybell.core.limits import PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
 from daybell.core.resume import resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
-from daybell.core.standing import Standing, next_run_at, status_of
-from daybell.core.view import ExecutionFilter
+from daybell.core.standing import Look, Standing, by_name, standing_of
+from daybell.core.view import Page
 from daybell.core.when import Manual
 from daybell.core.worker import Leadership
 from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
+from daybell.store.checks import check_limit
 from daybell.store.protocol import Store
 
-UNFINISHED: Final = frozenset(State) - TERMINAL
-LOOKS_MAX: Final = 8  # jobs that are looked at together
+NOTHING: Final = Look()
+SCAN_PAGE: Final = 200  # jobs that are looked at together for their status
+SCAN_MAX: Final = 2_000  # and in one call
 
 
 class Schedules:
@@ -50,6 +57,14 @@ class Schedules:
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued:
         raise NotImplementedError  # see `Client`
+
+    async def job_named(self, id_or_name: Id) -> Job:
+        raise NotImplementedError  # see `Definitions`
+
+    async def jobs(
+        self, *, limit: int = 50, cursor: str | None = None, **where: Unpack[JobFilters]
+    ) -> Page[Job]:
+        raise NotImplementedError  # see `Definitions`
 
     async def declared(self, definitions: Sequence[JobDefinition]) -> list[tuple[NewSchedule, ...]]:
         """The schedules that come with each definition, as they begin now."""
@@ -104,7 +119,7 @@ class Schedules:
         found = await self.store.list_schedules(self.tenant, job=job)
         if job is not None and not found:
             await self.store.get_job(self.tenant, job)  # raises for one that is not there
-        return sorted(found, key=_by_name)
+        return sorted(found, key=by_name)
 
     async def pause(self, job: str, note: str = "") -> None:
         """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
@@ -149,24 +164,60 @@ class Schedules:
             args = payload.decode(known.definition.args)
         return await self.enqueue(job, args, unique_key=unique_key, **options)
 
-    async def standing(self, job: str) -> Standing:
-        """How a job stands, a deleted one too: its status, and when it runs next."""
+    async def standing(self, job: Id) -> Standing:
+        """How a job stands, by its name or id, a deleted one too: its status, and when it runs
+        next.
+        """
         try:
-            known = await self.store.get_job(self.tenant, job)
+            known = await self.job_named(job)
         except JobNotFound:
-            known = (await self.store.list_versions(self.tenant, job))[0]
-            return await self._standing(known, is_deleted=True)
-        return await self._standing(known)
+            known = await self._deleted(job)
+            look = await self.store.look_at_jobs(self.tenant, [known.name])
+            return standing_of(known, look[known.name], is_deleted=True)
+        (standing,) = await self.standings([known])
+        return standing
 
     async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
-        """The same for jobs in hand, as they are now."""
-        limit = asyncio.Semaphore(LOOKS_MAX)
+        """The same for jobs in hand, as they are now. A page of them is a few statements."""
+        wanted = list(jobs)
+        names = sorted({job.name for job in wanted})
+        looks: dict[str, Look] = {}
+        for start in range(0, len(names), PAGE_ITEMS_MAX):
+            some = names[start : start + PAGE_ITEMS_MAX]
+            looks |= await self.store.look_at_jobs(self.tenant, some)
+        return [standing_of(job, looks.get(job.name, NOTHING)) for job in wanted]
 
-        async def look(job: Job) -> Standing:
-            async with limit:
-                return await self._standing(job)
+    async def standings_page(
+        self,
+        *,
+        status: Status | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **where: Unpack[JobFilters],
+    ) -> Page[Standing]:
+        """How jobs stand, by name; see `jobs` for whose.
 
-        return await asyncio.gather(*map(look, jobs))
+        A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
+        looked at, and one call looks at no more than 2,000: a page may be shorter than asked for,
+        or empty, and still have a cursor to go on with.
+        """
+        check_limit(limit)
+        words = None if status is None else read_job_status(status)
+        found: list[Standing] = []
+        looked = 0
+        while True:
+            left = limit - len(found)
+            size = left if words is None else min(SCAN_PAGE, SCAN_MAX - looked)
+            page = await self.jobs(limit=size, cursor=cursor, **where)
+            cursor, looked = page.next_cursor, looked + len(page.items)
+            for standing in await self.standings(page.items):
+                if words is not None and standing.status not in words:
+                    continue
+                if len(found) == limit:
+                    return Page(items=tuple(found), next_cursor=found[-1].job.name)
+                found.append(standing)
+            if cursor is None or looked >= SCAN_MAX or (words is None and len(found) == limit):
+                return Page(items=tuple(found), next_cursor=cursor)
 
     async def leaders(self) -> list[Leadership]:
         """Who does what one node should do for all, by name."""
@@ -185,28 +236,13 @@ class Schedules:
                 break
         return [name for name in found if await self.store.list_schedules(self.tenant, job=name)]
 
-    async def _standing(self, job: Job, *, is_deleted: bool = False) -> Standing:
-        where = ExecutionFilter(job=job.name, states=UNFINISHED)
-        unfinished = await self.store.count_executions(self.tenant, where)
-        found = await self.store.list_schedules(self.tenant, job=job.name)
-        newest = await self.store.list_executions(
-            self.tenant, ExecutionFilter(job=job.name), limit=1
-        )
-        last = newest.items[0] if newest.items else None
-        next_at = next_run_at(found)
-        return Standing(
-            job=job,
-            status=status_of(
-                is_deleted=is_deleted,
-                is_paused=job.paused_at is not None,
-                unfinished=[state for state, count in unfinished.items() if count],
-                next_run_at=next_at,
-                last=None if last is None else last.state,
-            ),
-            next_run_at=None if is_deleted else next_at,
-            schedules=tuple(sorted(found, key=_by_name)),
-            last_execution=last,
-        )
+    async def _deleted(self, job: Id) -> Job:
+        """The last version of a job that was deleted."""
+        id = id_in(job)
+        if id is not None:
+            with suppress(JobNotFound):
+                return await self.store.find_job(self.tenant, id, or_deleted=True)
+        return (await self.store.list_versions(self.tenant, str(job)))[0]
 
     async def _schedule(self, job: str, name: str) -> Schedule:
         found = await self.schedules(job)
@@ -221,11 +257,6 @@ def _is_same(old: Schedule, new: NewSchedule) -> bool:
     fields = ("rule", "args", "misfire", "delay", "is_reboot")
     is_over = old.next_at is None and old.delay is None and not old.is_reboot
     return not is_over and all(getattr(old, name) == getattr(new, name) for name in fields)
-
-
-def _by_name(schedule: Schedule) -> tuple[Any, ...]:
-    name = schedule.name
-    return schedule.job, not schedule.is_declared, len(name) if name.isdigit() else 0, name
 
 
 def _check_name(name: object) -> str:

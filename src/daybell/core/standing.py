@@ -21,6 +21,18 @@ _BUSY: Final = (State.RUNNING, State.RETRYING, State.QUEUED, State.WAITING, Stat
 assert set(_BUSY) == set(State) - TERMINAL
 
 
+# Of a job with more unfinished executions, so many of the newest are looked at.
+LOOKED_AT_MAX: Final = 1_000
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store knows of what a job does."""
+
+    unfinished: frozenset[State] = frozenset()
+    last: Execution | None = None  # the newest
+    schedules: tuple[Schedule, ...] = ()
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """A job with what it does now. Times of its schedules are nominal."""
 
@@ -50,6 +62,30 @@ def status_of(
     if next_run_at is not None:
         return str(State.SCHEDULED)
     return MANUAL if last is None else str(last)
+
+
+def standing_of(job: Job, look: Look, *, is_deleted: bool = False) -> Standing:
+    """How a job stands, by what was seen of it."""
+    next_at = next_run_at(look.schedules)
+    return Standing(
+        job=job,
+        status=status_of(
+            is_deleted=is_deleted,
+            is_paused=job.paused_at is not None,
+            unfinished=look.unfinished,
+            next_run_at=next_at,
+            last=None if look.last is None else look.last.state,
+        ),
+        next_run_at=None if is_deleted else next_at,
+        schedules=tuple(sorted(look.schedules, key=by_name)),
+        last_execution=look.last,
+    )
+
+
+def by_name(schedule: Schedule) -> tuple[str, bool, int, str]:
+    """The order of schedules: by job, declared ones first, and those in the order of a list."""
+    name = schedule.name
+    return schedule.job, not schedule.is_declared, len(name) if name.isdigit() else 0, name
 
 
 def next_run_at(schedules: Iterable[Schedule]) -> Instant | None:

@@ -90,6 +90,17 @@ def check_definition(definition: JobDefinition) -> str:
         ) from None
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a question about more jobs than a page has, or with a name that none can have."""
+    if len(names) > PAGE_ITEMS_MAX:
+        raise UsageError(
+            f"{len(names):,} names at once; the limit is {PAGE_ITEMS_MAX:,}", field="names"
+        )
+    for name in names:
+        if fault := text_fault(name):
+            raise UsageError(f"name {shown(name)} {fault}", field="names")
+
+
 def check_job_filter(where: JobFilter, cursor: str | None) -> None:
     """Refuse a question about jobs that no database could be asked."""
     asked = {

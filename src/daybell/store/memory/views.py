@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant
+from daybell.core.schedule import Schedule
+from daybell.core.standing import Look
 from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit
+from daybell.store.checks import check_cursor, check_limit, check_names
 from daybell.store.ids import LATE_SECONDS, first_at
 from daybell.store.memory.moves import final_attempt
+from daybell.store.memory.schedules import schedules_of
 from daybell.store.memory.tables import Part, Row, Tables, shown_execution
 
 
@@ -44,6 +48,19 @@ class MemoryViews(Part):
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
         return dict(Counter(execution.state for execution in self._matching(tenant, where)))
+
+    async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
+        check_names(names)
+        executions = sorted(self._matching(tenant, ExecutionFilter()), key=lambda one: one.id)
+        with self._begin(tenant) as tables:
+            return {
+                name: look_at(
+                    [one for one in executions if one.job == name],
+                    schedules_of(tables, tenant, name),
+                )
+                for name in names
+                if (tenant, name) in tables.jobs
+            }
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL)
@@ -92,6 +109,16 @@ def matches(execution: Execution, where: ExecutionFilter) -> bool:
         and where.parent in (None, execution.parent)
         and (where.since is None or execution.created_at >= where.since)
         and (where.until is None or execution.created_at < where.until)
+    )
+
+
+def look_at(executions: list[Execution], schedules: Iterable[Schedule]) -> Look:
+    """What is seen of a job that has these, the oldest first."""
+    states = {execution.state for execution in executions}
+    return Look(
+        unfinished=frozenset(states - TERMINAL),
+        last=executions[-1] if executions else None,
+        schedules=tuple(sorted(schedules, key=lambda schedule: schedule.id)),
     )
 
 

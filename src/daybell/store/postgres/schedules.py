@@ -122,7 +122,7 @@ class Scheduling(Advancing):
                 key,
                 job,
             )
-            return [_schedule(row, tenant) for row in rows]
+            return [read_schedule(row, tenant) for row in rows]
 
     # One more than asked for, due or not: the first that is left over says when to look again.
     # Nobody can fire what has lost its job.
@@ -141,7 +141,7 @@ class Scheduling(Advancing):
             rows = await link.fetch(self.DUE_SCHEDULES.format(locking=locking), limit + 1)
             now: Instant = rows[0]["now"]
             found = [
-                _schedule(row, await self.names.tenant_name(link, row["tenant"]))
+                read_schedule(row, await self.names.tenant_name(link, row["tenant"]))
                 for row in rows
                 if row["id"] is not None
             ]
@@ -276,7 +276,7 @@ class Scheduling(Advancing):
         ]
 
 
-def _schedule(row: Row, tenant: str) -> Schedule:
+def read_schedule(row: Row, tenant: str) -> Schedule:
     # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
     (_, id, job, *rest) = tuple(row)[-18:]
     return Schedule(id, tenant, job, *rest)

@@ -10,10 +10,10 @@ from daybell.store.postgres.definitions import Defining
 from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
 from daybell.store.postgres.logs import Logging
+from daybell.store.postgres.looks import Looking
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.transactions import Transacting
 from daybell.store.postgres.upkeep import Maintaining
-from daybell.store.postgres.views import Viewing
 
 
 class PostgresStore(
@@ -22,7 +22,7 @@ class PostgresStore(
     Transacting,
     Scheduling,
     Logging,
-    Viewing,
+    Looking,
     Maintaining,
     Admitting,
     Auditing,

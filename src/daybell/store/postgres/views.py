@@ -95,7 +95,7 @@ class Viewing(Tallying):
             key = await self.names.tenant(link, tenant)
             query = Query(key)
             query.add("v.id = {}", id)
-            parts = [query.over(part) for part in _parts(None)]
+            parts = [query.over(part) for part in parts_of(None)]
             rows = await link.fetch(WITH + "\nUNION ALL".join(parts), *query.values)
             if not rows:
                 raise ExecutionNotFound(f"no execution {id}")
@@ -219,7 +219,7 @@ class Viewing(Tallying):
         return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
-def _parts(states: frozenset[State] | None) -> Iterator[str]:
+def parts_of(states: frozenset[State] | None) -> Iterator[str]:
     """The parts of the list where executions of these states are."""
     wanted = frozenset(State) if states is None else states
     if State.RUNNING in wanted:
@@ -246,7 +246,7 @@ def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
     if where.dead_letters:
         parts = [DEAD] if where.states is None or State.DEAD in where.states else []
     else:
-        parts = list(_parts(where.states))
+        parts = list(parts_of(where.states))
     if where.worker is None:
         yield from (query.over(part) for part in parts)
         return

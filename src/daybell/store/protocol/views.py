@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
 from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.standing import Look
 from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 
 
@@ -26,6 +28,15 @@ class Views(Protocol):
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
         """How many there are in each state; states without any are left out."""
+        ...
+
+    async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
+        """What the jobs of these names do now, all at one moment; deleted ones too. Names that
+        never were a job's are left out.
+
+        The cost is that of the jobs asked for, not of what they have ever run. So of a job with
+        very many unfinished executions only the newest thousand are looked at, and all that run.
+        """
         ...
 
     async def list_queues(self, tenant: str) -> list[Queue]:

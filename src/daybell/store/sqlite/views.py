@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,12 +10,14 @@ import msgspec
 
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
+from daybell.core.standing import Look
 from daybell.core.view import Activity, ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit
+from daybell.store.checks import check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.looks import look_at_jobs
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import EXECUTION_COLUMNS, execution, uuid_or_none
 
@@ -34,6 +37,10 @@ class SqliteViews(Part):
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
         return await self._read(lambda tx: count_executions(tx, tenant, where))
+
+    async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
+        check_names(names)
+        return await self._read(lambda tx: look_at_jobs(tx, tenant, names))
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         return await self._read(lambda tx: list_queues(tx, tenant))

@@ -1,0 +1,98 @@
+"""How jobs stand: a few statements for a page of them, however many executions they have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from daybell.core.execution import Execution, State
+from daybell.core.schedule import Schedule
+from daybell.core.standing import LOOKED_AT_MAX, Look
+from daybell.store.checks import check_names
+from daybell.store.codes import STATES
+from daybell.store.postgres.connection import SNAPSHOT, Link
+from daybell.store.postgres.schedules import COLUMNS, read_schedule
+from daybell.store.postgres.views import NOW, RUNNING, WITH, Query, Viewing, parts_of
+
+
+class Looking(Viewing):
+    """What is seen of jobs, all at one moment."""
+
+    JOB_KEYS = "SELECT key, name FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+
+    async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
+        check_names(names)
+        async with self.db.transaction(SNAPSHOT) as link:
+            key = await self.names.tenant(link, tenant)
+            jobs = {
+                row["key"]: row["name"] for row in await link.fetch(self.JOB_KEYS, key, list(names))
+            }
+            unfinished = await self._unfinished(link, key, list(jobs))
+            last = await self._last(link, key, tenant, list(jobs))
+            schedules = await self._schedules(link, tenant, list(jobs))
+        return {
+            name: Look(
+                unfinished=frozenset(unfinished.get(job, ())),
+                last=last.get(name),
+                schedules=tuple(schedules.get(name, ())),
+            )
+            for job, name in jobs.items()
+        }
+
+    # Of each job, its newest unfinished executions speak for all: whoever has a million of them
+    # waits no longer for this than others. Those that run are few, and all of them are seen.
+    UNFINISHED_STATES = f"""{WITH}
+    SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
+      SELECT DISTINCT CASE WHEN v.state = 4 OR v.run_at > {NOW} THEN v.state ELSE 1 END AS state
+        FROM (SELECT v.state, v.lane, v.priority, v.run_at, v.id FROM daybell.live v
+               WHERE v.job = k.job ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}) v
+       WHERE v.state = 4 OR EXISTS (
+             SELECT FROM daybell.agenda a WHERE a.lane = v.lane AND a.priority = v.priority
+                AND a.run_at = v.run_at AND a.id = v.id)) x
+    UNION
+    SELECT v.job, 5 FROM h, LATERAL (
+      SELECT v.job FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+         AND v.attempt = h.attempt LIMIT 1) v
+     WHERE v.job = ANY($2::int[])
+    """
+
+    async def _unfinished(self, link: Link, tenant: int, jobs: list[int]) -> dict[int, set[State]]:
+        found: dict[int, set[State]] = {}
+        for row in await link.fetch(self.UNFINISHED_STATES, tenant, jobs):
+            found.setdefault(row["job"], set()).add(STATES[row["state"]])
+        return found
+
+    # Ids are made in the order of time.
+    NEWEST = """
+    SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
+      SELECT u.id FROM (
+        (SELECT v.id FROM daybell.live v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
+        UNION ALL
+        (SELECT v.id FROM daybell.dead v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
+        UNION ALL
+        (SELECT v.id FROM daybell.history v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)) u
+       ORDER BY u.id DESC LIMIT 1) x
+    """
+
+    async def _last(
+        self, link: Link, key: int, tenant: str, jobs: list[int]
+    ) -> dict[str, Execution]:
+        ids: list[UUID] = [row["id"] for row in await link.fetch(self.NEWEST, jobs)]
+        query = Query(key)
+        wanted = query.bind(ids)
+        parts = [
+            f"{part} AND {'h' if part == RUNNING else 'v'}.id = ANY({wanted}::uuid[])"
+            for part in parts_of(None)
+        ]
+        rows = await link.fetch(WITH + " UNION ALL ".join(parts), *query.values)
+        return {one.job: one for one in await self._executions(link, tenant, rows)}
+
+    SCHEDULES_OF = f"{COLUMNS} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
+
+    async def _schedules(
+        self, link: Link, tenant: str, jobs: list[int]
+    ) -> dict[str, list[Schedule]]:
+        found: dict[str, list[Schedule]] = {}
+        for row in await link.fetch(self.SCHEDULES_OF, jobs):
+            found.setdefault(row["job"], []).append(read_schedule(row, tenant))
+        return found

@@ -1,0 +1,113 @@
+"""How jobs stand, seen together."""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.standing import Look
+from daybell.errors import UsageError
+from tests.builders import (
+    TENANT,
+    a_schedule,
+    apply,
+    claim,
+    claimed,
+    dead,
+    defined,
+    enqueued,
+    finished,
+    look,
+    put,
+    retry,
+)
+
+
+async def test_a_job_that_has_nothing_is_seen_so_and_one_that_never_was_is_not(store):
+    await defined(store, "idle")
+
+    assert await store.look_at_jobs(TENANT, ["idle", "nothing"]) == {"idle": Look()}
+    assert await store.look_at_jobs(TENANT, []) == {}
+
+
+async def test_each_state_of_what_is_unfinished_is_seen(store, clock):
+    await store.set_gates(TENANT, {"shut": 0})
+    await enqueued(store, job="due")
+    await enqueued(store, job="later", delay=60.0)
+    await enqueued(store, job="gated", gate="shut")
+    await enqueued(store, job="mixed", delay=60.0)
+    await enqueued(store, job="mixed", gate="shut")
+    await finished(store, job="ended", queue="other")
+    hands = await claimed(store, job="runs", queue="other")
+    failing = await claimed(store, job="fails", queue="other")
+    await apply(store, failing, retry(failing.one, delay=60.0))
+
+    names = ["due", "later", "gated", "mixed", "ended", "runs", "fails"]
+    looks = await store.look_at_jobs(TENANT, names)
+    await clock.advance(60)
+    then = await store.look_at_jobs(TENANT, ["fails", "later"])
+
+    assert {name: one.unfinished for name, one in looks.items()} == {
+        "due": {State.QUEUED},
+        "later": {State.SCHEDULED},
+        "gated": {State.WAITING},
+        "mixed": {State.SCHEDULED, State.WAITING},
+        "ended": set(),
+        "runs": {State.RUNNING},
+        "fails": {State.RETRYING},
+    }
+    assert {name: one.unfinished for name, one in then.items()} == {
+        "fails": {State.QUEUED},
+        "later": {State.QUEUED},
+    }
+    assert looks["runs"].last == await look(store, hands.one.id)
+
+
+async def test_the_newest_execution_is_seen_wherever_it_is_kept(store):
+    await finished(store, job="a")
+    (letter,) = await dead(store, job="a")
+    (queued,) = await enqueued(store, job="b")
+    await finished(store, 2, job="b", queue="other")
+    newest = (await finished(store, job="b", queue="other"))[0]
+
+    looks = await store.look_at_jobs(TENANT, ["a", "b"])
+
+    assert looks["a"].last == await look(store, letter)
+    assert looks["b"].last == await look(store, newest)
+    assert looks["b"].unfinished == {State.QUEUED}
+    assert queued != newest
+
+
+async def test_each_job_is_seen_with_its_own_schedules(store):
+    schedules = [a_schedule("a"), a_schedule("a"), a_schedule("b")]
+    await put(store, *schedules)
+    await defined(store, "c")
+
+    looks = await store.look_at_jobs(TENANT, ["a", "b", "c"])
+
+    for name, one in looks.items():
+        assert list(one.schedules) == await store.list_schedules(TENANT, job=name)
+    assert [len(one.schedules) for one in looks.values()] == [2, 1, 0]
+
+
+async def test_a_deleted_job_is_seen_too(store):
+    (id,) = await enqueued(store)
+    await store.delete_job(TENANT, "resize")
+
+    looks = await store.look_at_jobs(TENANT, ["resize"])
+
+    assert looks["resize"].last == await look(store, id)
+
+
+async def test_not_more_jobs_than_a_page_has_are_looked_at(store):
+    with pytest.raises(UsageError, match="1,001 names"):
+        await store.look_at_jobs(TENANT, [f"job-{n}" for n in range(1001)])
+    with pytest.raises(UsageError, match="NUL"):
+        await store.look_at_jobs(TENANT, ["a\0"])
+
+
+async def test_a_claim_takes_a_job_from_queued_to_running(store):
+    await enqueued(store, 3)
+    await claim(store, 2)
+
+    looks = await store.look_at_jobs(TENANT, ["resize"])
+
+    assert looks["resize"].unfinished == {State.QUEUED, State.RUNNING}
