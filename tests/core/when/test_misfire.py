@@ -85,7 +85,8 @@ def test_a_plan_is_what_looking_at_every_tick_decides(
         (one[0], one[-1]) for one in [given_up] if one
     ]
     for one in ranges:
-        assert one.count in (None, len(given_up))
+        assert one.count == min(len(given_up), misfire.limit + 1)
+        assert one.is_counted == (len(given_up) <= misfire.limit)
         assert one.reason
     if executions is not None and fired + len(fires) >= executions:
         assert found.next_at is None
@@ -119,7 +120,8 @@ def test_the_work_does_not_grow_with_the_time_that_nobody_was_there(policy):
 
     found = plan(schedule, NOW - 10 * year, NOW, Misfire(policy, limit=50), limit=100)  # type: ignore[arg-type]
 
-    assert found.ticks[0].count is None
+    assert (found.ticks[0].count, found.ticks[0].is_counted) == (51, False)
+    assert "they are more than 50, and not counted" in str(found.ticks[0].reason)
     assert schedule.questions < 300
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 from daybell.core.instant import Instant, to_iso
 from daybell.core.when.checks import Moment, parse_moment
+from daybell.core.when.effort import Effort
 from daybell.core.when.options import Options, settled
 from daybell.core.when.rule import Schedule
 
@@ -17,10 +18,10 @@ class At(Schedule):
 
     time: Instant
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         return self.time if self.time > after else None
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         return self.time if self.time <= until else None
 
     def own_fields(self) -> dict[str, Any]:
@@ -33,10 +34,10 @@ class Reboot(Schedule):
 
     is_reboot: ClassVar[bool] = True
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         return None
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         return None
 
     def own_fields(self) -> dict[str, Any]:
@@ -47,10 +48,10 @@ class Reboot(Schedule):
 class Manual(Schedule):
     """Never by itself."""
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         return None
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         return None
 
     def own_fields(self) -> dict[str, Any]:

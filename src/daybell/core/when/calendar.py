@@ -8,17 +8,20 @@ another; what falls in one is dropped.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import date, datetime, time, timedelta
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import SCHEDULE_DATES_MAX
 from daybell.core.when.checks import Moment, check_keys, choice, parse_moment
+from daybell.core.when.effort import Effort
 from daybell.core.when.holidays import check_country, public_holidays
-from daybell.core.when.zone import instant_of, just_before, local
+from daybell.core.when.moving import Span, first_moved, last_moved, start_of
+from daybell.core.when.zone import just_before, local
 from daybell.errors import InvalidSchedule, shown
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ ON_CLOSED: Final = ("skip", "next_open", "previous_open")
 _CLOSED_DAYS_MAX: Final = 366  # in a row; a year of holidays is a mistake
 _MOVED_DAYS_MAX: Final = 31  # what would have to be moved further is dropped
 _TRIES: Final = 64  # ticks in a row that may fall on closed days
+_HOLIDAYS_COST: Final = 300  # of one year
+_KNOWN_MAX: Final = 1_000
 _DAY: Final = timedelta(days=1)
 
 
@@ -43,6 +48,8 @@ class Calendar:
     dates: Collection[date | str] = ()  # closed, too
     blackouts: Collection[Sequence[Moment]] = ()  # from, until
     on_closed: OnClosed = "skip"
+    # Open days, and the first and last of the days whose ticks fall on them, as far as known.
+    known: dict[date, Span] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Bring what was given into one form, and refuse what cannot be."""
@@ -63,33 +70,36 @@ class Calendar:
         elif self.subdivision is not None:
             raise InvalidSchedule("subdivision needs a country", field="subdivision")
 
-    def is_open(self, day: date) -> bool:
+    def is_open(self, day: date, effort: Effort | None = None) -> bool:
         """Whether ticks may fall on a day."""
         if self.business_days and day.weekday() >= 5:
             return False
-        place = bisect_left(self._dates, day)
-        if self._dates[place : place + 1] == (day,):
-            return False
-        return self.country is None or day not in public_holidays(
-            self.country, self.subdivision, day.year
-        )
+        if self._dates:
+            place = bisect_left(self._dates, day)
+            if self._dates[place : place + 1] == (day,):
+                return False
+        if self.country is None:
+            return True
+        if effort is not None:
+            effort.spend_once((self.country, self.subdivision, day.year), _HOLIDAYS_COST)
+        return day not in public_holidays(self.country, self.subdivision, day.year)
 
-    def tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+    def tick_after(self, schedule: Schedule, after: Instant, effort: Effort) -> Instant | None:
         """The schedule's first tick later than `after` that this calendar leaves or moves there."""
         find = self._open_tick_after if self.on_closed == "skip" else self._moved_tick_after
-        for _ in range(_TRIES):
-            tick = find(schedule, after)
+        for _ in range(len(self._blackouts) + 1):
+            tick = find(schedule, after, effort)
             blackout = None if tick is None else self._blackout(tick)
             if blackout is None:
                 return tick
             after = just_before(blackout[1])
         return None
 
-    def tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+    def tick_until(self, schedule: Schedule, until: Instant, effort: Effort) -> Instant | None:
         """The last one that is not later than `until`."""
         find = self._open_tick_until if self.on_closed == "skip" else self._moved_tick_until
-        for _ in range(_TRIES):
-            tick = find(schedule, until)
+        for _ in range(len(self._blackouts) + 1):
+            tick = find(schedule, until, effort)
             blackout = None if tick is None else self._blackout(tick)
             if blackout is None:
                 return tick
@@ -97,7 +107,9 @@ class Calendar:
         return None
 
     def _blackout(self, tick: Instant) -> tuple[Instant, Instant] | None:
-        return next((one for one in self._blackouts if one[0] <= tick < one[1]), None)
+        place = bisect_right(self._blackouts, (tick, math.inf)) - 1
+        window = self._blackouts[place] if place >= 0 else None
+        return window if window is not None and tick < window[1] else None
 
     # What `__post_init__` has made of them.
 
@@ -109,89 +121,107 @@ class Calendar:
     def _blackouts(self) -> tuple[tuple[Instant, Instant], ...]:
         return cast("tuple[tuple[Instant, Instant], ...]", self.blackouts)
 
-    def _open_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+    def _open_tick_after(
+        self, schedule: Schedule, after: Instant, effort: Effort
+    ) -> Instant | None:
         for _ in range(_TRIES):
-            tick = schedule.tick_after(after)
+            tick = schedule.tick_after(after, effort)
             if tick is None:
                 return None
             day = local(tick, schedule.tz).date()
-            if self.is_open(day):
+            if self.is_open(day, effort):
                 return tick
-            opening = self._nearest_open(day, _DAY)
+            opening = self._nearest_open(day, _DAY, effort)
             if opening is None:
                 return None
-            after = just_before(_start(opening, schedule.tz))
+            after = just_before(start_of(opening, schedule.tz))
         return None
 
-    def _open_tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+    def _open_tick_until(
+        self, schedule: Schedule, until: Instant, effort: Effort
+    ) -> Instant | None:
         for _ in range(_TRIES):
-            tick = schedule.tick_until(until)
+            tick = schedule.tick_until(until, effort)
             if tick is None:
                 return None
             day = local(tick, schedule.tz).date()
-            if self.is_open(day):
+            if self.is_open(day, effort):
                 return tick
-            closing = self._nearest_open(day, -_DAY)
+            closing = self._nearest_open(day, -_DAY, effort)
             if closing is None:
                 return None
-            until = just_before(_start(closing + _DAY, schedule.tz))
+            until = just_before(start_of(closing + _DAY, schedule.tz))
         return None
 
     # Where ticks are moved, an open day has its own and those of the closed days beside it.
 
-    def _moved_tick_after(self, schedule: Schedule, after: Instant) -> Instant | None:
+    def _moved_tick_after(
+        self, schedule: Schedule, after: Instant, effort: Effort
+    ) -> Instant | None:
         tz = schedule.tz
-        day = self._destination(local(after, tz).date(), _DAY)
+        day = self._destination(local(after, tz).date(), _DAY, effort)
         for _ in range(_TRIES):
             if day is None:
                 return None
-            days = list(self._days_moved_to(day))
-            moved = _first_moved(schedule, (min(days), max(days)), day, after)
+            days = self._days_moved_to(day, effort)
+            moved = first_moved(schedule, days, day, after, effort)
             if moved is not None:
                 return moved
-            tick = schedule.tick_after(just_before(_start(max(days) + _DAY, tz)))
-            day = None if tick is None else self._destination(local(tick, tz).date(), _DAY)
+            tick = schedule.tick_after(just_before(start_of(days[1] + _DAY, tz)), effort)
+            day = None if tick is None else self._destination(local(tick, tz).date(), _DAY, effort)
         return None
 
-    def _moved_tick_until(self, schedule: Schedule, until: Instant) -> Instant | None:
+    def _moved_tick_until(
+        self, schedule: Schedule, until: Instant, effort: Effort
+    ) -> Instant | None:
         tz = schedule.tz
-        day = self._destination(local(until, tz).date(), -_DAY)
+        day = self._destination(local(until, tz).date(), -_DAY, effort)
         for _ in range(_TRIES):
             if day is None:
                 return None
-            days = list(self._days_moved_to(day))
-            moved = _last_moved(schedule, (min(days), max(days)), day, until)
+            days = self._days_moved_to(day, effort)
+            moved = last_moved(schedule, days, day, until, effort)
             if moved is not None:
                 return moved
-            tick = schedule.tick_until(just_before(_start(min(days), tz)))
-            day = None if tick is None else self._destination(local(tick, tz).date(), -_DAY)
+            tick = schedule.tick_until(just_before(start_of(days[0], tz)), effort)
+            day = None if tick is None else self._destination(local(tick, tz).date(), -_DAY, effort)
         return None
 
-    def _destination(self, day: date, onward: timedelta) -> date | None:
+    def _destination(self, day: date, onward: timedelta, effort: Effort) -> date | None:
         """The open day that ticks of a day fall on; if that is too far, the next one `onward`."""
-        to = self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY)
+        to = self._nearest_open(day, _DAY if self.on_closed == "next_open" else -_DAY, effort)
         if to is not None and abs(to - day) <= _MOVED_DAYS_MAX * _DAY:
             return to
-        return self._nearest_open(day, onward)
+        return self._nearest_open(day, onward, effort)
 
-    def _nearest_open(self, day: date, step: timedelta) -> date | None:
+    def _nearest_open(self, day: date, step: timedelta, effort: Effort) -> date | None:
         for _ in range(_CLOSED_DAYS_MAX):
-            if self.is_open(day):
+            if self.is_open(day, effort):
                 return day
+            effort.spend(1)
             if not date.min + _DAY < day < date.max - _DAY:
                 return None
             day += step
         return None
 
-    def _days_moved_to(self, day: date) -> Iterator[date]:
-        """An open day, and the closed ones whose ticks are moved to it."""
+    def _days_moved_to(self, day: date, effort: Effort) -> Span:
+        """An open day and the closed ones whose ticks are moved to it: the first and the last."""
+        effort.spend(_MOVED_DAYS_MAX // 2)
+        known = self.known.get(day)
+        if known is None:
+            if len(self.known) >= _KNOWN_MAX:
+                self.known.clear()
+            known = self.known[day] = self._found_days(day, effort)
+        return known
+
+    def _found_days(self, day: date, effort: Effort) -> Span:
         step = -_DAY if self.on_closed == "next_open" else _DAY
-        yield day
+        last = day
         for _ in range(_MOVED_DAYS_MAX):
-            day += step
-            if self.is_open(day):
-                return
-            yield day
+            if self.is_open(last + step, effort):
+                break
+            last += step
+        return min(day, last), max(day, last)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `parse` reads back."""
@@ -217,7 +247,7 @@ class Calendar:
                 field="calendar",
             )
         given = cast("Mapping[str, Any]", value)
-        check_keys(given, tuple(one.name for one in fields(cls)), what="calendar")
+        check_keys(given, tuple(one.name for one in fields(cls) if one.init), what="calendar")
         return cls(**given)
 
 
@@ -251,7 +281,18 @@ def _blackouts(given: object) -> tuple[tuple[Instant, Instant], ...]:
                 f"a blackout ends at {to_iso(end)}, before it starts", field="blackouts"
             )
         windows.add((start, end))
-    return tuple(sorted(windows))
+    return tuple(_merged(sorted(windows)))
+
+
+def _merged(windows: list[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:
+    """The same time in windows that do not touch, so that one look finds the right one."""
+    merged: list[tuple[Instant, Instant]] = []
+    for start, end in windows:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _listed(given: object, what: str) -> list[object]:
@@ -263,66 +304,3 @@ def _listed(given: object, what: str) -> list[object]:
             f"{len(items):,} {what} are too many; the limit is {SCHEDULE_DATES_MAX:,}", field=what
         )
     return items
-
-
-# From one day that has ticks to the next: of a rule that has few, few days are looked at.
-
-
-def _first_moved(
-    schedule: Schedule, days: tuple[date, date], to: date, after: Instant
-) -> Instant | None:
-    """Of ticks of these days, the first that is later than `after` at the same time on another."""
-    tz, now = schedule.tz, local(after, schedule.tz)
-    if now.date() > to:
-        return None
-    found: list[Instant] = []
-    end = _start(days[1] + _DAY, tz)
-    tick = schedule.tick_after(just_before(_start(days[0], tz)))
-    while tick is not None and tick < end:
-        day = local(tick, tz).date()
-        following = _start(day + _DAY, tz)
-        if now.date() == to:  # what is earlier on the clock was there already
-            wall = datetime.combine(day, now.time())
-            tick = schedule.tick_after(just_before(instant_of(wall, tz)))
-        while tick is not None and tick < following:
-            if (moved := _moved(tick, to, tz)) > after:
-                found.append(moved)
-                break
-            tick = schedule.tick_after(tick)
-        tick = schedule.tick_after(just_before(following))
-    return min(found, default=None)
-
-
-def _last_moved(
-    schedule: Schedule, days: tuple[date, date], to: date, until: Instant
-) -> Instant | None:
-    """Of ticks of these days, the last that is not later than `until` at the same time there."""
-    tz, now = schedule.tz, local(until, schedule.tz)
-    if now.date() < to:
-        return None
-    found: list[Instant] = []
-    begin = _start(days[0], tz)
-    tick = schedule.tick_until(just_before(_start(days[1] + _DAY, tz)))
-    while tick is not None and tick >= begin:
-        day = local(tick, tz).date()
-        start = _start(day, tz)
-        if now.date() == to:
-            tick = schedule.tick_until(instant_of(datetime.combine(day, now.time()), tz))
-        while tick is not None and tick >= start:
-            if (moved := _moved(tick, to, tz)) <= until:
-                found.append(moved)
-                break
-            tick = schedule.tick_until(just_before(tick))
-        tick = schedule.tick_until(just_before(start))
-    return max(found, default=None)
-
-
-def _moved(tick: Instant, to: date, tz: str) -> Instant:
-    shown_there = local(tick, tz)
-    if shown_there.date() == to:
-        return tick
-    return instant_of(datetime.combine(to, shown_there.time()), tz)
-
-
-def _start(day: date, tz: str) -> Instant:
-    return instant_of(datetime.combine(day, time.min), tz)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from daybell.core.instant import Instant
 from daybell.core.when import fields
+from daybell.core.when.effort import Effort
 from daybell.core.when.fields import Field, Unit, parse_field
 from daybell.core.when.hashing import bound, is_hashed
 from daybell.core.when.pattern import Pattern, days_of_months
@@ -24,6 +25,7 @@ from daybell.errors import InvalidSchedule, shown
 Dialect = Literal["unix", "quartz", "aws"]
 DIALECTS: Final = ("unix", "quartz", "aws")
 
+_COST: Final = 5  # of a question, where the answer is not years away
 _TIME: Final = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH)
 _QUARTZ: Final = (fields.SECOND, *_TIME, fields.WEEKDAY_FROM_ONE)
 _LAYOUTS: Final[dict[str, tuple[tuple[Unit, ...], ...]]] = {
@@ -66,18 +68,24 @@ class Cron(Schedule):
     def is_hashed(self) -> bool:
         return is_hashed(self.expression)
 
+    @property
+    def is_same_daily(self) -> bool:
+        return True
+
     def bind(self, name: str) -> Schedule:
         if not self.is_hashed:
             return self
         return _bound_cron(self, name)
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
+        effort.spend(_COST)
         gap, fold = self.rules
-        return tick_after(self.pattern, after, tz=self.tz, gap=gap, fold=fold)
+        return tick_after(self.pattern, after, tz=self.tz, gap=gap, fold=fold, effort=effort)
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
+        effort.spend(_COST)
         gap, fold = self.rules
-        return tick_until(self.pattern, until, tz=self.tz, gap=gap, fold=fold)
+        return tick_until(self.pattern, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
@@ -154,7 +162,7 @@ def _pattern(expression: str, dialect: Dialect) -> Pattern:
         days=days_of_months(found.day, found.weekday),
         is_open=found.minute.is_open or found.hour.is_open,
     )
-    if pattern.after(-1) is None:
+    if pattern.after(-1, Effort()) is None:
         raise InvalidSchedule(
             f"{shown(expression)} never fires: there is no such date. Day of month is"
             f" {shown(found.day.text)}, month {shown(found.month.text)}, day of week"

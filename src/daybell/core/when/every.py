@@ -10,6 +10,7 @@ from daybell.core.duration import Duration, format_duration, parse_duration
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.limits import EVERY_MILLISECONDS_MIN
 from daybell.core.when.checks import Moment, choice, parse_moment
+from daybell.core.when.effort import Effort
 from daybell.core.when.options import Options, settled
 from daybell.core.when.rule import Schedule
 from daybell.errors import InvalidSchedule, shown
@@ -17,6 +18,8 @@ from daybell.errors import InvalidSchedule, shown
 Mode = Literal["rate", "delay"]
 MODES: Final = ("rate", "delay")
 _MICRO: Final = 1_000_000
+_DAY_MICRO: Final = 86_400 * _MICRO
+_COST: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +34,22 @@ class Every(Schedule):
     def delay(self) -> Seconds | None:
         return self.period if self.mode == "delay" else None
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    @property
+    def is_same_daily(self) -> bool:
+        return self.mode == "rate" and _DAY_MICRO % round(self.period * _MICRO) == 0
+
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         if self.mode == "delay":
             return after + self.period
+        effort.spend(_COST)
         index = self._index(after)
         near = (self._tick(index), self._tick(index + 1), self._tick(index + 2))
         return next(tick for tick in near if tick > after)
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         if self.mode == "delay":
             return None  # where its ticks were is known to those who ran them
+        effort.spend(_COST)
         index = self._index(until)
         near = (self._tick(index + 1), self._tick(index), self._tick(index - 1))
         return next(tick for tick in near if tick <= until)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from daybell.errors import InvalidSchedule, shown
@@ -128,12 +129,24 @@ def _read_numbers(item: str, field: Field) -> None:
         end = parse_number(last, field) if dash else unit.highest if slash else start
         is_open = (slash and not dash) or (start, end) == (unit.lowest, unit.highest)
     field.is_open |= bool(is_open)
-    for number in _span(start, end, field)[::step]:
+    if start <= end < 7 or (start <= end and unit is not WEEKDAY):
+        field.bits |= _stepped(end - start + 1, step) << _bit(start, unit)
+        return
+    for number in _around(start, end, field)[::step]:
         field.bits |= 1 << _bit(number, unit)
 
 
-def _span(start: int, end: int, field: Field) -> list[int]:
-    """The numbers of a range; one that ends before it starts goes on at the field's beginning."""
+@lru_cache(maxsize=1024)
+def _stepped(size: int, step: int) -> int:
+    """Every `step`-th number from 0 to before `size`."""
+    bits = 0
+    for number in range(0, size, step):
+        bits |= 1 << number
+    return bits
+
+
+def _around(start: int, end: int, field: Field) -> list[int]:
+    """The numbers of a range that goes on at the field's beginning, or reaches a second Sunday."""
     unit = field.unit
     if start <= end:
         return list(range(start, end + 1))

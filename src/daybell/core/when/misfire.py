@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, assert_never, cast
 
 from daybell.core.duration import Duration, parse_duration
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import MISFIRE_LIMIT_MAX
+from daybell.core.limits import MISFIRE_LIMIT_MAX, SCHEDULE_EFFORT_MAX
 from daybell.core.when.checks import check_keys, choice
+from daybell.core.when.effort import Effort
 from daybell.core.when.rule import Schedule
 from daybell.core.when.zone import just_before
 from daybell.errors import InvalidSchedule, shown
@@ -18,6 +19,10 @@ Policy = Literal["fire_once", "skip", "fire_all"]
 POLICIES: Final = ("fire_once", "skip", "fire_all")
 GRACE_SECONDS: Final = 5.0  # a busy machine is late by that; who is later was not there
 BATCH: Final = 100
+# What looking for the first of many missed ticks may cost, and counting those given up. Honest
+# schedules need a tenth of it; moving many ticks of many closed days is what takes long.
+_WALK_EFFORT: Final = 20 * SCHEDULE_EFFORT_MAX
+_COUNT_EFFORT: Final = 4 * SCHEDULE_EFFORT_MAX
 _KEYS: Final = ("policy", "limit", "within", "grace")
 
 
@@ -78,7 +83,8 @@ class Planned:
     kind: Literal["fired", "missed"] = "fired"
     until: Instant | None = None  # of a range: its last tick
     reason: str | None = None
-    count: int | None = 1  # ticks in a range; None: more than are worth counting
+    count: int = 1  # ticks in a range
+    is_counted: bool = True  # else there are more: that many and then some
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +171,13 @@ def _first_of_many(
     too_old = "older than misfire_within"
     if last < oldest:
         return None, too_old
-    first = last
+    first, effort = last, Effort(_WALK_EFFORT)
     for _ in range(misfire.limit - 1):
-        earlier = (
-            cursor if first == cursor else schedule.latest(just_before(first), cursor) or cursor
-        )
+        if effort.left < SCHEDULE_EFFORT_MAX:
+            return first, "more than can be looked for at once"
+        earlier = cursor
+        if first != cursor:
+            earlier = schedule.latest(just_before(first), cursor, effort=effort) or cursor
         if earlier < oldest:
             return first, too_old
         if first == cursor:
@@ -181,10 +189,11 @@ def _first_of_many(
 def _range(
     schedule: Schedule, at: Instant, until: Instant, reason: str, misfire: Misfire
 ) -> Planned:
-    count, tick = 1, schedule.next_after(at)
+    count, tick, effort = 1, schedule.next_after(at), Effort(_COUNT_EFFORT)
     while tick is not None and tick <= until:
         count += 1
-        if count > misfire.limit:
-            return Planned(at, "missed", until, reason, None)
-        tick = schedule.next_after(tick)
+        if count > misfire.limit or effort.left < SCHEDULE_EFFORT_MAX:
+            more = f"{reason}; they are more than {count - 1:,}, and not counted"
+            return Planned(at, "missed", until, more, count, is_counted=False)
+        tick = schedule.next_after(tick, effort=effort)
     return Planned(at, "missed", until, reason, count)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from calendar import isleap
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
+from daybell.core.when.effort import Effort
 from daybell.core.when.fields import YEAR_MIN, Field, first_bit
 from daybell.core.when.search import Wall
 
@@ -19,6 +20,8 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH
 _YEARS_SEARCHED: Final = 400  # the calendar repeats itself after them
+_MONTHS_AROUND: Final = 24
+_ONE_DAY: Final = timedelta(days=1)
 _WEEKLY: Final = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
 _LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -35,11 +38,11 @@ class Pattern:
     days: tuple[int, ...]  # of a month, by its length and the weekday that it begins with
     is_open: bool  # keeps its spacing when clocks change
 
-    def after(self, wall: Wall) -> Wall | None:
+    def after(self, wall: Wall, effort: Effort) -> Wall | None:
         """The first time later than `wall`."""
         day, second = divmod(wall, DAY_SECONDS)
         if not _FIRST_DAY <= day <= _LAST_DAY:
-            return self.after(_FIRST_DAY * DAY_SECONDS) if day < 0 else None
+            return self.after(_FIRST_DAY * DAY_SECONDS, effort) if day < 0 else None
         today = date.fromordinal(day + _EPOCH)
         year, month, monthday = today.year, today.month, today.day
         if self.months >> month & 1 and (not self.years or self._has_year(year)):
@@ -51,13 +54,13 @@ class Pattern:
             later = bits >> monthday + 1
             if later:
                 return (day + 1 + first_bit(later)) * DAY_SECONDS + self.earliest
-        return self._in_later_month(year, month)
+        return self._in_later_month(year, month, effort)
 
-    def until(self, wall: Wall) -> Wall | None:
+    def until(self, wall: Wall, effort: Effort) -> Wall | None:
         """The last time that is not later than `wall`."""
         day, second = divmod(wall, DAY_SECONDS)
         if not _FIRST_DAY <= day <= _LAST_DAY:
-            return None if day < 0 else self.until(_LAST_DAY * DAY_SECONDS)
+            return None if day < 0 else self.until(_LAST_DAY * DAY_SECONDS, effort)
         today = date.fromordinal(day + _EPOCH)
         year, month, monthday = today.year, today.month, today.day
         if self.months >> month & 1 and (not self.years or self._has_year(year)):
@@ -70,7 +73,36 @@ class Pattern:
             if earlier:
                 back = monthday - earlier.bit_length() + 1
                 return (day - back) * DAY_SECONDS + self.latest
-        return self._in_earlier_month(year, month)
+        return self._in_earlier_month(year, month, effort)
+
+    def days_around(self, day: date) -> tuple[date, date]:
+        """The first and the last of the days in a row that match, around one that does.
+
+        Not further than two years to either side: who asks may ask again from there.
+        """
+        first = last = day
+        for _ in range(_MONTHS_AROUND):
+            run = first_bit(~(self._days_in(last.year, last.month) >> last.day))
+            last = date.fromordinal(min(last.toordinal() + run, date.max.toordinal() - 1))
+            if last.day > 1 or not self._days_in(last.year, last.month) >> 1 & 1:
+                last -= _ONE_DAY
+                break
+        for _ in range(_MONTHS_AROUND):
+            missing = ~self._days_in(first.year, first.month) & (1 << first.day) - 1
+            run = first.day - missing.bit_length() + 1  # bit 0 is always missing
+            first = date.fromordinal(max(first.toordinal() - run, 1))
+            if first.month == (first + _ONE_DAY).month or not (
+                self._days_in(first.year, first.month) >> first.day & 1
+            ):
+                first += _ONE_DAY
+                break
+        return first, last
+
+    def _days_in(self, year: int, month: int) -> int:
+        """The days of a month that match, as bits."""
+        if not self.months >> month & 1 or (self.years and not self._has_year(year)):
+            return 0
+        return self.days[_shape(year, month, date(year, month, 1).weekday())]
 
     @property
     def earliest(self) -> int:
@@ -120,11 +152,12 @@ class Pattern:
             return None
         return self.latest % 3600 + (earlier.bit_length() - 1) * 3600
 
-    def _in_later_month(self, year: int, month: int) -> Wall | None:
+    def _in_later_month(self, year: int, month: int, effort: Effort) -> Wall | None:
         last_year = min(year + _YEARS_SEARCHED, date.max.year)
         if self.years and not self._has_year(year):
             month = 12
         while True:
+            effort.spend(1)
             later = self.months >> month + 1
             if later:
                 month += 1 + first_bit(later)
@@ -140,11 +173,12 @@ class Pattern:
                 day = first.toordinal() - _EPOCH + first_bit(bits) - 1
                 return day * DAY_SECONDS + self.earliest
 
-    def _in_earlier_month(self, year: int, month: int) -> Wall | None:
+    def _in_earlier_month(self, year: int, month: int, effort: Effort) -> Wall | None:
         first_year = max(year - _YEARS_SEARCHED, date.min.year)
         if self.years and not self._has_year(year):
             month = 1
         while True:
+            effort.spend(1)
             earlier = self.months & (1 << month) - 1
             if earlier:
                 month = earlier.bit_length() - 1

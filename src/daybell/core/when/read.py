@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from daybell.core.duration import parse_duration
 from daybell.core.instant import Instant
-from daybell.core.limits import SCHEDULE_CHARS_MAX
+from daybell.core.limits import (
+    SCHEDULE_CHARS_MAX,
+    SCHEDULE_DATES_MAX,
+    SCHEDULE_PARTS_MAX,
+    UNION_CHARS_MAX,
+)
 from daybell.core.when.at import Manual, Reboot, at
 from daybell.core.when.checks import check_keys
 from daybell.core.when.dialects import cron
+from daybell.core.when.effort import Effort
 from daybell.core.when.every import every
 from daybell.core.when.options import OPTIONS, settled
-from daybell.core.when.recurrence import rrule
+from daybell.core.when.recurrence import check_any, read_rrule
 from daybell.core.when.rule import Schedule
-from daybell.core.when.union import any_of, check_size
+from daybell.core.when.union import Union, any_of, check_size
 from daybell.errors import InvalidSchedule, shown
 
 Given = Mapping[str, Any]
@@ -25,15 +31,21 @@ _DEPTH_MAX: Final = 4
 _KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "manual")
 
 
-def read(value: object, *, now: Instant | None = None, depth: int = 0) -> Schedule:
+def read(
+    value: object, *, now: Instant | None = None, depth: int = 0, effort: Effort | None = None
+) -> Schedule:
     """Read a schedule in any form; with `now`, refuse one that is over."""
+    effort = effort or Effort()
     if isinstance(value, Schedule):
         schedule = value
+        check_chars(schedule)
     elif isinstance(value, str):
         text = value.strip()
         schedule = Manual() if text.casefold() == "manual" else cron(value)
     elif isinstance(value, Mapping):
-        schedule = _read_object(cast("Given", value), now, depth)
+        schedule = _read_object(cast("Given", value), now, depth, effort)
+        if depth == 0:
+            check_chars(schedule)
     else:
         raise InvalidSchedule(
             f"schedule {shown(value)} is of type {type(value).__name__}; it takes a cron"
@@ -52,13 +64,23 @@ def _check_future(schedule: Schedule, now: Instant) -> None:
         )
 
 
-def read_json(text: str) -> Schedule:
-    """Read a schedule that is JSON text."""
-    if len(text) > SCHEDULE_CHARS_MAX:
+def check_chars(schedule: Schedule) -> None:
+    """Refuse a schedule that could be written as JSON, and then not be read back."""
+    if schedule.calendar is not None or isinstance(schedule, Union):
+        _check_length(len(schedule.to_json()))
+
+
+def _check_length(chars: int) -> None:
+    if chars > SCHEDULE_CHARS_MAX:
         raise InvalidSchedule(
-            f"the schedule has {len(text):,} characters; the limit is {SCHEDULE_CHARS_MAX:,}",
+            f"the schedule has {chars:,} characters as JSON; the limit is {SCHEDULE_CHARS_MAX:,}",
             field="schedule",
         )
+
+
+def read_json(text: str) -> Schedule:
+    """Read a schedule that is JSON text."""
+    _check_length(len(text))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -66,7 +88,7 @@ def read_json(text: str) -> Schedule:
     return read(value)
 
 
-def _read_object(given: Given, now: Instant | None, depth: int) -> Schedule:
+def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) -> Schedule:
     if depth >= _DEPTH_MAX:
         raise InvalidSchedule(
             f"unions are nested more than {_DEPTH_MAX} deep; write one list", field="any"
@@ -82,7 +104,11 @@ def _read_object(given: Given, now: Instant | None, depth: int) -> Schedule:
     check_keys(given, allowed, what=f"a schedule with {kind}")
     options = {key: given[key] for key in OPTIONS if given.get(key) is not None}
     if kind == "any":
-        return _read_union(given, options, now, depth)
+        return _read_union(given, options, depth, effort)
+    if kind == "rrule":
+        rule = read_rrule(given["rrule"], **_dst(given), **options)
+        check_any(rule, effort)
+        return rule
     return _READERS[kind](given, options, now)
 
 
@@ -108,25 +134,58 @@ def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
     return at(now + seconds, **options)
 
 
-def _read_rrule(given: Given, options: Given, now: Instant | None) -> Schedule:
-    return rrule(given["rrule"], **_dst(given), **options)
-
-
 def _read_manual(given: Given, options: Given, now: Instant | None) -> Schedule:
     if given["manual"] is not True:
         raise InvalidSchedule("manual takes true and nothing else", field="manual")
     return Manual(**settled(cast("Any", options)))
 
 
-def _read_union(given: Given, options: Given, now: Instant | None, depth: int) -> Schedule:
+def _read_union(given: Given, options: Given, depth: int, effort: Effort) -> Schedule:
+    if depth == 0:
+        _check_members(given)
+
     def members(key: str) -> list[Schedule]:
         listed = given.get(key, [])
         if not isinstance(listed, list | tuple):
             raise InvalidSchedule(f"{key} {shown(listed)} is not a list of schedules", field=key)
         check_size(len(cast("list[object]", listed)))
-        return [read(one, now=None, depth=depth + 1) for one in cast("list[object]", listed)]
+        return [read(one, depth=depth + 1, effort=effort) for one in cast("list[object]", listed)]
 
     return any_of(*members("any"), excluding=members("except"), **options)
+
+
+def _check_members(union: Given) -> None:
+    """Refuse a union that is too large as a whole, before any of its members is read."""
+    count = chars = dates = 0
+    waiting: list[object] = [union]
+    while waiting:
+        one = waiting.pop()
+        given = cast("Given", one) if isinstance(one, Mapping) else {"cron": one}
+        inner = [item for key in ("any", "except") for item in _items(given.get(key))]
+        waiting += inner
+        count += not inner
+        chars += sum(
+            len(text) for key in ("cron", "rrule") if isinstance(text := given.get(key), str)
+        )
+        calendar = given.get("calendar")
+        if one is not union and isinstance(calendar, Mapping):
+            closed = cast("Given", calendar)
+            dates += sum(len(_items(closed.get(key))) for key in ("dates", "blackouts"))
+        if max(count, len(waiting)) > SCHEDULE_PARTS_MAX:
+            raise InvalidSchedule(
+                f"a union takes at most {SCHEDULE_PARTS_MAX} schedules, with those of unions in it",
+                field="any",
+            )
+        if chars > UNION_CHARS_MAX or dates > SCHEDULE_DATES_MAX:
+            raise InvalidSchedule(
+                f"the schedules of a union have more than {UNION_CHARS_MAX:,} characters or"
+                f" {SCHEDULE_DATES_MAX:,} closed dates; use several schedules",
+                field="any",
+            )
+
+
+def _items(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 _EXTRA: Final = {
@@ -140,7 +199,6 @@ _READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] =
     "every": _read_every,
     "at": _read_at,
     "delay": _read_delay,
-    "rrule": _read_rrule,
     "manual": _read_manual,
 }
 

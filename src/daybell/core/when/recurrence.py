@@ -12,6 +12,7 @@ from typing import Any, Final, Unpack
 from daybell.core.instant import Instant
 from daybell.core.limits import RRULE_CHARS_MAX, SCHEDULE_DATES_MAX
 from daybell.core.when.checks import choice
+from daybell.core.when.effort import Effort
 from daybell.core.when.options import Options, settled
 from daybell.core.when.repetition import (
     COUNT_MAX,
@@ -27,6 +28,7 @@ from daybell.core.when.repetition import (
 )
 from daybell.core.when.rule import Schedule
 from daybell.core.when.search import Wall, tick_after, tick_until
+from daybell.core.when.yeardays import YearDays
 from daybell.core.when.zone import Fold, Gap, local, zone_named
 from daybell.errors import InvalidSchedule, shown
 
@@ -57,20 +59,20 @@ class _Times:
     removed: frozenset[Wall]
     removed_days: frozenset[int]
 
-    def after(self, wall: Wall) -> Wall | None:
+    def after(self, wall: Wall, effort: Effort) -> Wall | None:
         for _ in range(SCHEDULE_DATES_MAX + 1):
             place = bisect_right(self.added, wall)
-            found = [self.repetition.after(wall), *self.added[place : place + 1]]
+            found = [self.repetition.after(wall, effort), *self.added[place : place + 1]]
             first = min((one for one in found if one is not None), default=None)
             if first is None or not self._is_removed(first):
                 return first
             wall = first
         return None
 
-    def until(self, wall: Wall) -> Wall | None:
+    def until(self, wall: Wall, effort: Effort) -> Wall | None:
         for _ in range(SCHEDULE_DATES_MAX + 1):
             place = bisect_right(self.added, wall)
-            found = [self.repetition.until(wall), *self.added[max(place - 1, 0) : place]]
+            found = [self.repetition.until(wall, effort), *self.added[max(place - 1, 0) : place]]
             last = max((one for one in found if one is not None), default=None)
             if last is None or not self._is_removed(last):
                 return last
@@ -93,13 +95,19 @@ class Recurrence(Schedule):
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", _read(self.text, self.tz))
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         gap, fold = self.rules
-        return tick_after(self.times, after, tz=self.tz, gap=gap, fold=fold)
+        return tick_after(self.times, after, tz=self.tz, gap=gap, fold=fold, effort=effort)
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         gap, fold = self.rules
-        return tick_until(self.times, until, tz=self.tz, gap=gap, fold=fold)
+        return tick_until(self.times, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
+
+    @property
+    def is_same_daily(self) -> bool:
+        times, rule = self.times, self.times.repetition
+        is_placed = rule.positions and rule.frequency < DAILY
+        return rule.is_daily and not (is_placed or times.added or times.removed)
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
@@ -122,6 +130,15 @@ def rrule(
     The text may have lines DTSTART, RRULE, EXDATE and RDATE. Without DTSTART the rule began at
     midnight of 1970-01-01. Times are those of the clocks in `tz`, or in DTSTART's TZID.
     """
+    rule = read_rrule(text, gap=gap, fold=fold, **options)
+    check_any(rule, Effort())
+    return rule
+
+
+def read_rrule(
+    text: str, *, gap: Gap = "shift", fold: Fold = "first", **options: Unpack[Options]
+) -> Recurrence:
+    """The same, without a look at whether it ever fires."""
     choice(gap, ("shift", "skip"), what="gap")
     choice(fold, ("first", "second", "both"), what="fold")
     lines = _lines(text)
@@ -173,7 +190,7 @@ def _read(text: str, tz: str) -> _Times:
     if len(found["DTSTART"]) > 1:
         raise _refusal("has more than one DTSTART")
     start = _wall(found["DTSTART"][0], tz) if found["DTSTART"] else 0
-    times = _Times(
+    return _Times(
         repetition=_repetition(found["RRULE"][0], start, tz),
         added=tuple(sorted({_wall(one, tz) for one in found["RDATE"]})),
         removed=frozenset(_wall(one, tz) for one in found["EXDATE"] if "T" in one),
@@ -181,9 +198,18 @@ def _read(text: str, tz: str) -> _Times:
             _wall(one, tz) // 86_400 for one in found["EXDATE"] if "T" not in one
         ),
     )
-    if times.after(times.repetition.start - 1) is None:
-        raise _refusal(f"{shown(text)} never fires: there is no such date")
-    return times
+
+
+def check_any(rule: Recurrence, effort: Effort) -> None:
+    """Refuse a rule that never fires. What COUNT leaves is listed when it is needed."""
+    times, repeated = rule.times, rule.times.repetition
+    before = min([repeated.start, *times.added]) - 1
+    if repeated.count is not None and not times.added:
+        first = repeated.uncounted_after(before, effort)
+    else:
+        first = times.after(before, effort)
+    if first is None:
+        raise _refusal(f"{shown(rule.text)} never fires: there is no such date")
 
 
 def _repetition(text: str, start: Wall, tz: str) -> Repetition:
@@ -213,13 +239,16 @@ def _repetition(text: str, start: Wall, tz: str) -> Repetition:
         start=start,
         until_wall=None if until is None else _wall(until, tz) + end_of_day,
         count=numbers["COUNT"][0] if "COUNT" in numbers else None,
-        week_start=_WEEKDAYS.index(choice(parts.get("WKST", "MO"), _WEEKDAYS, what="WKST")),
-        months=months,
-        monthdays=monthdays,
-        yeardays=numbers.get("BYYEARDAY", ()),
-        weeks=numbers.get("BYWEEKNO", ()),
-        weekdays=weekdays,
-        nth_weekdays=nth_weekdays,
+        days=YearDays(
+            week_start=_WEEKDAYS.index(choice(parts.get("WKST", "MO"), _WEEKDAYS, what="WKST")),
+            months=months,
+            monthdays=monthdays,
+            yeardays=numbers.get("BYYEARDAY", ()),
+            weeks=numbers.get("BYWEEKNO", ()),
+            weekdays=weekdays,
+            nth_weekdays=nth_weekdays,
+            nth_of_year=frequency == YEARLY and not months,
+        ),
         hours=hours,
         minutes=minutes,
         seconds=seconds,

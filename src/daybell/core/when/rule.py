@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.limits import INSTANT_MAX
 from daybell.core.when.calendar import Calendar
+from daybell.core.when.effort import Effort
 from daybell.core.when.zone import INSTANT_MIN, just_before, local
 
 
@@ -45,6 +46,11 @@ class Schedule:
         """Whether it has an H, whose value depends on the name that it is bound to."""
         return False
 
+    @property
+    def is_same_daily(self) -> bool:
+        """Whether all days that have ticks have them at the same times, until clocks change."""
+        return False
+
     def bind(self, name: str) -> Schedule:
         """The same schedule with each H replaced by what it is for this name.
 
@@ -52,52 +58,68 @@ class Schedule:
         """
         return self
 
-    def tick_after(self, after: Instant) -> Instant | None:
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         """The first tick later than `after`, of this kind alone."""
         raise NotImplementedError
 
-    def tick_until(self, until: Instant) -> Instant | None:
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         """The last tick that is not later than `until`, of this kind alone."""
         raise NotImplementedError
 
-    def next_after(self, after: Instant, name: str = "") -> Instant | None:
-        """The first tick later than `after`; None: never again."""
+    def next_after(
+        self, after: Instant, name: str = "", *, effort: Effort | None = None
+    ) -> Instant | None:
+        """The first tick later than `after`; None: never again.
+
+        Raises InvalidSchedule if finding it takes more than the effort that one question may cost.
+        """
         if name and self.is_hashed:
-            return self.bind(name).next_after(after)
+            return self.bind(name).next_after(after, effort=effort)
         if self.start_at is not None and after < self.start_at:
             after = just_before(self.start_at)
         after = max(after, INSTANT_MIN)
+        effort = effort or Effort()
         tick = (
-            self.tick_after(after)
+            self.tick_after(after, effort)
             if self.calendar is None
-            else self.calendar.tick_after(self, after)
+            else self.calendar.tick_after(self, after, effort)
         )
         if tick is None or tick > (INSTANT_MAX if self.end_at is None else self.end_at):
             return None
         return tick
 
-    def previous_until(self, until: Instant, name: str = "") -> Instant | None:
+    def previous_until(
+        self, until: Instant, name: str = "", *, effort: Effort | None = None
+    ) -> Instant | None:
         """The last tick that is not later than `until`; None: there was none."""
         if name and self.is_hashed:
-            return self.bind(name).previous_until(until)
+            return self.bind(name).previous_until(until, effort=effort)
         if self.end_at is not None and until > self.end_at:
             until = self.end_at
         until = min(until, INSTANT_MAX)
+        effort = effort or Effort()
         tick = (
-            self.tick_until(until)
+            self.tick_until(until, effort)
             if self.calendar is None
-            else self.calendar.tick_until(self, until)
+            else self.calendar.tick_until(self, until, effort)
         )
         if tick is None or tick < (INSTANT_MIN if self.start_at is None else self.start_at):
             return None
         return tick
 
-    def latest(self, at_or_before: Instant, after: Instant, name: str = "") -> Instant | None:
+    def latest(
+        self,
+        at_or_before: Instant,
+        after: Instant,
+        name: str = "",
+        *,
+        effort: Effort | None = None,
+    ) -> Instant | None:
         """The last tick that is later than `after` and not later than `at_or_before`.
 
         What it costs does not depend on how far they are apart.
         """
-        tick = self.previous_until(at_or_before, name)
+        tick = self.previous_until(at_or_before, name, effort=effort)
         return None if tick is None or tick <= after else tick
 
     def ticks(self, after: Instant, name: str = "") -> Iterator[Instant]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final, Unpack
 
 from daybell.core.instant import Instant
 from daybell.core.limits import SCHEDULE_PARTS_MAX
 from daybell.core.when.at import Manual, Reboot
 from daybell.core.when.cron import Cron
+from daybell.core.when.effort import Effort
 from daybell.core.when.options import Options, settled
 from daybell.core.when.rule import Schedule
 from daybell.core.when.zone import instant_of, just_before, local
 from daybell.errors import InvalidSchedule, shown
 
-_EXCLUDED_MAX: Final = 600  # spans in a row that may be excluded; fewer, the more parts there are
+_EXCLUDED_MAX: Final = 600  # spans in a row that may be excluded
+_DAYS_COST: Final = 20  # of days in a row that are excluded
+_DAY: Final = timedelta(days=1)
 _ALL_MINUTES: Final = (1 << 60) - 1
 _ALL_HOURS: Final = (1 << 24) - 1
 
@@ -40,33 +43,36 @@ class Union(Schedule):
             excluded=tuple(part.bind(name) for part in self.excluded),
         )
 
-    def tick_after(self, after: Instant) -> Instant | None:
-        for _ in range(self._tries):
-            found = [part.next_after(after) for part in self.parts]
+    def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
+        found = [part.next_after(after, effort=effort) for part in self.parts]
+        for _ in range(_EXCLUDED_MAX):
             tick = min((one for one in found if one is not None), default=None)
             if tick is None:
                 return None
-            spans = [span for one in self.excluded if (span := _covered(one, tick))]
+            spans = [span for one in self.excluded if (span := _covered(one, tick, effort))]
             if not spans:
                 return tick
-            after = just_before(max(end for _, end in spans))
+            end = max(end for _, end in spans)
+            # Only those parts are asked again whose tick was passed over.
+            for place, part in enumerate(self.parts):
+                if (one := found[place]) is not None and one < end:
+                    found[place] = part.next_after(just_before(end), effort=effort)
         return None
 
-    def tick_until(self, until: Instant) -> Instant | None:
-        for _ in range(self._tries):
-            found = [part.previous_until(until) for part in self.parts]
+    def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
+        found = [part.previous_until(until, effort=effort) for part in self.parts]
+        for _ in range(_EXCLUDED_MAX):
             tick = max((one for one in found if one is not None), default=None)
             if tick is None:
                 return None
-            spans = [span for one in self.excluded if (span := _covered(one, tick))]
+            spans = [span for one in self.excluded if (span := _covered(one, tick, effort))]
             if not spans:
                 return tick
-            until = just_before(min(start for start, _ in spans))
+            start = min(start for start, _ in spans)
+            for place, part in enumerate(self.parts):
+                if (one := found[place]) is not None and one >= start:
+                    found[place] = part.previous_until(just_before(start), effort=effort)
         return None
-
-    @property
-    def _tries(self) -> int:
-        return max(20, _EXCLUDED_MAX // len(self.parts + self.excluded) * 2)
 
     def own_fields(self) -> dict[str, Any]:
         own: dict[str, Any] = {"any": [part.to_dict() for part in self.parts]}
@@ -95,9 +101,9 @@ def any_of(
             flat.append(part)
     if not flat:
         raise InvalidSchedule("a union of no schedules never fires", field="any")
-    check_size(len(flat) + len(excluded))
     for part in (*flat, *excluded):
         _check_part(part)
+    check_size(sum(_size(part) for part in (*flat, *excluded)))
     common = settled({"tz": flat[0].tz, **options})
     return Union(parts=_ordered(flat), excluded=_ordered(excluded), **common)
 
@@ -109,6 +115,12 @@ def check_size(count: int) -> None:
             f"{count:,} schedules are too many for a union; the limit is {SCHEDULE_PARTS_MAX}",
             field="any",
         )
+
+
+def _size(part: Schedule) -> int:
+    """How many schedules a part consists of, if it is a union itself."""
+    members = (*part.parts, *part.excluded) if isinstance(part, Union) else ()
+    return sum(_size(one) for one in members) or 1
 
 
 def _ordered(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ...]:
@@ -130,23 +142,42 @@ def _check_part(part: object) -> None:
         )
 
 
-def _covered(excluded: Schedule, tick: Instant) -> tuple[Instant, Instant] | None:
+def _covered(excluded: Schedule, tick: Instant, effort: Effort) -> tuple[Instant, Instant] | None:
     """The span around a tick that is excluded with it; None: it is not excluded."""
     if not isinstance(excluded, Cron):
-        is_hit = excluded.previous_until(tick) == tick
+        is_hit = excluded.previous_until(tick, effort=effort) == tick
         return (tick, math.nextafter(tick, math.inf)) if is_hit else None
     pattern = excluded.pattern
     has_seconds = pattern.seconds != 1
     minute = tick // 60 * 60
-    if excluded.previous_until(math.floor(tick) if has_seconds else minute) not in (tick, minute):
+    until = math.floor(tick) if has_seconds else minute
+    if excluded.previous_until(until, effort=effort) not in (tick, minute):
         return None
     if has_seconds:
         return tick, math.nextafter(tick, math.inf)
-    if pattern.minutes != _ALL_MINUTES or excluded.calendar or excluded.end_at:
+    if pattern.minutes != _ALL_MINUTES or excluded.calendar:
         return minute, minute + 60
-    clock = local(tick, excluded.tz).replace(tzinfo=None, minute=0, second=0, microsecond=0)
-    if pattern.hours != _ALL_HOURS:
-        hour = minute - minute % 3600
-        return (hour, hour + 3600) if clock.minute == 0 else (minute, minute + 60)
-    day = clock.replace(hour=0)
-    return instant_of(day, excluded.tz), instant_of(day + timedelta(days=1), excluded.tz)
+    start, end = _days_or_hour(excluded, minute, effort)
+    if excluded.start_at is not None:
+        start = max(start, math.ceil(excluded.start_at / 60) * 60)
+    if excluded.end_at is not None:
+        end = min(end, excluded.end_at // 60 * 60 + 60)
+    return start, end
+
+
+def _days_or_hour(excluded: Cron, minute: Instant, effort: Effort) -> tuple[Instant, Instant]:
+    """What is excluded around a minute by an expression for all minutes of its hours."""
+    tz = excluded.tz
+    clock = local(minute, tz)
+    if excluded.pattern.hours == _ALL_HOURS:
+        effort.spend(_DAYS_COST)
+        first, last = excluded.pattern.days_around(clock.date())
+        return _start(first, tz), _start(last + _DAY, tz)
+    start = minute - clock.minute * 60
+    if {local(edge, tz).utcoffset() for edge in (start, start + 3599)} == {clock.utcoffset()}:
+        return start, start + 3600
+    return minute, minute + 60
+
+
+def _start(day: date, tz: str) -> Instant:
+    return instant_of(datetime.combine(day, time.min), tz)

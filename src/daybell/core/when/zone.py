@@ -25,7 +25,8 @@ Fold = Literal["first", "second", "both"]
 
 INSTANT_MIN: Final = -62_135_596_800.0  # the beginning of the year 1, where datetime begins
 _CHUNK: Final = 1 << 25  # a bit more than a year: its changes are looked for at once
-_PROBE: Final = 86_400  # nobody has changed the clocks twice in a day
+_PROBE: Final = 6 * 86_400  # nobody has changed the clocks twice in less: some went back in a week
+_DAY: Final = 86_400
 _FOREVER: Final = 1 << 45
 
 
@@ -88,11 +89,11 @@ def _stretches(tz: str, gap: Gap, fold: Fold, index: int) -> tuple[Stretch, ...]
 def _changes(zone: ZoneInfo, begin: int, end: int) -> list[int]:
     """The instants in `begin` to `end` from which on another offset is valid, `begin` excluded."""
     changes: list[int] = []
-    before = _offset(zone, begin)
+    before, last = _offset(zone, begin), begin
     for probe in (*range(begin + _PROBE, end, _PROBE), end):
         now = _offset(zone, probe)
         if now != before:
-            low, high = probe - _PROBE, probe
+            low, high = last, probe
             while high - low > 1:
                 middle = (low + high) // 2
                 if _offset(zone, middle) == before:
@@ -102,12 +103,13 @@ def _changes(zone: ZoneInfo, begin: int, end: int) -> list[int]:
             if high < end:
                 changes.append(high)
             before = now
+        last = probe
     return changes
 
 
 def _offset(zone: ZoneInfo, instant: int) -> timedelta | None:
     # A day from both ends of the calendar, where a local time could fall off it.
-    safe = min(max(instant, INSTANT_MIN + _PROBE), INSTANT_MAX - _PROBE)
+    safe = min(max(instant, INSTANT_MIN + _DAY), INSTANT_MAX - _DAY)
     return datetime.fromtimestamp(safe, zone).utcoffset()
 
 
@@ -168,7 +170,7 @@ def instant_of(wall: datetime, tz: str) -> Instant:
     """When a clock shows a time; in a gap the first instant after it, the first of two."""
     seconds = round((wall.replace(tzinfo=UTC) - _EPOCH).total_seconds(), 6)
     whole = int(seconds // 1)
-    stretch = stretch_at(whole - 2 * _PROBE, tz=tz, gap="shift", fold="first")
+    stretch = stretch_at(whole - 2 * _DAY, tz=tz, gap="shift", fold="first")
     while whole >= stretch.closes:
         stretch = stretch_at(stretch.end, tz=tz, gap="shift", fold="first")
     return max(float(stretch.start), seconds - stretch.offset)
