@@ -552,12 +552,12 @@ async def test_workers_are_drained(client, store):
 
 
 async def test_tenants_see_their_own(client, store):
-    await client.add_tenant("acme")
-    await client.add_tenant("acme")
+    await client.ensure_tenant("acme")
+    await client.ensure_tenant("acme")
     acme = Client(store, tenant="acme")
     id = (await client.enqueue("resize")).id
 
-    assert await client.tenants() == ("acme", "default")
+    assert [one.name for one in await client.tenants()] == ["acme", "default"]
     assert (await acme.jobs()).items == ()
     with pytest.raises(ExecutionNotFound):
         await acme.execution(id)

@@ -104,7 +104,7 @@ async def chaos(
 
 
 async def _prepare(owner: Client) -> None:
-    await owner.add_tenant(TENANT)
+    await owner.ensure_tenant(TENANT)
     client = owner.for_tenant(TENANT)
     if others := await _alive(client):
         raise Conflict(

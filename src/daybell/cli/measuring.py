@@ -100,7 +100,7 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: St
 
 
 async def _prepare(owner: Client, app: App) -> Client:
-    await owner.add_tenant(TENANT)
+    await owner.ensure_tenant(TENANT)
     client = owner.for_tenant(TENANT)
     await client.define_jobs(app.definitions(), author="code")
     if left := sum((await client.count(status="pending", job=JOB)).values()):

@@ -15,12 +15,15 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client.access import Access
 from daybell.client.answers import EnqueuedMany, key_held
+from daybell.client.audits import Audits
 from daybell.client.backfills import Backfills
 from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.definitions import Definitions
+from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
 from daybell.client.requests import (
@@ -42,6 +45,7 @@ from daybell.client.requests import (
 )
 from daybell.client.schedules import Schedules
 from daybell.client.submitting import Submissions
+from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
 from daybell.core.execution import (
     PENDING,
@@ -67,7 +71,20 @@ from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
 
-class Client(Definitions, Schedules, Submissions, Backfills, Bulk, DeadLetters, Logs, Overviews):
+class Client(
+    Definitions,
+    Schedules,
+    Submissions,
+    Backfills,
+    Bulk,
+    DeadLetters,
+    Logs,
+    Overviews,
+    Access,
+    Tenants,
+    Audits,
+    Idempotency,
+):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
@@ -133,14 +150,6 @@ class Client(Definitions, Schedules, Submissions, Backfills, Bulk, DeadLetters, 
     async def migrate(self) -> tuple[str, ...]:
         """Bring the schema up to date; answers the steps made. Needs no entry."""
         return await self.store.migrate()
-
-    async def tenants(self) -> tuple[str, ...]:
-        """All tenants, by name."""
-        return await self.store.list_tenants()
-
-    async def add_tenant(self, name: str) -> None:
-        """Create a tenant; one that exists is left as it is."""
-        await self.store.add_tenants([check_name(name, what="tenant")])
 
     # Jobs.
 
