@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client.dependencies import check_dependencies
 from daybell.client.requests import (
     JOB_FILTERS,
     JOB_OPTIONS,
@@ -166,8 +167,29 @@ class Definitions:
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
         definition = read_definition(name, now=now, **{**kept, **given})
+        await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
+        )
+        return job
+
+    async def rollback(
+        self, name: str, version: int, *, author: str = "", expect: int | None = None
+    ) -> Job:
+        """Make what an older version of a job said current again, as a new version of it.
+
+        Its schedules are those that it declared, from now on; what was added at run time stays.
+        Rolling back to the current version changes nothing. With `expect`, it must be at that
+        version.
+        """
+        current = await self.store.get_job(self.tenant, name)
+        old = await self.store.get_job(self.tenant, name, version=version)
+        await check_dependencies(self.store, self.tenant, old.definition)
+        (job,) = await self.define_jobs(
+            [old.definition],
+            author=author or current.author,
+            expect=current.version if expect is None else expect,
+            promote=True,
         )
         return job
 
@@ -194,6 +216,7 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
         "retries": definition.retry,
         "settings": msgspec.json.decode(definition.settings),
         "args": msgspec.json.decode(definition.args),
+        "dependencies": definition.dependencies,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],
         "misfire": Misfire.parse(
             msgspec.json.decode(definition.misfire) if definition.misfire else None

@@ -23,6 +23,7 @@ from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.definitions import Definitions
+from daybell.client.dependencies import check_dependencies
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
@@ -171,6 +172,7 @@ class Client(
         check_options(options, JOB_OPTIONS, "define()")
         now = None if options.get("schedule") is None else (await self.store.health()).now
         definition = read_definition(name, now=now, **options)
+        await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author, expect=expect, promote=promote, id=id
         )

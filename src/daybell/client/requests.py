@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.client.dependencies import read_dependencies
 from daybell.client.when import Arguments, WhenOptions, read_when
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration, parse_limit
@@ -28,6 +29,7 @@ from daybell.core.retry import Retry
 from daybell.core.standing import DELETED, MANUAL, PAUSED
 from daybell.core.view import ExecutionFilter
 from daybell.errors import PayloadError, UsageError, shown
+from daybell.store.checks import text_fault
 from daybell.store.ids import mint
 
 T = TypeVar("T", bound=str)
@@ -59,6 +61,7 @@ class JobOptions(TaskOptions, total=False):
 
     kind: str
     settings: Mapping[str, Any] | None  # of its kind
+    dependencies: Sequence[str] | None  # other jobs; recorded, and not waited for yet
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -117,6 +120,7 @@ def read_definition(
     description: str = "",
     user_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    dependencies: Sequence[str] | None = None,
     now: Instant | None = None,
     **when: Unpack[WhenOptions],
 ) -> JobDefinition:
@@ -142,6 +146,7 @@ def read_definition(
         description=description,
         user_id=None if user_id is None else read_text(user_id, "user_id"),
         settings=payload.encode(read_settings(settings), what="settings"),
+        dependencies=read_dependencies(dependencies, job=name),
         args=read_args(when.get("args")),
         **read_when(now=now, **when),
     )
@@ -326,6 +331,8 @@ def read_text(value: object, what: str) -> str:
     """Return a text."""
     if not isinstance(value, str):
         raise UsageError(f"{what}={shown(value)} must be text", field=what)
+    if fault := text_fault(value.replace("\0", "")):
+        raise UsageError(f"{what} {shown(value)} {fault}", field=what)
     return value
 
 

@@ -63,6 +63,13 @@ def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> 
     """The fields of a definition about when it runs, without what it is called with."""
     common = {name: options.get(name) for name in _COMMON}
     schedules = read_schedules(options.get("schedule"), now=now, dst=options.get("dst"), **common)
+    if not schedules:
+        for name in ("dst", *_COMMON):
+            if options.get(name) is not None:
+                raise UsageError(
+                    f"{name} is about a schedule, and there is none; give one, or leave it out",
+                    field=name,
+                )
     limit = options.get("pause_after_failures")
     return {
         "schedules": tuple(schedule.to_json() for schedule in schedules),
@@ -120,6 +127,8 @@ def read_schedule(
 ) -> Schedule:
     """One schedule. With `now`, one that is over is refused."""
     is_delay = isinstance(value, Mapping) and "delay" in cast("Mapping[str, Any]", value)
+    if isinstance(value, Mapping) and "event" in cast("Mapping[str, Any]", value):
+        raise InvalidSchedule("jobs cannot be fired by events yet", field="event")
     schedule = Schedule.parse(cast("object", value), now=now if is_delay else None)
     said = {name: common[name] for name in _COMMON if common.get(name) is not None}
     own = {name: getattr(schedule, name) for name in _COMMON}
