@@ -25,6 +25,16 @@ def test_a_derived_id_keeps_the_time_and_follows_from_what_it_is_for():
     assert one.int >> 80 == id.int >> 80
 
 
+def test_derived_ids_rise_with_their_rank():
+    id = mint()
+
+    made = [derived(id, rank, rank=rank, rank_bits=14) for rank in range(10_000)]
+
+    assert made == sorted(set(made))
+    assert {one.version for one in made} == {7}
+    assert {one.variant for one in made} == {id.variant}
+
+
 async def test_an_execution_that_is_submitted_again_is_there_once(client):
     new = read_new("resize", {"width": 3}, id=mint())
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.requests import Time, read_bound, read_whole, read_word
+from daybell.client.submitting import derived
 from daybell.core.backfill import Only, Order, choose, ticks_between
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant, to_iso
@@ -22,6 +23,7 @@ from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
 OCCURRENCES_PER_READ: Final = 10_000
+TICK_BITS: Final = 48  # milliseconds until the year 9999
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +57,10 @@ class Backfills:
     store: Store
     tenant: str
 
-    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
-        raise NotImplementedError  # see `Client`
+    async def submit_many(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        raise NotImplementedError  # see `Submissions`
 
     async def backfill(
         self,
@@ -68,12 +72,15 @@ class Backfills:
         concurrency: int = 1,
         order: Literal["oldest", "newest"] = "oldest",
         dry_run: bool = False,
+        id: UUID | None = None,
+        repeat: bool = False,
     ) -> Backfill:
         """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
 
         At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
         a tick that another backfill has in its hands is left to it. What is still to be fired is
-        left to the schedulers. `dry_run` only answers what would be done.
+        left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
+        caller chose, `repeat` says that it may have been asked for before.
         """
         wanted = Only(read_word(only, tuple(Only), "only"))
         first = Order(read_word(order, tuple(Order), "order"))
@@ -96,15 +103,26 @@ class Backfills:
             found += [(tick, schedule) for tick in chosen]
         found.sort(key=lambda one: one[0], reverse=first is Order.NEWEST)
         filled = tuple(Filled(schedule=one.id, name=one.name, at=at) for at, one in found)
-        plan = Backfill(id=mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=dry_run)
-        return plan if dry_run or not found else await self._fill(plan, found, room)
+        plan = Backfill(
+            id=id or mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=dry_run
+        )
+        if dry_run or not found:
+            return plan
+        return await self._fill(plan, found, room, order=first, repeat=repeat)
 
     async def _fill(
-        self, plan: Backfill, found: Sequence[tuple[Instant, Schedule]], room: int
+        self,
+        plan: Backfill,
+        found: Sequence[tuple[Instant, Schedule]],
+        room: int,
+        *,
+        order: Order,
+        repeat: bool,
     ) -> Backfill:
         gate = backfill_gate(plan.id)
         await self.store.set_gates(self.tenant, {gate: room})
-        answers = await self._enqueue(list(_executions(found, gate)))
+        executions = list(_executions(plan.id, found, gate, order))
+        answers = await self.submit_many(executions, repeat=repeat)
         ticks = tuple(
             msgspec.structs.replace(one, execution=answer.id, created=answer.created)
             for one, answer in zip(plan.ticks, answers, strict=True)
@@ -159,10 +177,15 @@ def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
     return timed
 
 
-def _executions(found: Sequence[tuple[Instant, Schedule]], gate: str) -> Iterator[NewExecution]:
+def _executions(
+    id: UUID, found: Sequence[tuple[Instant, Schedule]], gate: str, order: Order
+) -> Iterator[NewExecution]:
     for at, schedule in found:
+        # What is due at the same time is claimed in the order of its ids.
+        tick = int(at * 1000)
+        rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick
         yield NewExecution(
-            id=mint(),
+            id=derived(id, schedule.id, to_iso(at), rank=rank, rank_bits=TICK_BITS),
             job=schedule.job,
             args=schedule.args,
             gate=gate,

@@ -15,7 +15,9 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import check_key
 from daybell.store.protocol import Store
 
-_RANDOM_BITS: Final = 62
+# Of a UUIDv7, without its time, version and variant: twelve bits, and after the variant the rest.
+_REST_BITS: Final = 62
+_FREE_BITS: Final = 12 + _REST_BITS
 
 
 class Submissions:
@@ -64,14 +66,15 @@ def read_new(
     )
 
 
-def derived(id: UUID, *what: object) -> UUID:
+def derived(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:
     """An id that follows from another one, and from what it is for.
 
-    It keeps the time of the first, which orders lists and keeps indexes together; all the rest is
-    a hash.
+    It keeps the time of the first, which orders lists and keeps indexes together. Those that are to
+    run one after the other have a rank, in so many bits. All the rest is a hash.
     """
     text = f"{id} {' '.join(map(str, what))}"
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
-    fraction, random = digest >> 200 & 0xFFF, digest & ((1 << _RANDOM_BITS) - 1)
-    time = id.int >> 80 << 80
-    return UUID(int=time | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random)
+    hashed_bits = _FREE_BITS - rank_bits
+    free = rank << hashed_bits | digest & ((1 << hashed_bits) - 1)
+    fraction, rest = divmod(free, 1 << _REST_BITS)
+    return UUID(int=id.int >> 80 << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | rest)

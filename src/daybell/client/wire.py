@@ -10,11 +10,14 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.backfills import Backfill
+from daybell.core.access import Key
+from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
-from daybell.core.job import Job
+from daybell.core.job import Job, task_of
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
@@ -44,6 +47,7 @@ def job(of: Job) -> dict[str, Any]:
         "name": definition.pop("name"),
         "version": of.version,
         "tenant": of.tenant,
+        "task": (task_of(of.definition) or of.name) if of.definition.kind == "task" else None,
         **definition,
         "author": of.author,
         "created_at": time(of.created_at),
@@ -58,6 +62,8 @@ def standing(of: Standing) -> dict[str, Any]:
     last = of.last_execution
     return job(of.job) | {
         "status": of.status,
+        "progress": None if last is None else last.progress,
+        "started_at": None if last is None else time(last.started_at),
         "next_run_at": time(of.next_run_at),
         "schedules": [schedule(one) for one in of.schedules],
         "last_execution": None if last is None else execution(last),
@@ -199,6 +205,46 @@ def queue(of: Queue) -> dict[str, Any]:
     """A queue with its numbers."""
     fields = msgspec.structs.asdict(of)
     return fields | {"oldest_run_at": time(of.oldest_run_at)}
+
+
+def key(of: Key) -> dict[str, Any]:
+    """A key, without its secret."""
+    return {
+        "key_id": str(of.id),
+        "tenant": of.tenant,
+        "name": of.name,
+        "role": str(of.role),
+        "hint": of.hint,
+        "created_at": time(of.created_at),
+        "created_by": of.created_by,
+        "expires_at": time(of.expires_at),
+        "used_at": time(of.used_at),
+        "revoked_at": time(of.revoked_at),
+    }
+
+
+def tenant(of: Tenant) -> dict[str, Any]:
+    """A tenant with its quotas."""
+    return {
+        "name": of.name,
+        "created_at": time(of.created_at),
+        "quotas": msgspec.structs.asdict(of.quotas),
+    }
+
+
+def entry(of: Entry) -> dict[str, Any]:
+    """An entry of the audit log."""
+    return {
+        "entry_id": str(of.id),
+        "tenant": of.tenant,
+        "at": time(of.at),
+        "actor": of.actor,
+        "action": of.action,
+        "target": of.target,
+        "before": value(of.before),
+        "after": value(of.after),
+        "source": of.source,
+    }
 
 
 def time(instant: Instant | None) -> str | None:
