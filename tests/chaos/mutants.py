@@ -31,7 +31,7 @@ CHAOS: Final = (
 PATIENCE_SECONDS: Final = 400  # with one run of chaos or of the tests
 TESTS: Final = (
     *(sys.executable, "-m", "pytest", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"),
-    *("-k", "postgres and not sqlite", "tests/store"),
+    *("-k", "postgres and not sqlite"),
 )
 
 FENCED: Final = "((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE"
@@ -40,6 +40,10 @@ BY_ID: Final = '"(v.id IN (SELECT id FROM m)) IS TRUE"'
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"
+OF_SCHEDULES: Final = (
+    "tests/store/test_schedules.py",
+    "tests/store/postgres/test_schedule_races.py",
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Mutant:
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
+    tests: tuple[str, ...] = ("tests/store",)  # which are to notice what chaos does not
 
 
 MUTANTS: Final = (
@@ -143,6 +148,7 @@ MUTANTS: Final = (
     Mutant(
         "a schedule fires wherever its cursor is",
         ((FIRING, "s.id = u.id AND s.next_at = u.expect\n", "s.id = u.id AND u.expect > 0\n"),),
+        OF_SCHEDULES,
     ),
     Mutant(
         "a tick has no name of its own",
@@ -154,6 +160,7 @@ MUTANTS: Final = (
                 " RETURNING schedule, at",
             ),
         ),
+        OF_SCHEDULES,
     ),
 )
 
@@ -183,7 +190,7 @@ def noticed(mutant: Mutant, seconds: float) -> str:
             say(f"chaos broke off: {(said.strip().splitlines() or ['in silence'])[-1]}")
         if not mutant.changes:
             return ""
-        said = run([*TESTS], source, Path(folder))
+        said = run([*TESTS, *mutant.tests], source, Path(folder))
         found = re.search(r"^FAILED (\S+)", said, re.MULTILINE)
         return f"tests: {found[1].partition('::')[2]}" if found else ""
 
