@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+# Of what is installed here only what the suite needs: each run would import all the rest.
+PLUGINS = ("-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
 SUITE = Path(__file__).parent.parent.parent / "examples" / "testing_suite"
 
 
 def run_suite(folder):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DAYBELL_")}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", *PLUGINS],
         cwd=folder,
-        env=clean | {"PYTHONDONTWRITEBYTECODE": "1"},
+        env=clean | {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=60,

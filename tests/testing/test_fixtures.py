@@ -38,10 +38,12 @@ def run_suite(folder, conftest, *args, env=()):
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_shop.py").write_text(TESTS)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DAYBELL_")}
+    # What else is installed here is not needed, and every run would import it.
+    clean |= {"PYTHONPATH": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
         cwd=folder,
-        env=clean | {"PYTHONPATH": str(folder)} | dict(env),
+        env=clean | dict(env),
         capture_output=True,
         text=True,
         timeout=60,
@@ -73,7 +75,8 @@ def test_a_suite_that_does_not_ask_gets_nothing(tmp_path):
         "import sys\ndef test_it():\n    assert not [m for m in sys.modules if 'daybell' in m]\n"
     )
 
-    done = run_suite(tmp_path, "", "test_other.py")
+    all_plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    done = run_suite(tmp_path, "", "test_other.py", env=all_plugins.items())
 
     assert "1 passed" in done.stdout, done.stdout
 
