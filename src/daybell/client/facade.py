@@ -27,6 +27,7 @@ from daybell.client.dependencies import check_dependencies
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
+from daybell.client.picking import Picks
 from daybell.client.requests import (
     JOB_OPTIONS,
     MANY_OPTIONS,
@@ -78,6 +79,7 @@ class Client(
     Submissions,
     Backfills,
     Bulk,
+    Picks,
     DeadLetters,
     Logs,
     Overviews,

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.backfills import Backfill
+from daybell.client.why import Reason
 from daybell.core.access import Key
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
@@ -166,6 +167,17 @@ def execution(of: Execution) -> dict[str, Any]:
 def detail(of: ExecutionDetail) -> dict[str, Any]:
     """An execution with its ended attempts."""
     return execution(of.execution) | {"attempts": [attempt(one) for one in of.attempts]}
+
+
+def reason(of: Reason) -> dict[str, Any]:
+    """Why an execution stands where it stands."""
+    return {
+        "execution_id": str(of.execution.id),
+        "status": str(of.execution.state),
+        "reason": of.word,
+        "detail": of.detail,
+        "next_at": time(of.next_at),
+    }
 
 
 def attempt(of: Attempt) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""Why an execution has not run, or has not ended: one reason, and a sentence for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from daybell.core.execution import PENDING, Execution, State
+from daybell.core.instant import Instant, to_iso
+from daybell.core.view import Queue
+from daybell.core.worker import Worker, WorkerState
+from daybell.errors import NotFound
+
+if TYPE_CHECKING:
+    from daybell.client.facade import Client
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why it stands where it stands. `word` is stable, for programs."""
+
+    execution: Execution
+    word: str
+    detail: str
+    next_at: Instant | None = None  # when that may change by itself
+
+
+ENDED: Final = {
+    State.SUCCEEDED: "it has succeeded",
+    State.CANCELLED: "it was cancelled",
+    State.SKIPPED: "it was skipped",
+    State.DEAD: "it is out of tries, or not to be tried again; retry or discard it",
+}
+
+
+async def why(client: Client, id: str) -> Reason:
+    """Why an execution has not run, or has not ended."""
+    execution = (await client.execution(id)).execution
+    if execution.state not in PENDING:
+        return _begun(execution)
+    now = (await client.health()).now
+    if execution.state is State.WAITING:
+        return _waiting(execution)
+    if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
+        return _early(execution)
+    queues = {one.name: one for one in await client.queues()}
+    workers = await client.workers()
+    job_kind = await _kind_of(client, execution)
+    return _due(execution, queues.get(execution.queue), workers, job_kind, now)
+
+
+async def _kind_of(client: Client, execution: Execution) -> str:
+    try:
+        return (await client.job(execution.job, version=execution.version)).definition.kind
+    except NotFound:
+        return "task"
+
+
+def _begun(execution: Execution) -> Reason:
+    if execution.state is State.RUNNING:
+        asked = execution.cancel_requested_at
+        word = "running" if asked is None else "cancelling"
+        told = "it runs" if asked is None else "it runs, and was asked to stop"
+        return Reason(
+            execution=execution, word=word, detail=f"{told}, on worker {execution.worker}"
+        )
+    told = ENDED[execution.state]
+    because = f" ({execution.reason})" if execution.reason else ""
+    return Reason(execution=execution, word=str(execution.state), detail=told + because)
+
+
+def _waiting(execution: Execution) -> Reason:
+    # Only gates keep executions waiting so far: an overlap rule's, or a backfill's.
+    if execution.schedule is not None and (execution.unique_key or "").startswith("backfill "):
+        detail = "it waits for its turn in a backfill, which runs a few at a time"
+        return Reason(execution=execution, word="backfill", detail=detail)
+    detail = f"it waits until another execution of {execution.job} has ended: its overlap rule"
+    return Reason(execution=execution, word="overlap", detail=detail)
+
+
+def _early(execution: Execution) -> Reason:
+    at = execution.run_at
+    if execution.state is State.RETRYING:
+        detail = f"attempt {execution.attempt - 1} failed; the next one is due at {to_iso(at)}"
+        return Reason(execution=execution, word="backoff", detail=detail, next_at=at)
+    detail = f"it is not due before {to_iso(at)}"
+    return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
+
+
+def _due(
+    execution: Execution, queue: Queue | None, workers: Sequence[Worker], kind: str, now: Instant
+) -> Reason:
+    name = execution.queue
+    if queue is not None and queue.is_paused:
+        detail = f"queue {name!r} is paused; resume it"
+        return Reason(execution=execution, word="queue_paused", detail=detail)
+    there = [one for one in workers if name in one.queues and one.lease_until > now]
+    live = [one for one in there if one.state is WorkerState.LIVE]
+    if not there:
+        detail = f"no live worker takes queue {name!r}; start one with --queues {name}"
+        return Reason(execution=execution, word="no_worker", detail=detail)
+    if not live:
+        detail = f"all workers of queue {name!r} are draining; start another"
+        return Reason(execution=execution, word="draining", detail=detail)
+    able = [one for one in live if kind in one.kinds]
+    if not able:
+        detail = f"no worker of queue {name!r} runs jobs of the kind {kind!r}"
+        return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
+    ahead = max(0, (queue.queued if queue is not None else 1) - 1)
+    busy = sum(one.running for one in able)
+    room = sum(one.capacity for one in able)
+    if busy >= room:
+        detail = (
+            f"the workers of queue {name!r} are full ({busy} of {room}), and {ahead:,} others are"
+            " due in it"
+        )
+        return Reason(execution=execution, word="workers_busy", detail=detail)
+    detail = f"it is due, and a worker takes it any moment; {ahead:,} others are due in its queue"
+    return Reason(execution=execution, word="due", detail=detail)

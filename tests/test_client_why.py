@@ -1,0 +1,107 @@
+"""Why an execution has not run: the reason that a person can do something about."""
+
+import pytest
+
+from daybell.client import Client
+from daybell.client.bulk import Retrial
+from daybell.client.why import why
+from daybell.core.execution import State
+from daybell.store.outcomes import Cancellation
+from tests.builders import a_worker
+
+
+@pytest.fixture
+async def client():
+    async with Client("memory://") as opened:
+        await opened.define("resize", queue="images")
+        yield opened
+
+
+async def reason(client, enqueued):
+    found = await why(client, str(enqueued.id))
+    return found.word
+
+
+async def a_live_worker(client, **options):
+    options = {"queues": ("images",), "capacity": 2, **options}
+    worker = a_worker(**options)
+    await client.store.register(client.tenant, worker, lease=60.0)
+    return worker
+
+
+async def test_nobody_is_there_to_run_it(client):
+    made = await client.enqueue("resize")
+    await a_live_worker(client, queues=("mail",))
+
+    assert await reason(client, made) == "no_worker"
+    assert "--queues images" in (await why(client, str(made.id))).detail
+
+
+async def test_its_queue_is_paused(client):
+    made = await client.enqueue("resize")
+    await a_live_worker(client)
+    await client.pause_queue("images")
+
+    assert await reason(client, made) == "queue_paused"
+
+
+async def test_its_workers_are_draining(client):
+    made = await client.enqueue("resize")
+    worker = await a_live_worker(client)
+    await client.drain_worker(worker.id)
+
+    assert await reason(client, made) == "draining"
+
+
+async def test_no_worker_runs_its_kind(client):
+    made = await client.enqueue("resize")
+    await a_live_worker(client, kinds=("http",))
+
+    assert await reason(client, made) == "no_worker_of_kind"
+
+
+async def test_it_is_not_due(client):
+    made = await client.enqueue("resize", delay="1h")
+
+    found = await why(client, str(made.id))
+
+    assert found.word == "not_due"
+    assert found.next_at == (await client.execution(made.id)).execution.run_at
+
+
+async def test_another_one_of_its_job_has_not_ended(client):
+    await client.define("single", overlap="queue")
+    await client.enqueue("single")
+    second = await client.enqueue("single")
+
+    assert await reason(client, second) == "overlap"
+
+
+async def test_it_has_ended(client):
+    made = await client.enqueue("resize")
+    await client.cancel(made.id)
+
+    assert await reason(client, made) == "cancelled"
+
+
+async def test_a_worker_takes_it_any_moment(client):
+    await client.enqueue("resize")
+    made = await client.enqueue("resize")
+    await a_live_worker(client)
+
+    found = await why(client, str(made.id))
+
+    assert found.word == "due"
+    assert "1 others" in found.detail
+
+
+async def test_picked_ones_are_cancelled_and_run_again(client):
+    one, other = await client.enqueue("resize"), await client.enqueue("resize")
+    unknown = str(one.id).replace(str(one.id)[-4:], "0000")
+
+    cancelled = await client.cancel_picked([one.id, other.id, unknown, one.id])
+    again = await client.retry_picked([one.id, unknown])
+
+    assert cancelled == {Cancellation.CANCELLED: 2, Cancellation.UNKNOWN: 1}
+    assert again == {Retrial.RENEWED: 1, Retrial.CHANGED: 1}
+    assert await client.count() == {State.CANCELLED: 2, State.QUEUED: 1}
