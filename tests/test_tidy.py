@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ class Module:
     path: str
     text: str
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
@@ -170,10 +171,18 @@ def names_used(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 origin[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute):
-            first, dot, rest = ast.unparse(node).partition(".")
+            first, dot, rest = dotted(node).partition(".")
             # A name of our own, such as a parameter called `random`, is not the module.
             if first in origin or first in ("eval", "exec"):
                 yield node.lineno, origin.get(first, first) + dot + rest
+
+
+def dotted(node: ast.expr) -> str:
+    """Return a name with its dots; empty: it is of something that has no name."""
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def loose_ends(module: Module) -> Iterator[str]:
@@ -205,12 +214,17 @@ def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[s
                 yield f"{file}:{number}: {found[0]}"
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_source_follows(rule):
-    modules = [
+@cache
+def source() -> list[Module]:
+    return [
         Module(file.relative_to(PACKAGE).as_posix(), file.read_text())
         for file in sorted(PACKAGE.rglob("*.py"))
     ]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_source_follows(rule):
+    modules = source()
 
     problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
 
