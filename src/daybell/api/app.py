@@ -7,14 +7,25 @@ from typing import Final
 from fastapi import FastAPI
 
 from daybell import __version__
-from daybell.api import health, problems
+from daybell.api import (
+    bulk,
+    executions,
+    health,
+    job_actions,
+    jobs,
+    openapi,
+    problems,
+)
 from daybell.api.auth import authenticate
 from daybell.api.caller import Api, Authenticate
 from daybell.api.health import Readiness
+from daybell.api.naming import JobIds
 from daybell.api.options import ApiOptions
 from daybell.client import Client
 
 BASE: Final = "/api/v1"
+# What is asked for most comes first: paths are looked for in this order.
+RESOURCES: Final = (job_actions, bulk, jobs, executions)
 
 
 def create_api(
@@ -38,8 +49,15 @@ def create_api(
         redirect_slashes=False,
     )
     app.state.api = Api(
-        client=client, options=options or ApiOptions(), authenticate=authenticated_by
+        client=client,
+        options=options or ApiOptions(),
+        authenticate=authenticated_by,
+        job_ids=JobIds(),
     )
     problems.install(app)
     app.include_router(health.router(readiness or Readiness(client.tenants)))
+    app.include_router(openapi.router)
+    for module in RESOURCES:
+        app.include_router(module.router, prefix=BASE)
+    app.openapi = lambda: openapi.document(app)
     return app

@@ -88,6 +88,7 @@ class Api(msgspec.Struct, kw_only=True):
     client: Client
     options: ApiOptions
     authenticate: Authenticate
+    job_ids: Any  # a `naming.JobIds`
 
 
 def api_of(request: Request) -> Api:

@@ -1,0 +1,155 @@
+"""What a request says: JSON by the rules of core/payload.py, then a model with all its checks."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+import msgspec
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
+from daybell.core import payload
+from daybell.core.limits import REQUEST_BYTES_MAX
+from daybell.errors import PayloadError, PayloadTooLarge, shown
+
+NOT_YET: Final = "not available yet"
+
+
+class Body(BaseModel):
+    """What all bodies have in common: nothing unknown is passed over, and nothing is guessed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Fields of features that are not built yet: refused by name, never passed over.
+    later: ClassVar[Mapping[str, str]] = {}
+
+
+M = TypeVar("M", bound=Body)
+
+
+async def read_body(request: Request, model: type[M], *, optional: bool = False) -> M:
+    """The body as a model. All that is wrong with it is told at once."""
+    raw = await read_bytes(request)
+    if not raw and optional:
+        return model()
+    if not raw:
+        raise PayloadError("the body is empty; send a JSON object", field="body")
+    return checked(read_json(raw), model)
+
+
+async def read_bytes(request: Request, *, bytes_max: int = REQUEST_BYTES_MAX) -> bytes:
+    """The body as it was sent, if it says that it is JSON."""
+    raw = await request.body()
+    if len(raw) > bytes_max:
+        raise PayloadTooLarge(f"the body has {len(raw):,} bytes; the limit is {bytes_max:,}")
+    if raw and not is_json(request.headers.get("content-type", "")):
+        kind = shown(request.headers.get("content-type", ""))
+        raise Unsupported(f"Content-Type is {kind}; this takes application/json")
+    return raw
+
+
+def is_json(content_type: str) -> bool:
+    """Whether a Content-Type says JSON."""
+    if content_type == "application/json":
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+def read_json(raw: bytes) -> Any:
+    """What JSON says. A key that comes twice in an object is refused: which of them is meant?"""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise PayloadError("the body is not UTF-8", field="body") from None
+    value = payload.decode(text, what="body")
+    # Colons are counted instead of keys: a walk in Python would cost more than all the rest. An
+    # escaped one can make the two differ, and then somebody looks more closely.
+    if raw.count(b":") != _colons(value):
+        _refuse_twice(text)
+    return value
+
+
+def checked(value: Any, model: type[M]) -> M:
+    """A value as a model."""
+    if not isinstance(value, dict):
+        raise PayloadError(
+            f"the body is not a JSON object, but {type(value).__name__}", field="body"
+        )
+    given = cast("dict[str, Any]", value)
+    later = [
+        (field, f"{NOT_YET}: {model.later[field]}")
+        for field in given
+        if field in model.later and given[field] is not None
+    ]
+    rest = {key: one for key, one in given.items() if key not in model.later}
+    try:
+        read = model.model_validate(rest)
+    except ValidationError as error:
+        raise Invalid([*later, *_complaints(error, model)]) from None
+    if later:
+        raise Invalid(later)
+    return read
+
+
+def _complaints(error: ValidationError, model: type[Body]) -> Iterable[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        path = _path(one["loc"])
+        message = one["msg"]
+        if one["type"] == "extra_forbidden":
+            message = _unknown(str(one["loc"][-1]), model)
+        # Of a choice between types, each says why not: together they are one complaint.
+        found[path] = f"{found[path]}, or: {message}" if path in found else message
+        if len(found) >= ERRORS_MAX:
+            break
+    return found.items()
+
+
+def _path(parts: Sequence[str | int]) -> str:
+    """Where in the body: `schedule`, `ids[3]`. What pydantic calls the types of a choice is left
+    out: such a part is not in the body.
+    """
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not path:
+            path = part
+        elif part.isidentifier() and part not in _TYPES:
+            path += f".{part}"
+    return path or "body"
+
+
+_TYPES: Final = frozenset({"str", "float", "int", "bool", "constrained", "dict", "list"})
+
+
+def _unknown(name: str, model: type[Body]) -> str:
+    known = sorted(model.model_fields)
+    closest = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
+    return f"there is no field {shown(name)}; {hint}"
+
+
+def _colons(value: Any) -> int:
+    try:
+        return msgspec.json.encode(value).count(b":")
+    except UnicodeEncodeError:
+        return -1
+
+
+def _refuse_twice(text: str) -> None:
+    def pairs(found: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in found:
+            if name in seen:
+                raise PayloadError(f"the key {shown(name)} comes twice in an object", field="body")
+            seen.add(name)
+
+    json.loads(text, object_pairs_hook=pairs)

@@ -1,0 +1,215 @@
+"""Many executions in one request: enqueued, cancelled, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from daybell.api import shapes
+from daybell.api.answers import answer
+from daybell.api.body import read_body, read_bytes, read_json
+from daybell.api.caller import Caller, Operator
+from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.executions import selected
+from daybell.api.idempotency import Try, once
+from daybell.api.problems import ERRORS_MAX, Invalid
+from daybell.api.schema import Items, Retrial, Selection
+from daybell.client.submitting import read_new
+from daybell.core.execution import NewExecution
+from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX
+from daybell.errors import PayloadError, PayloadTooLarge, UsageError
+
+RANK_BITS: Final = 14  # of a position in a batch
+OPTIONS: Final = (
+    "delay",
+    "at",
+    "expires",
+    "priority",
+    "queue",
+    "retries",
+    "timeout",
+    "force",
+)
+
+router = APIRouter(prefix="/executions", tags=["executions"])
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """One execution as it comes in. What its fields may be is for the client to say."""
+
+    job: str
+    args: dict[str, Any] | None = None
+    unique_key: str | None = None
+    delay: float | str | None = None
+    at: str | None = None
+    expires: float | str | None = None
+    priority: str | None = None
+    queue: str | None = None
+    retries: int | None = None
+    timeout: float | str | None = None
+    force: bool = False
+
+
+_DECODER: Final = msgspec.json.Decoder(list[Asked])
+
+
+@router.post(
+    "",
+    **operation(
+        "enqueue_executions",
+        answers=shapes.EnqueuedMany,
+        status=202,
+        says="They will run.",
+        body=Items,
+        examples={
+            "two": [
+                {"job": "resize", "args": {"width": 100}},
+                {"job": "resize", "args": {"width": 200}, "priority": "high"},
+            ]
+        },
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def enqueue_executions(
+    request: Request, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Enqueue up to 10,000 executions, all or nothing. The answer is in the order given."""
+    raw = await read_bytes(request, bytes_max=BULK_BYTES_MAX)
+    asked = read_items(raw)
+
+    async def perform(this: Try) -> Response:
+        return await _enqueue(caller, asked, this)
+
+    return await once(request, caller, key, raw, perform)
+
+
+def read_items(raw: bytes) -> Sequence[Asked]:
+    """The executions that a body asks for. The first mistake in it is told with its place."""
+    if not raw:
+        raise PayloadError("the body is empty; send a JSON list of executions", field="body")
+    try:
+        asked = _DECODER.decode(raw)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise Invalid([(place.rstrip("`").lstrip(".") or "body", message)]) from None
+    except (ValueError, RecursionError):
+        read_json(raw)  # says what is wrong with it as JSON
+        raise PayloadError("the body has a text that is not Unicode", field="body") from None
+    if not asked:
+        raise PayloadError("the list is empty; send at least one execution", field="body")
+    if len(asked) > ENQUEUE_BATCH_MAX:
+        raise PayloadTooLarge(
+            f"{len(asked):,} executions are too many for one request; the limit is"
+            f" {ENQUEUE_BATCH_MAX:,}",
+            field="body",
+        )
+    return asked
+
+
+async def _enqueue(caller: Caller, asked: Sequence[Asked], this: Try) -> Response:
+    news = read_all(asked, this)
+    made = await caller.client.submit_many(news, repeat=this.is_repeated)
+    created = sum(one.created for one in made)
+    jobs = sorted({one.job for one in asked})
+    after = {"count": len(made), "created": created, "first": str(made[0].id)}
+    await caller.record("execution.enqueue", ", ".join(jobs)[:200], after=after)
+    items = [{"execution_id": str(one.id), "created": one.created} for one in made]
+    return answer({"count": len(made), "created": created, "items": items}, status=202)
+
+
+def read_all(asked: Sequence[Asked], this: Try) -> list[NewExecution]:
+    """The executions as a store takes them. All that is wrong with them is told at once."""
+    news: list[NewExecution] = []
+    wrong: list[tuple[str, str]] = []
+    for position, one in enumerate(asked):
+        try:
+            news.append(_read_one(one, position, this))
+        except PayloadTooLarge:
+            raise
+        except UsageError as error:
+            field = f".{error.field}" if error.field else ""
+            wrong.append((f"[{position}]{field}", str(error)))
+            if len(wrong) >= ERRORS_MAX:
+                break
+    if wrong:
+        raise Invalid(wrong)
+    return news
+
+
+def _read_one(one: Asked, position: int, this: Try) -> NewExecution:
+    id = None if this.id is None else this.made(position, rank=position, rank_bits=RANK_BITS)
+    options: dict[str, Any] = {
+        name: value for name in OPTIONS if (value := getattr(one, name)) is not None
+    }
+    return read_new(one.job, one.args, unique_key=one.unique_key, id=id, **options)
+
+
+@router.post(
+    "/cancel",
+    **operation(
+        "cancel_executions",
+        answers=shapes.Counts,
+        says="How many went which way.",
+        body=Selection,
+        examples={
+            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+            "by filter": {"filter": {"job_id": "resize", "status": "pending"}},
+        },
+        errors=(404,),
+    ),
+)
+async def cancel_executions(request: Request, caller: Operator) -> Response:
+    """Cancel executions, by ids or by a filter. Those that run are asked to stop."""
+    wanted = await read_body(request, Selection)
+    check_selection(wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    if wanted.filter is None:
+        with caller.auditing("execution.cancel", "many", after=said):
+            answers = await caller.client.cancel_picked(wanted.ids or ())
+    else:
+        filters = await selected(caller, said["filter"])
+        with caller.auditing("execution.cancel", "many", after=said):
+            answers = await caller.client.cancel_many(**filters)
+    return answer({"matched": sum(answers.values()), **{str(k): n for k, n in answers.items()}})
+
+
+@router.post(
+    "/retry",
+    **operation(
+        "retry_executions",
+        answers=shapes.Counts,
+        says="How many went which way.",
+        body=Retrial,
+        examples={
+            "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+            "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
+        },
+        errors=(404,),
+    ),
+)
+async def retry_executions(request: Request, caller: Operator) -> Response:
+    """Run executions again, by ids or by a filter: dead ones, unless `status` says otherwise."""
+    wanted = await read_body(request, Retrial)
+    check_selection(wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    if wanted.filter is None:
+        answers = await caller.client.retry_picked(wanted.ids or (), force=wanted.force)
+    else:
+        filters = await selected(caller, said["filter"])
+        answers = await caller.client.retry_many(force=wanted.force, **filters)
+    counts = {str(word): number for word, number in answers.items()}
+    await caller.record("execution.retry", "many", before=said, after=counts)
+    return answer({"matched": sum(answers.values()), **counts})
+
+
+def check_selection(wanted: Any) -> None:
+    """Refuse to guess which ones are meant."""
+    if (wanted.ids is None) == (wanted.filter is None):
+        raise UsageError(
+            "say which: ids, or a filter; an empty filter, {}, means all that there are",
+            field="filter",
+        )

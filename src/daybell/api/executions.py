@@ -1,0 +1,252 @@
+"""`/executions`: what runs, ran and will run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from daybell.api import shapes
+from daybell.api.answers import answer
+from daybell.api.body import read_body
+from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.contract import LOCATION, operation
+from daybell.api.lists import Cursor, IdFilter, Limit, StatusFilter, TextFilter
+from daybell.api.naming import name_of, told
+from daybell.api.schema import Force, Nothing
+from daybell.api.stream import follow_log, read_place, wants_stream
+from daybell.api.timeline import timeline
+from daybell.client import wire
+from daybell.client.logs import PARTS_PER_READ, START
+from daybell.client.requests import Filters, read_id
+from daybell.client.why import why
+from daybell.core.execution import State
+from daybell.core.instant import to_iso
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.errors import UsageError
+
+router = APIRouter(tags=["executions"])
+
+ExecutionPath = Annotated[str, Path(alias="id", description="An execution's id.", max_length=100)]
+
+
+async def list_executions(
+    request: Request,
+    caller: Viewer,
+    job_id: TextFilter = None,
+    status: StatusFilter = None,
+    worker_id: IdFilter = None,
+    queue: TextFilter = None,
+    since: TextFilter = None,
+    until: TextFilter = None,
+    workflow_id: IdFilter = None,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List executions, newest first.
+
+    `status` may be repeated, and `pending` means not started. `since` and `until` are about when
+    they were created.
+    """
+    filters: Filters = {
+        "job": await name_of(caller, job_id),
+        "status": status,
+        "worker": worker_id,
+        "queue": queue,
+        "since": since,
+        "until": until,
+        "parent": workflow_id,
+    }
+    page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
+    items = await told(api_of(request).job_ids, caller, page.items)
+    return answer({"items": items, "next_cursor": page.next_cursor})
+
+
+_LIST: dict[str, Any] = {
+    "answers": shapes.ExecutionPage,
+    "says": "A page of executions.",
+    "errors": (404,),
+}
+router.get("/executions", **operation("list_executions", **_LIST))(list_executions)
+# The same under another name, which some expect.
+router.get("/job/executions", **operation("list_job_executions", **_LIST))(list_executions)
+
+
+@router.get(
+    "/counts",
+    **operation("count_executions", answers=shapes.StateCounts, says="How many.", errors=(404,)),
+)
+async def count_executions(
+    caller: Viewer,
+    job_id: TextFilter = None,
+    status: StatusFilter = None,
+    worker_id: IdFilter = None,
+    queue: TextFilter = None,
+    since: TextFilter = None,
+    until: TextFilter = None,
+    workflow_id: IdFilter = None,
+    dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
+) -> Response:
+    """Count executions by state. States without any are left out."""
+    job = await name_of(caller, job_id)
+    if dead_letters:
+        for field, value in (("worker_id", worker_id), ("since", since), ("until", until)):
+            if value is not None:
+                raise UsageError(f"dead_letters cannot be counted by {field}", field=field)
+        count = await caller.client.count_dead_letters(job=job, queue=queue)
+        return answer({"executions": {"dead": count} if count else {}})
+    filters: Filters = {
+        "job": job,
+        "status": status,
+        "worker": worker_id,
+        "queue": queue,
+        "since": since,
+        "until": until,
+        "parent": workflow_id,
+    }
+    counts = await caller.client.count(**filters)
+    return answer({"executions": {str(state): count for state, count in counts.items() if count}})
+
+
+@router.get(
+    "/executions/{id}",
+    **operation(
+        "get_execution",
+        answers=shapes.ExecutionDetail,
+        says="The execution, with its attempts and its timeline.",
+        errors=(404,),
+    ),
+)
+async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
+    """Show an execution, with its ended attempts and what happened to it."""
+    found = await caller.client.execution(id)
+    (said,) = await told(api_of(request).job_ids, caller, [found.execution])
+    return answer({**said, **wire.detail(found), "timeline": timeline(found)})
+
+
+_LOGS = operation(
+    "get_execution_logs",
+    answers=shapes.LogPage,
+    says="Lines of its log; or, to who accepts text/event-stream, the log as it grows.",
+    errors=(404,),
+)
+_LOGS["responses"][200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+@router.get("/executions/{id}/logs", **_LOGS)
+async def get_logs(
+    request: Request,
+    id: ExecutionPath,
+    caller: Viewer,
+    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """Show what an execution said: its log, and what it printed. Logs come in pages of parts."""
+    known = read_id(id)
+    if wants_stream(request):
+        return await follow_log(request, caller, known)
+    await caller.client.execution(known)
+    after = _place(cursor)
+    if attempt is not None:
+        after = max(after, (attempt - 1, 2**31 - 1))
+    parts = await caller.client.log(known, after=after)
+    lines = [
+        {
+            "at": to_iso(line.at),
+            "attempt": part.attempt,
+            "level": line.level,
+            "source": line.source,
+            "message": line.message,
+        }
+        for part in parts
+        if attempt is None or part.attempt == attempt
+        for line in part.lines
+    ]
+    is_more = len(parts) == PARTS_PER_READ and (attempt is None or parts[-1].attempt <= attempt)
+    more = f"{parts[-1].attempt}.{parts[-1].number}" if is_more else None
+    return answer({"items": lines, "next_cursor": more})
+
+
+def _place(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return START
+    place = read_place(cursor)
+    if place == START:
+        raise UsageError("cursor is not one that came with a page of this log", field="cursor")
+    return place
+
+
+_CANCEL = operation(
+    "cancel_execution",
+    answers=shapes.Cancelled,
+    says="It has ended.",
+    body=Nothing,
+    is_optional=True,
+    errors=(404,),
+)
+_CANCEL["responses"][202] = {"model": shapes.Cancelled, "description": "It runs; asked to stop."}
+
+
+@router.post("/executions/{id}/cancel", **_CANCEL)
+async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator) -> Response:
+    """Cancel an execution: at once if it has not started, else by asking it to stop."""
+    await read_body(request, Nothing, optional=True)
+    with caller.auditing("execution.cancel", id):
+        outcome = str(await caller.client.cancel(id))
+    is_asked = outcome == "requested"
+    state = State.CANCELLED if outcome == "cancelled" else State.RUNNING
+    if outcome == "finished":
+        state = (await caller.client.execution(id)).execution.state
+    said = {"execution_id": str(read_id(id)), "status": str(state), "cancel_requested": is_asked}
+    return answer(said, status=202 if is_asked else 200)
+
+
+@router.post(
+    "/executions/{id}/retry",
+    **operation(
+        "retry_execution",
+        answers=shapes.Retried,
+        status=202,
+        says="It runs again, itself or as a new one.",
+        body=Force,
+        is_optional=True,
+        examples={"although it succeeded": {"force": True}},
+        errors=(404, 409),
+        headers=LOCATION,
+    ),
+)
+async def retry_execution(request: Request, id: ExecutionPath, caller: Operator) -> Response:
+    """Run an execution again: a dead one itself, a cancelled one as a new execution.
+
+    `force` does the latter for one that succeeded, or was discarded.
+    """
+    wanted = await read_body(request, Force, optional=True)
+    made = await caller.client.retry(id, force=wanted.force)
+    await caller.record("execution.retry", id, after={"execution_id": str(made.id)})
+    return answer(
+        {"execution_id": str(made.id), "created": made.created},
+        status=202,
+        headers={"Location": f"/api/v1/executions/{made.id}"},
+    )
+
+
+@router.get(
+    "/executions/{id}/why",
+    **operation("explain_execution", answers=shapes.Why, says="Why.", errors=(404,)),
+)
+async def explain_execution(id: ExecutionPath, caller: Viewer) -> Response:
+    """Say why an execution has not run, or has not ended."""
+    return answer(wire.reason(await why(caller.client, id)))
+
+
+async def selected(caller: Caller, said: dict[str, Any]) -> Filters:
+    """A filter of a body, as the client takes it."""
+    return {
+        "job": await name_of(caller, said.get("job_id")),
+        "status": said.get("status"),
+        "queue": said.get("queue"),
+        "worker": said.get("worker_id"),
+        "parent": said.get("workflow_id"),
+        "since": said.get("since"),
+        "until": said.get("until"),
+    }

@@ -1,0 +1,92 @@
+"""Requests with an Idempotency-Key: done once, and answered the same each time.
+
+Only what was done is remembered. A refusal has changed nothing, so the same request is simply tried
+again: the quota may have room by then. What it creates has ids that follow from the key's record.
+So if the process dies between the change and its answer, the next try creates nothing new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from fastapi import Request, Response
+
+from daybell.api.caller import Caller
+from daybell.client import mint
+from daybell.client.submitting import derived
+from daybell.core.idempotency import NewRequest
+from daybell.errors import UsageError, shown
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"
+_KEPT_HEADERS: Final = ("location", "etag")
+
+
+class Try(msgspec.Struct, frozen=True):
+    """One try to do what a request asks for."""
+
+    id: UUID | None = None  # None: the request has no key, and is tried once
+    is_repeated: bool = False  # it may have been done before
+
+    def made(self, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:
+        """The id of something that the request creates; with a rank among others of its kind."""
+        if self.id is None:
+            return mint()
+        return derived(self.id, *what, rank=rank, rank_bits=rank_bits)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is remembered of an answer."""
+
+    body: str
+    headers: dict[str, str]
+
+
+Perform = Callable[[Try], Awaitable[Response]]
+
+
+async def once(
+    request: Request, caller: Caller, key: str | None, raw: bytes, perform: Perform
+) -> Response:
+    """Do what a request asks for, unless it was done before under this key."""
+    if key is None:
+        return await perform(Try())
+    new = NewRequest(key=key, digest=_digest(request, raw), id=mint())
+    begun = await caller.client.begin_request(new)
+    if begun.digest != new.digest:
+        raise UsageError(
+            f"{HEADER} {shown(key)} was sent with another request before; make a new one",
+            field=HEADER,
+        )
+    if begun.status is not None and begun.answer is not None:
+        return _replayed(begun.status, begun.answer)
+    response = await perform(Try(begun.id, is_repeated=not begun.is_new))
+    if response.status_code < HTTPStatus.BAD_REQUEST:
+        await caller.client.answer_request(key, status=response.status_code, answer=_kept(response))
+    return response
+
+
+def _digest(request: Request, raw: bytes) -> bytes:
+    parts = (request.method, request.url.path, request.url.query)
+    return hashlib.sha256("\n".join(parts).encode() + b"\n" + raw).digest()
+
+
+def _kept(response: Response) -> str:
+    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    kept = Kept(body=bytes(response.body).decode(), headers=headers)
+    return msgspec.json.encode(kept).decode()
+
+
+def _replayed(status: int, answer: str) -> Response:
+    kept = msgspec.json.decode(answer, type=Kept)
+    return Response(
+        kept.body,
+        status_code=status,
+        headers={**kept.headers, REPLAYED: "true"},
+        media_type="application/json",
+    )

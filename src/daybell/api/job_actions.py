@@ -1,0 +1,211 @@
+"""What can be done to a job: run, pause, resume, go back to a version, make up for ticks."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+
+from daybell.api import shapes
+from daybell.api.answers import answer
+from daybell.api.body import checked, read_body, read_bytes, read_json
+from daybell.api.caller import Admin, Caller, Operator, Viewer
+from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMatch, operation
+from daybell.api.idempotency import Try, once
+from daybell.api.jobs import JobPath, precondition, read_version, tagged
+from daybell.api.schema import Backfill, Nothing, Pause, Rollback, Trigger
+from daybell.client import wire
+from daybell.client.submitting import read_new
+from daybell.core import payload
+from daybell.core.execution import Enqueued, State
+from daybell.core.overlap import Overlap
+
+router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
+
+
+@router.post(
+    "/trigger",
+    **operation(
+        "trigger_job",
+        answers=shapes.Enqueued,
+        status=202,
+        says="It will run.",
+        body=Trigger,
+        is_optional=True,
+        examples={"later": {"args": {"file": "42.csv"}, "delay": "10m", "priority": "high"}},
+        errors=(404, 409),
+        headers={**LOCATION, **REPLAYED},
+    ),
+)
+async def trigger_job(
+    request: Request, name: JobPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Run a job now, or later. Without `args` it is called as its schedules do it.
+
+    If the job's overlap rule does not let it in, the answer is 409 and names the execution that is
+    in the way; `force` overrides the rule.
+    """
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), Trigger) if raw else Trigger()
+
+    async def perform(this: Try) -> Response:
+        return await _trigger(caller, name, wanted, this)
+
+    return await once(request, caller, key, raw, perform)
+
+
+async def _trigger(caller: Caller, name: str, wanted: Trigger, this: Try) -> Response:
+    options = {field: getattr(wanted, field) for field in wanted.model_fields_set}
+    job = await caller.client.job_named(name)
+    if options.get("args") is None:
+        options["args"] = payload.decode(job.definition.args)
+    new = read_new(job.name, id=this.made("execution"), **options)
+    made = await caller.client.submit(new, repeat=this.is_repeated)
+    await caller.record("job.trigger", job.name, after={"execution_id": str(made.id)})
+    is_sure = (
+        made.created
+        and new.delay is None
+        and new.at is None
+        and job.definition.overlap_rule() is Overlap.ALLOW
+    )
+    state = State.QUEUED if is_sure else await _state_of(caller, made)
+    return answer(
+        {"execution_id": str(made.id), "status": str(state), "created": made.created},
+        status=202,
+        headers={"Location": f"/api/v1/executions/{made.id}"},
+    )
+
+
+async def _state_of(caller: Caller, made: Enqueued) -> State:
+    return (await caller.client.execution(made.id)).execution.state
+
+
+@router.post(
+    "/pause",
+    **operation(
+        "pause_job",
+        answers=shapes.Job,
+        says="Its schedules fire no more.",
+        body=Pause,
+        is_optional=True,
+        examples={"with a note": {"note": "until the disk is replaced"}},
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def pause_job(request: Request, name: JobPath, caller: Operator) -> Response:
+    """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
+    wanted = await read_body(request, Pause, optional=True)
+    job = await caller.client.job_named(name)
+    with caller.auditing("job.pause", job.name, after={"note": wanted.note}):
+        await caller.client.pause(job.name, note=wanted.note)
+    return await _standing(caller, job.name)
+
+
+@router.post(
+    "/resume",
+    **operation(
+        "resume_job",
+        answers=shapes.Job,
+        says="Its schedules fire again.",
+        body=Nothing,
+        is_optional=True,
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def resume_job(request: Request, name: JobPath, caller: Operator) -> Response:
+    """Let a job's schedules fire again, from now on."""
+    await read_body(request, Nothing, optional=True)
+    job = await caller.client.job_named(name)
+    with caller.auditing("job.resume", job.name, before={"note": job.pause_note}):
+        await caller.client.resume(job.name)
+    return await _standing(caller, job.name)
+
+
+@router.get(
+    "/versions",
+    **operation(
+        "list_job_versions",
+        answers=shapes.JobVersions,
+        says="All versions, newest first.",
+        errors=(404,),
+    ),
+)
+async def list_versions(name: JobPath, caller: Viewer) -> Response:
+    """List a job's versions."""
+    known = (await caller.client.standing(name)).job  # a deleted one has versions, too
+    versions = await caller.client.versions(known.name)
+    return answer({"items": [wire.job(one) for one in versions]})
+
+
+@router.post(
+    "/rollback",
+    **operation(
+        "rollback_job",
+        answers=shapes.Job,
+        says="The version is the current one again, as a new version.",
+        body=Rollback,
+        examples={"to the first": {"version": 1}},
+        errors=(404, 409, 412),
+        headers=ETAG,
+    ),
+)
+async def rollback_job(
+    request: Request, name: JobPath, caller: Admin, version: IfMatch = None
+) -> Response:
+    """Make an earlier version of a job the current one again."""
+    wanted = await read_body(request, Rollback)
+    job = await caller.client.job_named(name)
+    expect = read_version(version)
+    after = {"version": wanted.version}
+    with (
+        precondition(expect),
+        caller.auditing("job.rollback", job.name, before={"version": job.version}, after=after),
+    ):
+        await caller.client.rollback(job.name, wanted.version, author=caller.actor, expect=expect)
+    return await _standing(caller, job.name)
+
+
+@router.post(
+    "/backfill",
+    **operation(
+        "backfill_job",
+        answers=shapes.Backfill,
+        says="What is run, or would be in a dry run.",
+        body=Backfill,
+        examples={
+            "last week, to look at": {"since": "2026-11-01", "until": "2026-11-08", "dry_run": True}
+        },
+        errors=(404, 409),
+        headers=REPLAYED,
+    ),
+)
+async def backfill_job(
+    request: Request, name: JobPath, caller: Admin, key: IdempotencyKey = None
+) -> Response:
+    """Run a job for past ticks of its schedules: those that were missed, that failed, or all."""
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), Backfill) if raw else await read_body(request, Backfill)
+    job = await caller.client.job_named(name)
+
+    async def perform(this: Try) -> Response:
+        return await _backfill(caller, job.name, wanted, this)
+
+    return await once(request, caller, key, raw, perform)
+
+
+async def _backfill(caller: Caller, job: str, wanted: Backfill, this: Try) -> Response:
+    id: UUID = this.made("backfill")
+    said: dict[str, Any] = wanted.model_dump()
+    made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated)
+    if not wanted.dry_run:
+        after = {**said, "backfill_id": str(id), "created": made.created}
+        await caller.record("job.backfill", job, after=after)
+    return answer(wire.backfill(made))
+
+
+async def _standing(caller: Caller, name: str) -> Response:
+    standing = await caller.client.standing(name)
+    return answer(wire.standing(standing), headers=tagged(standing.job))

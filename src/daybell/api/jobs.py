@@ -1,0 +1,289 @@
+"""`/jobs`: definitions of what to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+
+from daybell.api import shapes
+from daybell.api.answers import answer, created
+from daybell.api.body import checked, read_body, read_bytes, read_json
+from daybell.api.caller import Admin, Caller, Viewer
+from daybell.api.contract import (
+    ETAG,
+    LOCATION,
+    REPLAYED,
+    IdempotencyKey,
+    IfMatch,
+    operation,
+)
+from daybell.api.idempotency import Try, once
+from daybell.api.lists import Cursor, Limit, StatusFilter, TextFilter
+from daybell.api.problems import PreconditionFailed
+from daybell.api.schema import JobChange, NewJob
+from daybell.client import wire
+from daybell.client.submitting import read_new
+from daybell.core import payload
+from daybell.core.job import Job
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.errors import DaybellError, Unavailable, UsageError, VersionConflict
+
+DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+JobPath = Annotated[str, Path(alias="job", description="A job's id or name.", max_length=200)]
+
+_EXAMPLES: Final = {
+    "scheduled": {
+        "name": "daily-report",
+        "schedule": "0 0 * * *",
+        "task": "report",
+        "retries": 3,
+        "timeout": 3600,
+    },
+    "once, now": {"name": "import-42", "task": "load", "args": {"file": "42.csv"}},
+}
+
+
+@router.post(
+    "",
+    **operation(
+        "create_job",
+        answers=shapes.NewJobAnswer,
+        status=201,
+        says="Created.",
+        body=NewJob,
+        examples=_EXAMPLES,
+        errors=(404, 409),
+        headers={**LOCATION, **ETAG, **REPLAYED},
+    ),
+)
+async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None) -> Response:
+    """Create a job. Without a `schedule` it runs once, now."""
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), NewJob) if raw else await read_body(request, NewJob)
+    about = await caller.of_tenant(wanted.tenant)
+
+    async def perform(this: Try) -> Response:
+        return await _create(about, wanted, this)
+
+    return await once(request, about, key, raw, perform)
+
+
+async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
+    is_once = wanted.schedule is None
+    if wanted.unique_key is not None and not is_once:
+        raise UsageError(
+            "unique_key is for a job without a schedule, which runs once; others take it with each"
+            " trigger",
+            field="unique_key",
+        )
+    options = wanted.options()
+    after = wanted.model_dump(mode="json", exclude_unset=True)
+    with caller.auditing("job.create", wanted.name, after=after):
+        job = await caller.client.create(
+            wanted.name,
+            task=wanted.task,
+            author=caller.actor,
+            id=this.made("job"),
+            **options,
+        )
+    said: dict[str, Any] = {}
+    if is_once:
+        said["execution_id"] = await _run_once(caller, job, wanted, this)
+    warnings = [DEPENDENCIES_WARNING] if wanted.dependencies else []
+    standing = await caller.client.standing(job.name)
+    return created(
+        {**wire.standing(standing), **said, "warnings": warnings},
+        location=location(job),
+        headers=tagged(job),
+    )
+
+
+async def _run_once(caller: Caller, job: Job, wanted: NewJob, this: Try) -> str:
+    """Run a job that has no schedule. If it cannot, it was not created either."""
+    new = read_new(
+        job.name, wanted.args or {}, unique_key=wanted.unique_key, id=this.made("execution")
+    )
+    try:
+        made = await caller.client.submit(new, repeat=this.is_repeated)
+    except Unavailable:
+        raise
+    except DaybellError:
+        with caller.auditing("job.delete", job.name):
+            await caller.client.delete_job(job.name)
+        raise
+    return str(made.id)
+
+
+@router.get(
+    "",
+    **operation("list_jobs", answers=shapes.JobPage, says="A page of jobs, by name."),
+)
+async def list_jobs(
+    caller: Viewer,
+    status: StatusFilter = None,
+    user_id: TextFilter = None,
+    queue: TextFilter = None,
+    q: TextFilter = None,
+    prefix: TextFilter = None,
+    label: TextFilter = None,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List jobs. `q` is looked for in names and descriptions."""
+    if label is not None:
+        raise UsageError("not available yet: labels of jobs", field="label")
+    page = await caller.client.standings_page(
+        status=status,
+        user_id=user_id,
+        queue=queue,
+        text=q,
+        prefix=prefix or "",
+        limit=limit,
+        cursor=cursor,
+    )
+    return answer(wire.page(page, wire.standing))
+
+
+@router.get(
+    "/{job}",
+    **operation(
+        "get_job",
+        answers=shapes.Job,
+        says="The job, with what it does now.",
+        errors=(404,),
+        headers=ETAG,
+    ),
+)
+async def get_job(name: JobPath, caller: Viewer) -> Response:
+    """Show a job, a deleted one too, with its status, its next time and its last execution."""
+    standing = await caller.client.standing(name)
+    return answer(wire.standing(standing), headers=tagged(standing.job))
+
+
+@router.patch(
+    "/{job}",
+    **operation(
+        "update_job",
+        answers=shapes.Job,
+        says="Changed; the new version.",
+        body=JobChange,
+        examples={"another time": {"schedule": {"cron": "0 6 * * *", "tz": "Europe/Rome"}}},
+        errors=(404, 409, 412),
+        headers=ETAG,
+    ),
+)
+async def update_job(
+    request: Request, name: JobPath, caller: Admin, version: IfMatch = None
+) -> Response:
+    """Change a job. What is not named stays as it is; null is back to the default."""
+    change = await read_body(request, JobChange)
+    expect = read_version(version)
+    before = await caller.client.job_named(name)
+    options = _changes(change, before)
+    if not options:
+        raise UsageError("nothing is to change; name a field, such as schedule", field="body")
+    after = change.model_dump(mode="json", exclude_unset=True)
+    with (
+        precondition(expect),
+        caller.auditing("job.update", before.name, before=wire.job(before), after=after),
+    ):
+        job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
+    return answer(wire.standing(await caller.client.standing(job.name)), headers=tagged(job))
+
+
+def _changes(change: JobChange, before: Job) -> dict[str, Any]:
+    options = change.options()
+    if "retries" in options:
+        retry: dict[str, Any] = payload.decode(before.definition.retry.to_json())
+        if change.backoff is None and change.retries is not None:
+            options["retries"] = {**retry, "retries": change.retries}
+        elif change.backoff is not None and "retries" not in change.model_fields_set:
+            options["retries"] = {**options["retries"], "retries": retry["retries"]}
+    return {
+        **options,
+        **{name: _DEFAULTS[name] for name in _DEFAULTS if options.get(name, 0) is None},
+    }
+
+
+@router.delete(
+    "/{job}",
+    **operation(
+        "delete_job",
+        answers=shapes.Deleted,
+        says="It fires no more, and what was unfinished is cancelled.",
+        errors=(404, 412),
+    ),
+)
+async def delete_job(name: JobPath, caller: Admin, version: IfMatch = None) -> Response:
+    """Cancel a job: it fires no more, and its unfinished executions are cancelled."""
+    job = await caller.client.job_named(name)
+    check_version(version, job)
+    with caller.auditing("job.delete", job.name, before=wire.job(job)):
+        cancelled = await caller.client.delete_job(job.name)
+    return answer(
+        {
+            "job_id": str(job.id),
+            "name": job.name,
+            "status": "deleted",
+            "cancelled": cancelled,
+        }
+    )
+
+
+def location(job: Job) -> str:
+    """Where a job is."""
+    return f"/api/v1/jobs/{job.id}"
+
+
+def tagged(job: Job) -> dict[str, str]:
+    """The header that names a job's version."""
+    return {"ETag": f'"{job.version}"'}
+
+
+def read_version(text: str | None) -> int | None:
+    """The version that If-Match names; None: any."""
+    if text is None or text.strip() == "*":
+        return None
+    found = re.fullmatch(r'\s*(?:W/)?"?([0-9]{1,9})"?\s*', text)
+    if found is None:
+        raise UsageError('If-Match is a version as the ETag has it, such as "3"', field="If-Match")
+    return int(found[1])
+
+
+@contextmanager
+def precondition(expect: int | None) -> Generator[None]:
+    """A version that has moved is a failed precondition for who has named one."""
+    try:
+        yield
+    except VersionConflict as error:
+        if expect is None:
+            raise
+        raise PreconditionFailed(str(error)) from None
+
+
+def check_version(text: str | None, job: Job) -> None:
+    """Raise PreconditionFailed if a job is not at the version that If-Match names."""
+    expect = read_version(text)
+    if expect is not None and expect != job.version:
+        raise PreconditionFailed(
+            f"job {job.name} is at version {job.version}, not {expect}; read it again, then decide"
+        )
+
+
+# What null means for those that have no None of their own.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "queue": "default",
+    "priority": "normal",
+    "max_crashes": 3,
+    "on_lost": "retry",
+    "store_result": True,
+    "description": "",
+    "dependencies": (),
+}

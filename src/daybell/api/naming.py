@@ -1,0 +1,52 @@
+"""Between the names of jobs, which executions carry, and their ids, which callers may use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from daybell.api.caller import Caller
+from daybell.client import wire
+from daybell.client.definitions import id_in
+from daybell.core.execution import Execution
+
+KNOWN_MAX: Final = 10_000
+
+
+class JobIds:
+    """Ids of jobs by name. A job keeps its id for good, a deleted one that comes back too: so what
+    was once found out stays true.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
+        """The ids of these jobs."""
+        return {name: await self._of(caller, name) for name in set(names)}
+
+    async def _of(self, caller: Caller, name: str) -> str:
+        place = (caller.tenant, name)
+        if place not in self._known:
+            versions = await caller.client.versions(name)
+            self._known[place] = str(versions[0].id)
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return self._known[place]
+
+
+async def told(
+    ids: JobIds, caller: Caller, executions: Iterable[Execution]
+) -> list[dict[str, Any]]:
+    """Executions as answers have them: with the ids of their jobs."""
+    found = list(executions)
+    known = await ids.of(caller, (one.job for one in found))
+    return [{**wire.execution(one), "job_id": known[one.job]} for one in found]
+
+
+async def name_of(caller: Caller, job: str | None) -> str | None:
+    """The name of a job that is given by its id or name; an unknown id raises JobNotFound."""
+    if job is None or id_in(job) is None:
+        return job
+    return (await caller.client.standing(job)).job.name

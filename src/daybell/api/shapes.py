@@ -1,0 +1,336 @@
+"""What answers look like, for the OpenAPI document. They are made by client/wire.py, and nothing
+checks them again on their way out; the tests compare the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Time = str
+Id = str
+JobStatus = Literal[
+    "paused",
+    "running",
+    "retrying",
+    "queued",
+    "waiting",
+    "scheduled",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "skipped",
+    "manual",
+    "deleted",
+]
+Status = Literal[
+    "waiting",
+    "scheduled",
+    "queued",
+    "retrying",
+    "running",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "skipped",
+]
+Word = Literal["critical", "high", "normal", "low"]
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=["urn:daybell:problem:job-not-found"])
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] | None = None
+    execution_id: Id | None = Field(None, description="The execution that is in the way.")
+    quota: str | None = Field(None, description="The quota that is used up.")
+
+
+class LastExecution(BaseModel):
+    """An execution beside its job."""
+
+    execution_id: Id
+    job: str
+    version: int
+    tenant: str
+    status: Status
+    reason: str | None
+    queue: str
+    priority: Word
+    args: dict[str, Any]
+    attempt: int
+    failures: int
+    crashes: int
+    created_at: Time
+    run_at: Time
+    scheduled_for: Time | None
+    expires_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    cancel_requested_at: Time | None
+    worker_id: Id | None
+    unique_key: str | None
+    retries: int | None
+    timeout: float | None
+    parent_id: Id | None
+    schedule_id: Id | None
+    progress: float | None
+    note: str | None
+    outcome: str | None
+    result: Any
+    error: Any
+    is_discarded: bool
+
+
+class Execution(LastExecution):
+    """An execution without its attempts."""
+
+    job_id: Id
+
+
+class Attempt(BaseModel):
+    """One ended try."""
+
+    attempt: int
+    outcome: Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released"]
+    worker_id: Id | None
+    started_at: Time | None
+    ended_at: Time
+    error: Any
+
+
+class Moment(BaseModel):
+    """Something that happened to an execution."""
+
+    at: Time
+    event: str
+    attempt: int | None = None
+    worker_id: Id | None = None
+
+
+class ExecutionDetail(Execution):
+    """An execution with its ended attempts, and what happened to it, oldest first."""
+
+    attempts: list[Attempt]
+    timeline: list[Moment]
+
+
+class ExecutionPage(BaseModel):
+    """A page of executions, newest first."""
+
+    items: list[Execution]
+    next_cursor: str | None
+
+
+class LogLine(BaseModel):
+    """A line that a task said or printed."""
+
+    at: Time
+    attempt: int
+    level: str
+    source: str
+    message: str
+
+
+class LogPage(BaseModel):
+    """Lines of a log, in their order."""
+
+    items: list[LogLine]
+    next_cursor: str | None
+
+
+class Why(BaseModel):
+    """Why an execution has not run, or not ended."""
+
+    execution_id: Id
+    status: Status
+    reason: str = Field(examples=["no_worker"])
+    detail: str
+    next_at: Time | None = None
+
+
+class Enqueued(BaseModel):
+    """The answer to a trigger: a new execution, or the one that holds the unique key."""
+
+    execution_id: Id
+    status: Status
+    created: bool
+
+
+class EnqueuedItem(BaseModel):
+    """One of many."""
+
+    execution_id: Id
+    created: bool
+
+
+class EnqueuedMany(BaseModel):
+    """The answer to a bulk enqueue, in the order of what was sent."""
+
+    count: int
+    created: int
+    items: list[EnqueuedItem]
+
+
+class Cancelled(BaseModel):
+    """The answer to a cancel: it has ended, or was asked to."""
+
+    execution_id: Id
+    status: Status
+    cancel_requested: bool
+
+
+class Retried(BaseModel):
+    """The answer to a retry: the execution that runs now, itself or a new one."""
+
+    execution_id: Id
+    created: bool
+
+
+class Counts(BaseModel):
+    """How many went which way."""
+
+    matched: int
+    cancelled: int | None = None
+    requested: int | None = None
+    finished: int | None = None
+    unknown: int | None = None
+    revived: int | None = None
+    renewed: int | None = None
+    key_held: int | None = None
+    changed: int | None = None
+    refused: int | None = None
+    not_dead: int | None = None
+    discarded: int | None = None
+    not_listed: int | None = None
+
+
+class StateCounts(BaseModel):
+    """How many executions there are in each state."""
+
+    executions: dict[str, int]
+
+
+class Schedule(BaseModel):
+    """A schedule of a job."""
+
+    schedule_id: Id
+    name: str
+    rule: Any
+    description: str | None
+    args: dict[str, Any]
+    delay: float | None
+    is_reboot: bool
+    next_run_at: Time | None
+    last_run_at: Time | None
+    last_success_at: Time | None
+    is_declared: bool
+    is_paused: bool
+    fired: int
+    skipped: int
+    missed: int
+    failures: int
+
+
+class JobVersion(BaseModel):
+    """A job at one of its versions."""
+
+    job_id: Id
+    name: str
+    version: int
+    tenant: str
+    kind: str
+    task: str | None
+    queue: str
+    priority: Word
+    retry: dict[str, Any]
+    timeout: float | None
+    expires: float | None
+    max_crashes: int
+    on_lost: Literal["retry", "dead"]
+    store_result: bool
+    description: str
+    user_id: str | None
+    settings: dict[str, Any]
+    args: dict[str, Any]
+    schedules: list[Any]
+    overlap: Literal["skip", "queue", "queue_all", "replace", "allow"] | None
+    misfire: dict[str, Any]
+    pause_after_failures: int | None
+    dependencies: list[str]
+    author: str
+    created_at: Time
+    is_current: bool
+    paused_at: Time | None
+    pause_note: str
+
+
+class Job(JobVersion):
+    """A job with what it does now."""
+
+    status: JobStatus
+    progress: float | None
+    started_at: Time | None
+    next_run_at: Time | None
+    schedules: list[Schedule]
+    last_execution: LastExecution | None
+
+
+class NewJobAnswer(Job):
+    """A job that was created, and the execution of one that runs once, now."""
+
+    execution_id: Id | None = None
+    warnings: list[str] = []
+
+
+class JobPage(BaseModel):
+    """A page of jobs, by name."""
+
+    items: list[Job]
+    next_cursor: str | None
+
+
+class JobVersions(BaseModel):
+    """All versions of a job, newest first."""
+
+    items: list[JobVersion]
+
+
+class Deleted(BaseModel):
+    """The answer to a job's end: how many unfinished executions were cancelled."""
+
+    job_id: Id
+    name: str
+    status: Literal["deleted"]
+    cancelled: int
+
+
+class Filled(BaseModel):
+    """A tick that was, or would be, run again."""
+
+    scheduled_for: Time
+    schedule: str
+    execution_id: Id | None
+    created: bool
+
+
+class Backfill(BaseModel):
+    """What a backfill has done, or would do."""
+
+    backfill_id: Id | None
+    job: str
+    dry_run: bool
+    ticks: int
+    created: int
+    items: list[Filled]

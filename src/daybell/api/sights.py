@@ -1,0 +1,195 @@
+"""What answers look like, continued: queues, workers, schedules, access."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from daybell.api.shapes import Id, LastExecution, Time
+
+
+class Worker(BaseModel):
+    """A worker."""
+
+    worker_id: Id
+    name: str
+    tenant: str
+    state: Literal["live", "draining", "dead"]
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    kinds: list[str]
+    labels: dict[str, str]
+    capacity: int
+    running: int
+    started_at: Time
+    renewed_at: Time
+    lease_until: Time
+
+
+class Workers(BaseModel):
+    """Workers, oldest first."""
+
+    items: list[Worker]
+
+
+class Drained(BaseModel):
+    """The answer to a drain."""
+
+    worker_id: Id
+    state: Literal["draining"]
+
+
+class Queue(BaseModel):
+    """A queue with its numbers."""
+
+    name: str
+    is_paused: bool
+    queued: int
+    scheduled: int
+    retrying: int
+    running: int
+    waiting: int
+    oldest_run_at: Time | None
+
+
+class Queues(BaseModel):
+    """Queues, by name."""
+
+    items: list[Queue]
+
+
+class QueueState(BaseModel):
+    """The answer to a pause or a resume."""
+
+    name: str
+    is_paused: bool
+
+
+class Purged(BaseModel):
+    """The answer to a purge."""
+
+    name: str
+    cancelled: int
+
+
+class Scaling(BaseModel):
+    """How much work a queue has, for those who start workers by it (KEDA reads `value`)."""
+
+    queue: str
+    value: int
+    queued: int
+    running: int
+    workers: int
+    capacity: int
+    is_paused: bool
+
+
+class Preview(BaseModel):
+    """What a schedule means, and when it fires."""
+
+    description: str
+    next: list[Time]
+
+
+class Rates(BaseModel):
+    """What happened lately, per second."""
+
+    enqueued: float
+    finished: float
+    failed: float
+
+
+class Totals(BaseModel):
+    """All queues together."""
+
+    queued: int
+    scheduled: int
+    retrying: int
+    running: int
+    waiting: int
+
+
+class Stats(BaseModel):
+    """All that goes on, at a glance."""
+
+    now: Time
+    totals: Totals
+    queues: list[Queue]
+    workers: list[Worker]
+    rates: Rates | None
+    dead_letters: list[LastExecution]
+    has_more_dead_letters: bool
+
+
+class Quotas(BaseModel):
+    """How much a tenant may use; null: as much as it likes."""
+
+    jobs: int | None
+    queued: int | None
+    per_minute: int | None
+    running: int | None
+
+
+class Tenant(BaseModel):
+    """A tenant."""
+
+    name: str
+    created_at: Time
+    quotas: Quotas
+
+
+class Tenants(BaseModel):
+    """Tenants, by name."""
+
+    items: list[Tenant]
+
+
+class Key(BaseModel):
+    """A key, without its secret."""
+
+    key_id: Id
+    tenant: str
+    name: str
+    role: Literal["viewer", "operator", "admin", "superadmin", "worker"]
+    hint: str
+    created_at: Time
+    created_by: str
+    expires_at: Time | None
+    used_at: Time | None
+    revoked_at: Time | None
+
+
+class NewKeyAnswer(Key):
+    """A key with its secret, which is shown this once."""
+
+    token: str
+
+
+class Keys(BaseModel):
+    """Keys, newest first."""
+
+    items: list[Key]
+
+
+class Entry(BaseModel):
+    """An entry of the audit log."""
+
+    entry_id: Id
+    tenant: str
+    at: Time
+    actor: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    source: str
+
+
+class Entries(BaseModel):
+    """A page of the audit log, newest first."""
+
+    items: list[Entry]
+    next_cursor: str | None

@@ -1,0 +1,32 @@
+"""What happened to an execution, in the order that it happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daybell.client.wire import identity, time
+from daybell.core.execution import TERMINAL, ExecutionDetail
+from daybell.core.instant import Instant
+
+
+def timeline(of: ExecutionDetail) -> list[dict[str, Any]]:
+    """Moments of an execution, oldest first: as far as they are kept."""
+    one = of.execution
+    moments: list[tuple[Instant, dict[str, Any]]] = [(one.created_at, {"event": "created"})]
+    if one.run_at > one.created_at and not of.attempts and one.started_at is None:
+        moments.append((one.run_at, {"event": "due"}))
+    for attempt in of.attempts:
+        about = {"attempt": attempt.attempt, "worker_id": identity(attempt.worker)}
+        if attempt.started_at is not None:
+            moments.append((attempt.started_at, {"event": "started", **about}))
+        moments.append((attempt.ended_at, {"event": str(attempt.outcome), **about}))
+    ended = {attempt.attempt for attempt in of.attempts}
+    if one.started_at is not None and one.attempt not in ended:
+        about = {"attempt": one.attempt, "worker_id": identity(one.worker)}
+        moments.append((one.started_at, {"event": "started", **about}))
+    if one.cancel_requested_at is not None:
+        moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
+    if one.finished_at is not None and one.state in TERMINAL:
+        moments.append((one.finished_at, {"event": f"ended as {one.state}"}))
+    moments.sort(key=lambda pair: pair[0])
+    return [{"at": time(at), **said} for at, said in moments]
