@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -11,7 +13,7 @@ from daybell.cli.edge import DONE
 from daybell.cli.options import DatabaseUrl, Json, Tenant, priorities, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from daybell.settings import Settings
 
@@ -115,40 +117,81 @@ Expires = Annotated[
 ]
 Description = Annotated[str | None, _text("--description", help="What it is for.")]
 
-WORDS = ("name", "task", "context", "tenant", "as_json", "database_url")
+User = Annotated[str | None, _text("--user", metavar="ID", help="Whose it is.")]
+DependsOn = Annotated[
+    list[str] | None,
+    _text("--depends-on", metavar="JOB", help="A job it depends on; recorded, not waited for yet."),
+]
+
+TIMES: Final = {"cron": Cron, "every": Every, "at": At, "delay": Delay, "rrule": Rrule}
+REST: Final = {
+    "mode": Mode,
+    "tz": Zone,
+    "gap": Gap,
+    "fold": Fold,
+    "calendar": Calendar,
+    "start_at": StartAt,
+    "end_at": EndAt,
+    "max_executions": MaxExecutions,
+    "jitter": Jitter,
+    "overlap": Overlap,
+    "misfire": Misfire,
+    "misfire_limit": MisfireLimit,
+    "misfire_within": MisfireWithin,
+    "misfire_grace": MisfireGrace,
+    "pause_after_failures": PauseAfter,
+    "queue": Queue,
+    "priority": Priority,
+    "retries": Retries,
+    "timeout": Limit,
+    "expires": Expires,
+    "user_id": User,
+    "dependencies": DependsOn,
+    "description": Description,
+}
 
 
+def taking(options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take these options, too; what is said of them comes to it as `said`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        kinds = get_type_hints(command, include_extras=True)
+        own = [
+            parameter.replace(annotation=kinds[name])
+            for name, parameter in signature(command).parameters.items()
+            if name != "said"
+        ]
+        more = [
+            Parameter(
+                name,
+                Parameter.POSITIONAL_OR_KEYWORD,
+                default=False if kind is Manual else None,
+                annotation=kind,
+            )
+            for name, kind in options.items()
+        ]
+        # Those that every command has come last, as everywhere.
+        first = [one for one in own if one.name in ("context", "name", "task")]
+        parameters = [*first, *more, *(one for one in own if one not in first)]
+
+        @wraps(command)
+        def called(**given: Any) -> None:
+            said = {name: given.pop(name) for name in options}
+            command(said=said, **given)
+
+        called.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return decorate
+
+
+@taking({"args": Args, **TIMES, **REST})
 def create_job(
     context: typer.Context,
     name: Name,
+    said: dict[str, Any],
     task: Task = None,
-    args: Args = None,
-    cron: Cron = None,
-    every: Every = None,
-    at: At = None,
-    delay: Delay = None,
-    rrule: Rrule = None,
-    mode: Mode = None,
-    tz: Zone = None,
-    gap: Gap = None,
-    fold: Fold = None,
-    calendar: Calendar = None,
-    start_at: StartAt = None,
-    end_at: EndAt = None,
-    max_executions: MaxExecutions = None,
-    jitter: Jitter = None,
-    overlap: Overlap = None,
-    misfire: Misfire = None,
-    misfire_limit: MisfireLimit = None,
-    misfire_within: MisfireWithin = None,
-    misfire_grace: MisfireGrace = None,
-    pause_after_failures: PauseAfter = None,
-    queue: Queue = None,
-    priority: Priority = None,
-    retries: Retries = None,
-    timeout: Limit = None,
-    expires: Expires = None,
-    description: Description = None,
     tenant: Tenant = "default",
     as_json: Json = False,
     database_url: DatabaseUrl = None,
@@ -157,44 +200,17 @@ def create_job(
 
     Without a time it runs when it is triggered. What is not said is as the task says.
     """
-    said = {key: value for key, value in locals().items() if key not in WORDS}
     if task is None:
         raise typer.BadParameter("say what it runs: --task NAME")
     command = partial(_create, name=name, task=task, said=said, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
 
+@taking({"args": Args, **TIMES, "manual": Manual, **REST})
 def update_job(
     context: typer.Context,
     name: Name,
-    args: Args = None,
-    cron: Cron = None,
-    every: Every = None,
-    at: At = None,
-    delay: Delay = None,
-    rrule: Rrule = None,
-    manual: Manual = False,
-    mode: Mode = None,
-    tz: Zone = None,
-    gap: Gap = None,
-    fold: Fold = None,
-    calendar: Calendar = None,
-    start_at: StartAt = None,
-    end_at: EndAt = None,
-    max_executions: MaxExecutions = None,
-    jitter: Jitter = None,
-    overlap: Overlap = None,
-    misfire: Misfire = None,
-    misfire_limit: MisfireLimit = None,
-    misfire_within: MisfireWithin = None,
-    misfire_grace: MisfireGrace = None,
-    pause_after_failures: PauseAfter = None,
-    queue: Queue = None,
-    priority: Priority = None,
-    retries: Retries = None,
-    timeout: Limit = None,
-    expires: Expires = None,
-    description: Description = None,
+    said: dict[str, Any],
     tenant: Tenant = "default",
     as_json: Json = False,
     database_url: DatabaseUrl = None,
@@ -203,7 +219,6 @@ def update_job(
 
     Times take the place of those that it had, by the same clock unless --tz says another.
     """
-    said = {key: value for key, value in locals().items() if key not in WORDS}
     command = partial(_update, name=name, said=said, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
@@ -216,7 +231,7 @@ async def _create(
     options = read_options(said)
     async with Client(settings.database_url, tenant=tenant) as client:
         await client.create(name, task=task, author="cli", **options)
-        return await _tell(client, name, as_json=as_json)
+        return await tell(client, name, as_json=as_json)
 
 
 async def _update(
@@ -232,10 +247,11 @@ async def _update(
             known = (await client.job(name)).definition.schedules
             options["schedule"] = _by_the_same_clock(options["schedule"], known)
         await client.update(name, **options)
-        return await _tell(client, name, as_json=as_json)
+        return await tell(client, name, as_json=as_json)
 
 
-async def _tell(client: Any, name: str, *, as_json: bool) -> int:
+async def tell(client: Any, name: str, *, as_json: bool) -> int:
+    """Say how a job stands now that it was changed."""
     from daybell.cli import show
     from daybell.cli.standing import next_run, words
     from daybell.client import wire

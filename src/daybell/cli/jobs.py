@@ -20,7 +20,9 @@ from daybell.cli.options import (
     group,
     priorities,
     run,
+    statuses,
 )
+from daybell.cli.versions import delete_job, list_versions, rollback_job
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
@@ -29,6 +31,9 @@ app = group("Jobs: what there is to run.")
 
 app.command("create")(create_job)
 app.command("update")(update_job)
+app.command("delete")(delete_job)
+app.command("versions")(list_versions)
+app.command("rollback")(rollback_job)
 app.command("backfill")(backfill_job)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
@@ -48,6 +53,27 @@ Args = Annotated[
 def list_jobs(
     context: typer.Context,
     prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="A state, pending, paused or manual; may be repeated.",
+            autocompletion=statuses,
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this user's.", show_default=False)
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only of this queue.", show_default=False)
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Only with this in the name or description.", show_default=False
+        ),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = "default",
@@ -55,14 +81,22 @@ def list_jobs(
     database_url: DatabaseUrl = None,
 ) -> None:
     """List the jobs, by name."""
-    asked = {"prefix": prefix, "limit": limit, "cursor": cursor}
+    asked = {
+        "prefix": prefix,
+        "status": status or None,
+        "user_id": user,
+        "queue": queue,
+        "text": search,
+        "limit": limit,
+        "cursor": cursor,
+    }
     run(context, partial(_list, asked=asked, tenant=tenant, as_json=as_json), database_url)
 
 
 @app.command("show")
 def show_job(
     context: typer.Context,
-    name: Name,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")],
     version: Annotated[
         int | None, typer.Option(min=1, help="An older version.", show_default=False)
     ] = None,
@@ -159,21 +193,27 @@ async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_js
     from daybell.cli import show
     from daybell.cli.standing import echo_jobs
     from daybell.client import Client, wire
-    from daybell.core.view import Page
 
     async with Client(settings.database_url, tenant=tenant) as client:
-        page = await client.jobs(**asked)
-        standings = await client.standings(page.items)
+        page = await client.standings_page(**asked)
         now = (await client.health()).now
     if as_json:
-        listed = Page(items=tuple(standings), next_cursor=page.next_cursor)
-        show.echo_json(wire.page(listed, wire.standing))
+        show.echo_json(wire.page(page, wire.standing))
         return DONE
-    prefix = asked["prefix"]
-    none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
-    echo_jobs(standings, now=now, empty=f"{none}; a worker defines those of its app")
+    echo_jobs(page.items, now=now, empty=_none(asked, is_over=page.next_cursor is None))
     show.echo_more(page.next_cursor)
     return DONE
+
+
+def _none(asked: dict[str, Any], *, is_over: bool) -> str:
+    """Why a list is empty."""
+    if not is_over:
+        return "none so far"
+    if any(asked[name] for name in ("status", "user_id", "queue", "text")):
+        return "no jobs like that"
+    prefix = asked["prefix"]
+    none = f"no job's name begins with {prefix!r}" if prefix else "no jobs"
+    return f"{none}; a worker defines those of its app"
 
 
 async def _show(
@@ -187,12 +227,16 @@ async def _show(
 
     async with Client(settings.database_url, tenant=tenant) as client:
         standing = await client.standing(name)
+        found = standing.job.name
         if version is not None:
-            standing = replace(standing, job=await client.job(name, version=version))
-        counts = {str(state): number for state, number in (await client.count(job=name)).items()}
+            standing = replace(standing, job=await client.job(found, version=version))
+        counts = {str(state): number for state, number in (await client.count(job=found)).items()}
         now = (await client.health()).now
     if as_json:
-        show.echo_json(wire.standing(standing) | {"executions": counts})
+        said = wire.standing(standing) | {"executions": counts}
+        if not standing.job.is_current:
+            said["schedules"] = wire.job(standing.job)["schedules"]
+        show.echo_json(said)
     else:
         echo_job(standing, counts, now=now)
     return DONE

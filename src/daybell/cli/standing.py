@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from daybell.cli import show
 from daybell.cli.columns import Column
 from daybell.core.instant import Instant
-from daybell.core.job import task_of
+from daybell.core.job import Job, JobDefinition, task_of
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
 from daybell.core.when import Schedule as Rule
@@ -71,19 +71,60 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "expires": None if definition.expires is None else show.length(definition.expires),
             "overlap": overlap if is_scheduled or definition.overlap is not None else None,
             "misfire": definition.misfire,
+            "user": definition.user_id,
+            "depends on": ", ".join(definition.dependencies),
             "executions": counted or "none yet",
             "id": job.id,
         }
     )
+    if not job.is_current:
+        # What it would be if it were current; nothing of it stands anywhere.
+        show.echo_fields({f"schedule {n}": describe(text) for n, text in numbered(definition)})
+        return
     for schedule in one.schedules:
         said = {f"schedule {schedule.name}".rstrip(): words(schedule)}
         show.echo_fields(said | _tally(schedule))
 
 
+def echo_versions(versions: Sequence[Job]) -> None:
+    """Print the versions of a job as a table."""
+    rows = [
+        (
+            f"{job.version} (current)" if job.is_current else job.version,
+            show.moment(job.created_at),
+            job.author,
+            "; ".join(describe(text) for text in job.definition.schedules),
+            job.definition.queue,
+            job.definition.description,
+        )
+        for job in versions
+    ]
+    columns = (
+        Column("version"),
+        Column("since"),
+        Column("author", least=8, rank=2),
+        Column("schedule", least=16, rank=1),
+        Column("queue", least=8, rank=3),
+        Column("description", least=16, rank=4),
+    )
+    show.echo_table(columns, rows, empty="no versions")
+
+
+def numbered(definition: JobDefinition) -> list[tuple[str, str]]:
+    """The schedules that a definition declares, by the names that they have."""
+    is_single = len(definition.schedules) == 1
+    return [("" if is_single else str(n), text) for n, text in enumerate(definition.schedules)]
+
+
 def words(schedule: Schedule) -> str:
     """What a schedule means, in words."""
+    return describe(schedule.rule)
+
+
+def describe(rule: str) -> str:
+    """What a rule means, in words."""
     try:
-        return Rule.from_json(schedule.rule).describe()
+        return Rule.from_json(rule).describe()
     except InvalidSchedule as error:
         return f"cannot be read: {error}"
 

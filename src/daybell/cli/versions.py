@@ -1,0 +1,102 @@
+"""`daybell jobs delete`, `versions` and `rollback`: what becomes of a job's definitions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daybell.cli.edge import DONE
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
+
+if TYPE_CHECKING:
+    from daybell.settings import Settings
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
+
+
+def delete_job(
+    context: typer.Context,
+    name: Name,
+    yes: Yes = False,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let a job run no more, and cancel what has not ended. Its versions and history stay."""
+    command = partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+def list_versions(
+    context: typer.Context,
+    name: Name,
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List all versions of a job, the newest first; of a deleted one, too."""
+    run(context, partial(_versions, name=name, tenant=tenant, as_json=as_json), database_url)
+
+
+def rollback_job(
+    context: typer.Context,
+    name: Name,
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Which one.")],
+    tenant: Tenant = "default",
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make an older version of a job current again, as a new version with its schedules."""
+    command = partial(_rollback, name=name, version=version, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+async def _delete(settings: Settings, *, name: str, yes: bool, tenant: str, as_json: bool) -> int:
+    from daybell.cli import show
+    from daybell.cli.asking import confirm
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        found = (await client.job_named(name)).name
+        counts = await client.count(job=found, status=["pending", "running"])
+        confirm(
+            f"delete job {found}? Its schedules go, and what has not ended is cancelled"
+            f" (executions: {sum(counts.values()):,}).",
+            yes=yes,
+        )
+        cancelled = await client.delete_job(found)
+    if as_json:
+        show.echo_json({"name": found, "cancelled": cancelled})
+    else:
+        typer.echo(f"{found} is deleted; executions cancelled: {cancelled:,}")
+    return DONE
+
+
+async def _versions(settings: Settings, *, name: str, tenant: str, as_json: bool) -> int:
+    from daybell.cli import show
+    from daybell.cli.standing import echo_versions
+    from daybell.client import Client, wire
+    from daybell.core.view import Page
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        standing = await client.standing(name)
+        versions = await client.versions(standing.job.name)
+    if as_json:
+        show.echo_json(wire.page(Page(items=tuple(versions)), wire.job))
+    else:
+        echo_versions(versions)
+    return DONE
+
+
+async def _rollback(
+    settings: Settings, *, name: str, version: int, tenant: str, as_json: bool
+) -> int:
+    from daybell.cli.defining import tell
+    from daybell.client import Client
+
+    async with Client(settings.database_url, tenant=tenant) as client:
+        found = (await client.job_named(name)).name
+        await client.rollback(found, version, author="cli")
+        return await tell(client, found, as_json=as_json)

@@ -1,0 +1,84 @@
+"""Jobs from the command line: listed by what they are, versions, and the end of them."""
+
+import json
+
+import pytest
+
+from daybell import Client
+from tests.cli.terminal import daybell
+
+
+@pytest.fixture
+async def client(tmp_path):
+    """A client of the folder's store, which knows the task `greet`."""
+    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as client:
+        await client.define("greet", description="Says Hello", queue="mail", user_id="ada")
+        yield client
+
+
+@pytest.fixture
+def command(tmp_path, client):
+    """Types a command in that folder."""
+    return lambda *words: daybell(*words, folder=tmp_path)
+
+
+async def test_jobs_are_listed_by_what_they_are_and_do(client, command):
+    await client.define("sweep", schedule="@hourly", user_id="ada")
+    await client.define("idle", schedule="@hourly", user_id="bob")
+
+    found = command("jobs", "list", "--status", "pending", "--user", "ada", "--json")
+    words = command("jobs", "list", "--search", "HELLO", "--queue", "mail")
+    none = command("jobs", "list", "--status", "running")
+    wrong = command("jobs", "list", "--status", "deleted")
+
+    assert [job["name"] for job in json.loads(found.out)["items"]] == ["sweep"]
+    assert "greet" in words.out
+    assert "sweep" not in words.out
+    assert (none.code, none.out) == (0, "no jobs like that\n")
+    assert wrong.code == 2
+    assert "deleted jobs are not listed" in wrong.err
+
+
+async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client, command):
+    await client.create("nightly", task="greet", schedule="0 2 * * *", user_id="ada")
+    job = await client.update("nightly", schedule="0 3 * * *", dependencies=["greet"])
+
+    old = command("jobs", "show", str(job.id), "--version", "1")
+    listed = command("jobs", "versions", "nightly", "--json")
+    back = command("jobs", "rollback", "nightly", "1")
+
+    assert "At 02:00" in old.out
+    assert "1, since" in old.out
+    assert "depends on" not in old.out
+    assert [one["version"] for one in json.loads(listed.out)["items"]] == [2, 1]
+    assert "nightly is at version 3 and runs next" in back.out
+    assert "At 02:00" in back.out
+    assert (await client.job("nightly")).author == "cli"
+
+
+async def test_a_job_is_deleted_only_by_who_says_so(client, command):
+    await client.enqueue("greet")
+
+    asked = command("jobs", "delete", "greet")
+    still = await client.job("greet")
+    done = command("jobs", "delete", str(still.id), "--yes")
+    again = command("jobs", "delete", "greet", "--yes")
+
+    assert asked.code == 2
+    assert "add --yes" in asked.err
+    assert (done.code, done.out) == (0, "greet is deleted; executions cancelled: 1\n")
+    assert (again.code, "no job named 'greet'" in again.err) == (1, True)
+    assert (await client.standing("greet")).status == "deleted"
+
+
+async def test_a_job_is_made_with_an_owner_and_dependencies(client, command):
+    made = command(
+        "jobs", "create", "report", "--task", "greet", "--user", "bob", "--depends-on", "greet"
+    )
+    wrong = command("jobs", "update", "report", "--depends-on", "nothing")
+
+    assert made.code == 0, made.err
+    definition = (await client.job("report")).definition
+    assert (definition.user_id, definition.dependencies) == ("bob", ("greet",))
+    assert wrong.code == 2
+    assert "no job named 'nothing' to depend on" in wrong.err
