@@ -8,13 +8,22 @@ from fastapi import FastAPI
 
 from daybell import __version__
 from daybell.api import (
+    audit,
     bulk,
+    dead_letters,
     executions,
     health,
     job_actions,
     jobs,
+    keys,
     openapi,
     problems,
+    queues,
+    schedules,
+    stats,
+    stream,
+    tenants,
+    workers,
 )
 from daybell.api.auth import authenticate
 from daybell.api.caller import Api, Authenticate
@@ -25,7 +34,21 @@ from daybell.client import Client
 
 BASE: Final = "/api/v1"
 # What is asked for most comes first: paths are looked for in this order.
-RESOURCES: Final = (job_actions, bulk, jobs, executions)
+RESOURCES: Final = (
+    job_actions,
+    bulk,
+    jobs,
+    executions,
+    dead_letters,
+    queues,
+    workers,
+    schedules,
+    stats,
+    stream,
+    tenants,
+    keys,
+    audit,
+)
 
 
 def create_api(

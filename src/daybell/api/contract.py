@@ -15,7 +15,7 @@ from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
 # What may go wrong with any request, and with any that has a body.
-ALWAYS: Final = (400, 401, 403, 408, 422, 429, 431, 500, 503)
+ALWAYS: Final = (400, 401, 403, 404, 408, 422, 429, 431, 500, 503)
 WITH_BODY: Final = (413, 415)
 
 EXPLAINED: Final[Mapping[int, tuple[str, str]]] = {

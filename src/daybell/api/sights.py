@@ -124,6 +124,22 @@ class Stats(BaseModel):
     has_more_dead_letters: bool
 
 
+class Leader(BaseModel):
+    """Who does what one node should do."""
+
+    role: str
+    holder_id: Id
+    epoch: int
+    until: Time
+
+
+class Status(BaseModel):
+    """The store's time, and who does the upkeep."""
+
+    now: Time
+    leaders: list[Leader]
+
+
 class Quotas(BaseModel):
     """How much a tenant may use; null: as much as it likes."""
 

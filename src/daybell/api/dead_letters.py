@@ -1,0 +1,101 @@
+"""`/dead-letters`: executions out of tries, for a person to decide on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from daybell.api import shapes
+from daybell.api.answers import answer
+from daybell.api.body import read_body
+from daybell.api.bulk import check_selection
+from daybell.api.caller import Caller, Operator, Viewer, api_of
+from daybell.api.contract import operation
+from daybell.api.lists import Cursor, Limit, TextFilter
+from daybell.api.naming import name_of, told
+from daybell.api.schema import LetterSelection
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
+
+router = APIRouter(prefix="/dead-letters", tags=["dead-letters"])
+
+_EXAMPLES: Final[dict[str, Any]] = {
+    "by ids": {"ids": ["01934b2e-7c00-7000-8000-000000000000"]},
+    "all of a job": {"filter": {"job_id": "resize"}},
+    "all": {"filter": {}},
+}
+
+
+@router.get(
+    "",
+    **operation(
+        "list_dead_letters",
+        answers=shapes.ExecutionPage,
+        says="A page of dead letters, newest first.",
+        errors=(404,),
+    ),
+)
+async def list_dead_letters(
+    request: Request,
+    caller: Viewer,
+    job_id: TextFilter = None,
+    queue: TextFilter = None,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """List dead executions that no person has decided on."""
+    page = await caller.client.dead_letters(
+        job=await name_of(caller, job_id), queue=queue, limit=limit, cursor=cursor
+    )
+    items = await told(api_of(request).job_ids, caller, page.items)
+    return answer({"items": items, "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/retry",
+    **operation(
+        "retry_dead_letters",
+        answers=shapes.Counts,
+        says="How many went which way.",
+        body=LetterSelection,
+        examples=_EXAMPLES,
+        errors=(404,),
+    ),
+)
+async def retry_dead_letters(request: Request, caller: Operator) -> Response:
+    """Run dead letters again, their tries counted anew: by ids or by a filter."""
+    wanted = await read_body(request, LetterSelection)
+    chosen = await _chosen(caller, wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    with caller.auditing("dead_letter.retry", "many", after=said):
+        answers = await caller.client.retry_dead_letters(**chosen)
+    counts = {str(word): number for word, number in answers.items()}
+    return answer({"matched": sum(answers.values()), **counts})
+
+
+@router.post(
+    "/discard",
+    **operation(
+        "discard_dead_letters",
+        answers=shapes.Counts,
+        says="How many were on the list, and how many not.",
+        body=LetterSelection,
+        examples=_EXAMPLES,
+        errors=(404,),
+    ),
+)
+async def discard_dead_letters(request: Request, caller: Operator) -> Response:
+    """Take dead letters off the list: by ids or by a filter. They stay in history."""
+    wanted = await read_body(request, LetterSelection)
+    chosen = await _chosen(caller, wanted)
+    said = wanted.model_dump(exclude_unset=True)
+    with caller.auditing("dead_letter.discard", "many", after=said):
+        listed, others = await caller.client.discard_dead_letters(**chosen)
+    return answer({"matched": listed + others, "discarded": listed, "not_listed": others})
+
+
+async def _chosen(caller: Caller, wanted: LetterSelection) -> dict[str, Any]:
+    check_selection(wanted)
+    if wanted.filter is None:
+        return {"ids": wanted.ids}
+    return {"job": await name_of(caller, wanted.filter.job_id), "queue": wanted.filter.queue}

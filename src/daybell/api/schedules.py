@@ -1,0 +1,59 @@
+"""`/schedules/preview`: what a schedule means, and when it fires."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+
+from daybell.api import sights
+from daybell.api.answers import answer
+from daybell.api.caller import Viewer
+from daybell.api.contract import operation
+from daybell.api.lists import TextFilter
+from daybell.core.when import Schedule
+from daybell.core.when.checks import parse_moment
+from daybell.core.when.zone import just_before
+from daybell.errors import UsageError
+
+TIMES_MAX: Final = 1_000
+
+router = APIRouter(prefix="/schedules", tags=["schedules"])
+
+
+@router.get(
+    "/preview",
+    **operation(
+        "preview_schedule",
+        answers=sights.Preview,
+        says="The schedule in words, and its next times.",
+        example={
+            "description": "At 09:00, Monday through Friday, Europe/Berlin",
+            "next": ["2026-11-16T09:00:00+01:00"],
+        },
+    ),
+)
+async def preview_schedule(
+    caller: Viewer,
+    cron: TextFilter = None,
+    every: TextFilter = None,
+    at: TextFilter = None,
+    rrule: Annotated[str | None, Query(max_length=4_000)] = None,
+    tz: TextFilter = None,
+    count: Annotated[int, Query(ge=1, le=TIMES_MAX)] = 5,
+    start: Annotated[str | None, Query(alias="from", max_length=100)] = None,
+    dialect: TextFilter = None,
+    mode: TextFilter = None,
+) -> Response:
+    """Say what a schedule means, and list its next times: one of cron, every, at and rrule."""
+    kinds = {"cron": cron, "every": every, "at": at, "rrule": rrule}
+    given: dict[str, Any] = {name: text for name, text in kinds.items() if text is not None}
+    if len(given) != 1:
+        raise UsageError("say which schedule: one of cron, every, at and rrule", field="cron")
+    more = {"tz": tz, "dialect": dialect, "mode": mode}
+    given |= {name: text for name, text in more.items() if text is not None}
+    schedule = Schedule.parse(given)
+    now = (await caller.client.health()).now
+    first = now if start is None else parse_moment(start, what="from", tz=schedule.tz)
+    times = schedule.preview(count, just_before(first))
+    return answer({"description": schedule.describe(), "next": [one.isoformat() for one in times]})
