@@ -60,12 +60,14 @@ class Settings:
         folder: Path | None = None,
     ) -> Settings:
         """Read all sources. A flag that is None and a variable that is empty were not given."""
-        found = _from_file((folder or Path()) / FILE_NAME)
-        found |= _from_environment(os.environ if environ is None else environ)
-        for name, value in (flags or {}).items():
-            if value is not None:
-                found[name] = _read(name, value, where=f"--{name.replace('_', '-')}")
-        return cls(**found)
+        return cls(**_found(flags or {}, environ, folder))
+
+    @staticmethod
+    def given(flags: Mapping[str, object] | None = None) -> frozenset[str]:
+        """The names of the settings that are given anywhere, and so are not what they are by
+        default.
+        """
+        return frozenset(_found(flags or {}, None, None))
 
     def mask(self, text: str) -> str:
         """Return `text` without the secrets that these settings hold."""
@@ -125,6 +127,17 @@ def _secret_parts(url: str) -> list[tuple[int, int]]:
         if colon >= 0:
             parts.append((colon + 1, len(url)))
     return parts
+
+
+def _found(
+    flags: Mapping[str, object], environ: Mapping[str, str] | None, folder: Path | None
+) -> dict[str, Any]:
+    found = _from_file((folder or Path()) / FILE_NAME)
+    found |= _from_environment(os.environ if environ is None else environ)
+    for name, value in flags.items():
+        if value is not None:
+            found[name] = _read(name, value, where=f"--{name.replace('_', '-')}")
+    return found
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

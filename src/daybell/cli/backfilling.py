@@ -39,7 +39,7 @@ def backfill_job(
         bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -71,15 +71,15 @@ async def _backfill(
     asked: dict[str, Any],
     dry_run: bool,
     yes: bool,
-    tenant: str,
+    tenant: str | None,
     as_json: bool,
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
     from daybell.cli.choosing import moment
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         begin = await moment(client, since, "since")
         end = (await client.health()).now if until is None else await moment(client, until, "until")
         span = begin, end

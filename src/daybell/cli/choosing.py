@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from daybell.client import Client
+from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_bound
 from daybell.core.duration import parse_duration
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -19,7 +19,7 @@ PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
 FITTING_MAX: Final = 5  # ids that are named to somebody who could have meant each
 
 
-async def find(client: Client, text: str) -> UUID:
+async def find(client: AnyClient, text: str) -> UUID:
     """The execution that an id names, or the beginning or end of one.
 
     A part of an id is looked for among the newest executions, which a person may have before him.
@@ -49,13 +49,13 @@ async def find(client: Client, text: str) -> UUID:
     return UUID(fitting[0])
 
 
-async def check_job(client: Client, name: str | None) -> None:
+async def check_job(client: AnyClient, name: str | None) -> None:
     """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
     if name is not None:
         await client.versions(name)  # of a deleted one, too
 
 
-async def moments(client: Client, filters: Filters) -> Filters:
+async def moments(client: AnyClient, filters: Filters) -> Filters:
     """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
     since, until = filters.get("since"), filters.get("until")
     read = filters.copy()
@@ -64,7 +64,7 @@ async def moments(client: Client, filters: Filters) -> Filters:
     return read
 
 
-async def moment(client: Client, text: str, what: str) -> float:
+async def moment(client: AnyClient, text: str, what: str) -> float:
     """A time that was typed: a length means so long ago."""
     with suppress(InvalidDuration):
         ago = parse_duration(text, what=what)

@@ -15,7 +15,7 @@ from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Yes, g
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from daybell.client import Client
+    from daybell.client.remote.client import AnyClient
     from daybell.settings import Settings
 
 app = group("Dead letters: executions out of tries.")
@@ -33,7 +33,7 @@ def list_dead_letters(
     queue: OfQueue = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -50,7 +50,7 @@ def retry_dead_letters(
     queue: OfQueue = None,
     all_of_them: All = False,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run dead letters again, their tries counted anew."""
@@ -67,7 +67,7 @@ def discard_dead_letters(
     queue: OfQueue = None,
     all_of_them: All = False,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Take dead letters off the list; history keeps them."""
@@ -86,12 +86,15 @@ def _check_choice(verb: str, ids: list[str] | None, *filters: str | None, everyt
         )
 
 
-async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
+async def _list(
+    settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
+) -> int:
     from daybell.cli import show
+    from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_executions
-    from daybell.client import Client, wire
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         page = await client.dead_letters(**asked)
         now = (await client.health()).now
     if as_json:
@@ -110,17 +113,17 @@ async def _decide(
     job: str | None,
     queue: str | None,
     yes: bool,
-    tenant: str,
+    tenant: str | None,
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
     from daybell.cli.choosing import check_job
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
     from daybell.client.requests import read_id
 
     act = _retry if verb == "retry" else _discard
     wanted = None if ids is None else [read_id(id) for id in ids]
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         if wanted is not None and verb == "discard":
             return await _discard_each(client, wanted)
         if wanted is not None:
@@ -138,7 +141,7 @@ async def _decide(
     return _tell(verb, answers)
 
 
-async def _retry(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
+async def _retry(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
     from daybell.store.outcomes import Revival
 
     words = {
@@ -151,7 +154,7 @@ async def _retry(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Co
     return Counter({words[answer]: number for answer, number in answers.items()})
 
 
-async def _discard_each(client: Client, ids: Sequence[UUID]) -> int:
+async def _discard_each(client: AnyClient, ids: Sequence[UUID]) -> int:
     """One by one, because each that cannot be has a reason of its own."""
     from daybell.cli.edge import complain
     from daybell.errors import Conflict, NotFound
@@ -167,7 +170,7 @@ async def _discard_each(client: Client, ids: Sequence[UUID]) -> int:
     return DONE if done == len(set(ids)) else FAILED
 
 
-async def _discard(client: Client, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
+async def _discard(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:
     listed, others = await client.discard_dead_letters(ids, **which)
     return Counter({"done": listed} | ({"not on the list": others} if others else {}))
 

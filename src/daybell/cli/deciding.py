@@ -12,9 +12,10 @@ import typer
 from daybell.cli import show
 from daybell.cli.asking import confirm
 from daybell.cli.choosing import check_job, described, find, moments
+from daybell.cli.connecting import client_for
 from daybell.cli.edge import DONE, FAILED, complain
-from daybell.client import Client
 from daybell.client.bulk import Retrial
+from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters
 from daybell.errors import Conflict, NotFound
 from daybell.settings import Settings
@@ -66,15 +67,15 @@ class Done(NamedTuple):
     line: str
 
 
-async def decide(settings: Settings, *, decision: Decision, tenant: str) -> int:
+async def decide(settings: Settings, *, decision: Decision, tenant: str | None) -> int:
     """Do what was decided; answers the exit code."""
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         if decision.ids:
             return await _each(client, decision, decision.ids)
         return await _all(client, decision)
 
 
-async def _each(client: Client, decision: Decision, ids: Sequence[str]) -> int:
+async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> int:
     """Do the same to each; one that cannot be done stops no other."""
     act = _cancel if decision.verb == "cancel" else _retry
     # A typing mistake is found before anything is done.
@@ -95,7 +96,7 @@ async def _each(client: Client, decision: Decision, ids: Sequence[str]) -> int:
     return FAILED if refusals else DONE
 
 
-async def _cancel(client: Client, id: str, _: bool) -> Done:
+async def _cancel(client: AnyClient, id: str, _: bool) -> Done:
     answer = await client.cancel(id)
     if answer is Cancellation.FINISHED:
         state = (await client.execution(id)).execution.state
@@ -104,14 +105,14 @@ async def _cancel(client: Client, id: str, _: bool) -> Done:
     return Done(str(answer), f"{id} {asked}")
 
 
-async def _retry(client: Client, id: str, force: bool) -> Done:
+async def _retry(client: AnyClient, id: str, force: bool) -> Done:
     answer = await client.retry(id, force=force)
     if str(answer.id) == id:
         return Done(str(Retrial.REVIVED), f"{id} runs again")
     return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}")
 
 
-async def _all(client: Client, decision: Decision) -> int:
+async def _all(client: AnyClient, decision: Decision) -> int:
     """Say how many there are, ask, and do it in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))

@@ -192,7 +192,7 @@ def create_job(
     name: Name,
     said: dict[str, Any],
     task: Task = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -211,7 +211,7 @@ def update_job(
     context: typer.Context,
     name: Name,
     said: dict[str, Any],
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -224,25 +224,31 @@ def update_job(
 
 
 async def _create(
-    settings: Settings, *, name: str, task: str, said: dict[str, Any], tenant: str, as_json: bool
+    settings: Settings,
+    *,
+    name: str,
+    task: str,
+    said: dict[str, Any],
+    tenant: str | None,
+    as_json: bool,
 ) -> int:
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
 
     options = read_options(said)
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         await client.create(name, task=task, author="cli", **options)
         return await tell(client, name, as_json=as_json)
 
 
 async def _update(
-    settings: Settings, *, name: str, said: dict[str, Any], tenant: str, as_json: bool
+    settings: Settings, *, name: str, said: dict[str, Any], tenant: str | None, as_json: bool
 ) -> int:
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
 
     options = read_options(said)
     if not options:
         raise typer.BadParameter("say what to change, such as --cron or --queue")
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         if options.get("schedule") and said["tz"] is None:
             known = (await client.job(name)).definition.schedules
             options["schedule"] = _by_the_same_clock(options["schedule"], known)

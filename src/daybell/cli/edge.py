@@ -20,16 +20,27 @@ Command = Callable[["Settings"], Awaitable[int]]
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
-_store = ""  # the URL of the store in use, which errors name
+_store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
 
 
-def run_command(command: Command, flags: Mapping[str, object]) -> int:
-    """Read the settings and run a command to its end; answers its exit code."""
+def run_command(
+    command: Command, flags: Mapping[str, object], *, on_store: str | None = None
+) -> int:
+    """Read the settings and run a command to its end; answers its exit code.
+
+    `on_store` names a command that cannot do its work by way of a server.
+    """
     global _mask, _store
+    from dataclasses import replace
+
     from daybell.settings import Settings, masked_url
 
     settings = Settings.load(flags)
+    if flags.get("database_url") is not None:
+        settings = replace(settings, api_url=None)  # who names a store means that one
     _mask, _store = settings.mask, settings.database_url
+    if on_store is not None:
+        check_store(settings, on_store)
     try:
         return run_async(command(settings))
     except UsageError as error:
@@ -37,6 +48,8 @@ def run_command(command: Command, flags: Mapping[str, object]) -> int:
             raise UsageError(f"{_source(flags)}: {error}", field=error.field) from error
         raise
     except Unavailable as error:
+        if not _store:
+            raise
         raise Unavailable(f"{masked_url(_store)}: {told(error)}") from error
     except SchemaError as error:
         if _store != settings.database_url:
@@ -51,6 +64,25 @@ def _source(flags: Mapping[str, object]) -> str:
     if flags.get("database_url") is not None:
         return "--database-url"
     return "DAYBELL_DATABASE_URL" if os.environ.get("DAYBELL_DATABASE_URL") else "daybell.toml"
+
+
+def check_store(settings: Settings, command: str, *, url: str | None = None) -> None:
+    """Refuse a command that needs a store where only a server is named. `url` is the app's own."""
+    from daybell.settings import Settings
+
+    if settings.api_url is None or "database_url" in Settings.given():
+        return
+    if url is None or url == settings.database_url:
+        raise UsageError(
+            f"daybell {command} works on the database itself, and only DAYBELL_API_URL is given;"
+            " say where the database is, with --database-url or DAYBELL_DATABASE_URL"
+        )
+
+
+def use_server() -> None:
+    """Have errors name no store: what a server says names the server."""
+    global _store
+    _store = ""
 
 
 def use_store(url: str) -> None:

@@ -64,7 +64,7 @@ def list_executions(
     until: Until = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -81,7 +81,7 @@ def list_executions(
 def show_execution(
     context: typer.Context,
     id: Id,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -99,7 +99,7 @@ def show_log(
     attempt: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only of this attempt.")
     ] = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -119,7 +119,7 @@ def cancel_executions(
     until: Until = None,
     everything: All = False,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -157,7 +157,7 @@ def retry_executions(
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -182,7 +182,7 @@ def wait_for_execution(
     context: typer.Context,
     id: Id,
     timeout: Timeout = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -207,15 +207,16 @@ async def _list(
     filters: Filters,
     limit: int,
     cursor: str | None,
-    tenant: str,
+    tenant: str | None,
     as_json: bool,
 ) -> int:
     from daybell.cli import show
     from daybell.cli.choosing import moments
+    from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_executions
-    from daybell.client import Client, wire
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         asked = await moments(client, filters)
         page = await client.executions(limit=limit, cursor=cursor, **asked)
         now = (await client.health()).now
@@ -227,13 +228,14 @@ async def _list(
     return DONE
 
 
-async def _show(settings: Settings, *, id: str, tenant: str, as_json: bool) -> int:
+async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
     from daybell.cli import show
     from daybell.cli.choosing import find
+    from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_detail
-    from daybell.client import Client, wire
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         detail = await client.execution(await find(client, id))
         now = (await client.health()).now
     if as_json:
@@ -244,26 +246,32 @@ async def _show(settings: Settings, *, id: str, tenant: str, as_json: bool) -> i
 
 
 async def _log(
-    settings: Settings, *, id: str, follow: bool, attempt: int | None, tenant: str, as_json: bool
+    settings: Settings,
+    *,
+    id: str,
+    follow: bool,
+    attempt: int | None,
+    tenant: str | None,
+    as_json: bool,
 ) -> int:
     from daybell.cli.choosing import find
+    from daybell.cli.connecting import client_for
     from daybell.cli.transcript import tell
-    from daybell.client import Client
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         found = await find(client, id)
         return await tell(client, found, follow=follow, attempt=attempt, as_json=as_json)
 
 
 async def _wait(
-    settings: Settings, *, id: str, within: str | None, tenant: str, as_json: bool
+    settings: Settings, *, id: str, within: str | None, tenant: str | None, as_json: bool
 ) -> int:
     from daybell.cli.choosing import find
+    from daybell.cli.connecting import client_for
     from daybell.cli.waiting import wait_for_end
-    from daybell.client import Client
     from daybell.core.duration import parse_duration
 
     seconds = None if within is None else parse_duration(within, what="timeout")
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         found = await find(client, id)
         return await wait_for_end(client, found, seconds=seconds, as_json=as_json)

@@ -76,7 +76,7 @@ def list_jobs(
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -100,7 +100,7 @@ def show_job(
     version: Annotated[
         int | None, typer.Option(min=1, help="An older version.", show_default=False)
     ] = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -116,7 +116,7 @@ def pause_job(
     note: Annotated[
         str, typer.Option(metavar="TEXT", help="Why, for others.", show_default=False)
     ] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a job's schedules fire no more."""
@@ -127,7 +127,7 @@ def pause_job(
 def resume_job(
     context: typer.Context,
     name: Name,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a paused job's schedules fire again, from now on."""
@@ -161,7 +161,7 @@ def trigger_job(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout: Timeout = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -189,12 +189,15 @@ def trigger_job(
     run(context, command, database_url)
 
 
-async def _list(settings: Settings, *, asked: dict[str, Any], tenant: str, as_json: bool) -> int:
+async def _list(
+    settings: Settings, *, asked: dict[str, Any], tenant: str | None, as_json: bool
+) -> int:
     from daybell.cli import show
+    from daybell.cli.connecting import client_for
     from daybell.cli.standing import echo_jobs
-    from daybell.client import Client, wire
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         page = await client.standings_page(**asked)
         now = (await client.health()).now
     if as_json:
@@ -217,15 +220,16 @@ def _none(asked: dict[str, Any], *, is_over: bool) -> str:
 
 
 async def _show(
-    settings: Settings, *, name: str, version: int | None, tenant: str, as_json: bool
+    settings: Settings, *, name: str, version: int | None, tenant: str | None, as_json: bool
 ) -> int:
     from msgspec.structs import replace
 
     from daybell.cli import show
+    from daybell.cli.connecting import client_for
     from daybell.cli.standing import echo_job
-    from daybell.client import Client, wire
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         standing = await client.standing(name)
         found = standing.job.name
         if version is not None:
@@ -242,10 +246,10 @@ async def _show(
     return DONE
 
 
-async def _pause(settings: Settings, *, name: str, note: str, tenant: str) -> int:
-    from daybell.client import Client
+async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None) -> int:
+    from daybell.cli.connecting import client_for
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         await client.pause(name, note)
         found = await client.schedules(name)
     then = "its schedules do not fire" if found else "it has no schedules"
@@ -253,11 +257,11 @@ async def _pause(settings: Settings, *, name: str, note: str, tenant: str) -> in
     return DONE
 
 
-async def _resume(settings: Settings, *, name: str, tenant: str) -> int:
+async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
+    from daybell.cli.connecting import client_for
     from daybell.cli.standing import next_run
-    from daybell.client import Client
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         is_paused = (await client.job(name)).paused_at is not None
         await client.resume(name)
         standing = await client.standing(name)
@@ -274,18 +278,18 @@ async def _trigger(
     options: dict[str, Any],
     wait: bool,
     within: str | None,
-    tenant: str,
+    tenant: str | None,
     as_json: bool,
 ) -> int:
     from daybell.cli import show
+    from daybell.cli.connecting import client_for
     from daybell.cli.waiting import wait_for_end
-    from daybell.client import Client
     from daybell.core import payload
     from daybell.core.duration import parse_duration
 
     seconds = None if within is None else parse_duration(within, what="timeout")
     arguments = None if args is None else payload.decode(args, what="--args")
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         answer = await client.trigger(name, arguments, **options)
         if wait:
             return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)

@@ -22,7 +22,15 @@ DatabaseUrl = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose jobs these are.")]
+Tenant = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        help="Whose jobs these are. Default: default; over HTTP, the key's tenant.",
+        show_default=False,
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, at most.")]
 Cursor = Annotated[
     str | None,
@@ -35,6 +43,10 @@ Timeout = Annotated[
     str | None,
     typer.Option("--timeout", metavar="DURATION", help="Wait no longer, such as 30s or 5m."),
 ]
+
+
+# What cannot be done by way of a server. A worker's app may name a store, so that is seen later.
+ON_STORE = frozenset({"migrate", "doctor", "scheduler", "server", "bench", "chaos"})
 
 
 def statuses(incomplete: str) -> list[str]:
@@ -66,4 +78,6 @@ def chosen(context: typer.Context, database_url: str | None) -> str | None:
 
 def run(context: typer.Context, command: Command, database_url: str | None) -> None:
     """Run a command and end with its exit code."""
-    raise typer.Exit(run_command(command, {"database_url": chosen(context, database_url)}))
+    name = context.command_path.removeprefix("daybell ")
+    flags = {"database_url": chosen(context, database_url)}
+    raise typer.Exit(run_command(command, flags, on_store=name if name in ON_STORE else None))

@@ -11,7 +11,7 @@ from daybell.cli.edge import DONE
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
 
 if TYPE_CHECKING:
-    from daybell.client import Client
+    from daybell.client.remote.client import AnyClient
     from daybell.settings import Settings
 
 app = group("Queues: lanes that workers subscribe to.")
@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 @app.command("list")
 def list_queues(
     context: typer.Context,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -32,7 +32,7 @@ def list_queues(
 
 @app.command("pause")
 def pause_queue(
-    context: typer.Context, name: Name, tenant: Tenant = "default", database_url: DatabaseUrl = None
+    context: typer.Context, name: Name, tenant: Tenant = None, database_url: DatabaseUrl = None
 ) -> None:
     """Give out nothing from a queue; what runs goes on."""
     run(context, partial(_pause, name=name, paused=True, tenant=tenant), database_url)
@@ -40,7 +40,7 @@ def pause_queue(
 
 @app.command("resume")
 def resume_queue(
-    context: typer.Context, name: Name, tenant: Tenant = "default", database_url: DatabaseUrl = None
+    context: typer.Context, name: Name, tenant: Tenant = None, database_url: DatabaseUrl = None
 ) -> None:
     """Give out work from a queue again."""
     run(context, partial(_pause, name=name, paused=False, tenant=tenant), database_url)
@@ -51,19 +51,20 @@ def purge_queue(
     context: typer.Context,
     name: Name,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Cancel everything that waits in a queue."""
     run(context, partial(_purge, name=name, yes=yes, tenant=tenant), database_url)
 
 
-async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
+async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
     from daybell.cli import show
     from daybell.cli.columns import Column
-    from daybell.client import Client, wire
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         queues = await client.queues()
         now = (await client.health()).now
     if as_json:
@@ -87,10 +88,10 @@ async def _list(settings: Settings, *, tenant: str, as_json: bool) -> int:
     return DONE
 
 
-async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str) -> int:
-    from daybell.client import Client
+async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str | None) -> int:
+    from daybell.cli.connecting import client_for
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         await (client.pause_queue(name) if paused else client.resume_queue(name))
         is_used = await _is_used(client, name)
     note = "" if is_used else "; no job uses that queue yet"
@@ -98,7 +99,7 @@ async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str) ->
     return DONE
 
 
-async def _is_used(client: Client, name: str) -> bool:
+async def _is_used(client: AnyClient, name: str) -> bool:
     """Whether there is a job for a queue, or something in it: a name may be mistyped."""
     from daybell.core.limits import PAGE_ITEMS_MAX
 
@@ -115,14 +116,14 @@ async def _is_used(client: Client, name: str) -> bool:
             return False
 
 
-async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str) -> int:
+async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str | None) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
     from daybell.core.limits import check_name
 
     queue = check_name(name, what="queue")
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         total = sum((await client.count(queue=queue, status="pending")).values())
         if total == 0:
             typer.echo(f"nothing waits in queue {queue}")

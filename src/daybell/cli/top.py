@@ -16,7 +16,7 @@ def top(
         str, typer.Option(metavar="DURATION", help="How long from one look to the next.")
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:

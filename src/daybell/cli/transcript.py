@@ -12,8 +12,8 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.edge import DONE, complain
-from daybell.client import Client
 from daybell.client.logs import START
+from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
@@ -42,7 +42,7 @@ class Transcript:
         self.after = START if attempt is None else (attempt - 1, LAST_PART)
         self.is_empty = True
 
-    async def print_new(self, client: Client, id: UUID, *, has_several: bool) -> None:
+    async def print_new(self, client: AnyClient, id: UUID, *, has_several: bool) -> None:
         """Print what has come since the last time. Several attempts each get a heading."""
         async for part in client.log_parts(id, after=self.after):
             if self._wanted is not None and part.attempt > self._wanted:
@@ -62,7 +62,7 @@ class Transcript:
 
 
 async def tell(
-    client: Client, id: UUID, *, follow: bool, attempt: int | None, as_json: bool
+    client: AnyClient, id: UUID, *, follow: bool, attempt: int | None, as_json: bool
 ) -> int:
     """Print an execution's log. With `follow`, go on until nothing more can come."""
     clock = SystemClock()

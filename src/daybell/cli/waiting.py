@@ -8,7 +8,8 @@ from uuid import UUID
 
 from daybell.cli import show
 from daybell.cli.edge import DONE, FAILED, complain
-from daybell.client import Client, wire
+from daybell.client import wire
+from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, ExecutionDetail, State
 from daybell.core.failure import Failure
@@ -21,7 +22,7 @@ POLL_MAX_SECONDS: Final = 0.5
 
 
 async def wait_for_end(
-    client: Client, id: UUID | str, *, seconds: Seconds | None, as_json: bool
+    client: AnyClient, id: UUID | str, *, seconds: Seconds | None, as_json: bool
 ) -> int:
     """Wait, show how it ended, and answer the exit code: 0 only if it succeeded.
 
@@ -54,7 +55,7 @@ async def wait_for_end(
 
 
 async def until_end(
-    client: Client,
+    client: AnyClient,
     id: UUID | str,
     *,
     seconds: Seconds | None,

@@ -14,14 +14,15 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from daybell.cli import show
+from daybell.cli.connecting import client_for
 from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.glance import as_json as glance_json
 from daybell.cli.glance import echo, screen
 from daybell.cli.keys import Keys
 from daybell.cli.stopping import BrokenOff, Stop
-from daybell.client import Client
 from daybell.client.overview import Overview
+from daybell.client.remote.client import AnyClient
 from daybell.core.duration import parse_duration
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock, SystemClock
@@ -33,7 +34,7 @@ INTERVAL_MAX_SECONDS: Final = 60.0
 
 
 async def watch(
-    settings: Settings, *, interval: str, once: bool, tenant: str, as_json: bool
+    settings: Settings, *, interval: str, once: bool, tenant: str | None, as_json: bool
 ) -> int:
     """Look at everything, once or until somebody quits."""
     seconds = parse_duration(interval, what="interval")
@@ -43,8 +44,8 @@ async def watch(
             f" {INTERVAL_MAX_SECONDS:g}s",
             field="interval",
         )
-    url, clock = masked_url(settings.database_url), SystemClock()
-    async with Client(settings.database_url, tenant=tenant) as client:
+    url, clock = masked_url(settings.api_url or settings.database_url), SystemClock()
+    async with client_for(settings, tenant=tenant) as client:
         first = await client.overview()
         if once or as_json or not sys.stdout.isatty():
             await clock.sleep(seconds)  # a rate needs two looks
@@ -120,7 +121,7 @@ class Display:
 
 
 async def _look_on(
-    client: Client, display: Display, settings: Settings, *, interval: Seconds, clock: Clock
+    client: AnyClient, display: Display, settings: Settings, *, interval: Seconds, clock: Clock
 ) -> None:
     stop = display.stop
     assert stop is not None

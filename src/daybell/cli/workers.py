@@ -23,7 +23,7 @@ def list_workers(
     leaders: Annotated[
         bool, typer.Option("--leaders", help="Only who leads among schedulers and in upkeep.")
     ] = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -38,20 +38,23 @@ def list_workers(
 def drain_worker(
     context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a worker finish what it has, and end."""
     run(context, partial(_drain, id=id, tenant=tenant), database_url)
 
 
-async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json: bool) -> int:
+async def _list(
+    settings: Settings, *, include_dead: bool, tenant: str | None, as_json: bool
+) -> int:
     from daybell.cli import show
     from daybell.cli.columns import Column
-    from daybell.client import Client, wire
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
     from daybell.engine.scheduler import SCHEDULER
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         workers = await client.workers(include_dead=include_dead)
         now = (await client.health()).now
         leaders = await client.leaders()
@@ -92,9 +95,10 @@ async def _list(settings: Settings, *, include_dead: bool, tenant: str, as_json:
 
 async def _list_leaders(settings: Settings, *, as_json: bool) -> int:
     from daybell.cli import show
-    from daybell.client import Client, wire
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
 
-    async with Client(settings.database_url) as client:
+    async with client_for(settings) as client:
         leaders = await client.leaders()
         now = (await client.health()).now
     if as_json:
@@ -105,10 +109,10 @@ async def _list_leaders(settings: Settings, *, as_json: bool) -> int:
     return DONE
 
 
-async def _drain(settings: Settings, *, id: str, tenant: str) -> int:
-    from daybell.client import Client
+async def _drain(settings: Settings, *, id: str, tenant: str | None) -> int:
+    from daybell.cli.connecting import client_for
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         await client.drain_worker(id)
     typer.echo(f"worker {id} finishes what it has, and ends")
     return DONE

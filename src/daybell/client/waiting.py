@@ -10,7 +10,7 @@ from daybell.core.worker import WorkerState
 from daybell.settings import masked_url
 
 if TYPE_CHECKING:
-    from daybell.client.facade import Client
+    from daybell.client.remote.client import AnyClient
 
 _RELATIVE: Final = "sqlite:///"
 
@@ -23,7 +23,7 @@ def place_of(url: str) -> str:
     return shown
 
 
-async def why_idle(client: Client, execution: Execution) -> str | None:
+async def why_idle(client: AnyClient, execution: Execution) -> str | None:
     """Say it if nobody is there to start an execution that has not started."""
     if execution.state not in PENDING:
         return None

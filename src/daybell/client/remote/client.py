@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Self, TypeAlias
 
+from daybell.client.facade import Client
 from daybell.client.remote.access import Access
 from daybell.client.remote.bulk import Bulk
 from daybell.client.remote.executions import Executions
 from daybell.client.remote.jobs import Jobs
+from daybell.client.remote.logs import Logs
 from daybell.client.remote.overview import Overviews
 from daybell.client.remote.transport import Transport
 from daybell.core.limits import check_name
 
 
-class RemoteClient(Jobs, Executions, Bulk, Overviews, Access):
+class RemoteClient(Jobs, Executions, Bulk, Logs, Overviews, Access):
     """A tenant's jobs, executions, queues and workers, by way of a `daybell server`.
 
     It has the verbs of `Client` that a server offers, with the same answers and errors. The key
@@ -39,3 +41,6 @@ class RemoteClient(Jobs, Executions, Bulk, Overviews, Access):
     async def close(self) -> None:
         """Close the connections."""
         await self.transport.close()
+
+
+AnyClient: TypeAlias = Client | RemoteClient

@@ -249,5 +249,10 @@ def _unreachable(place: str, why: str) -> str:
     )
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _reason(error: BaseException) -> str:
+    """What was wrong in the first place, if the system has a word for it."""
+    said = str(error) or type(error).__name__
+    while (error := error.__cause__ or error.__context__) is not None:  # type: ignore[assignment]
+        if isinstance(error, OSError) and error.strerror:
+            said = error.strerror
+    return said
