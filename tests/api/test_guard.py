@@ -200,7 +200,7 @@ async def test_a_body_that_is_not_json_by_its_own_account_is_refused(content_typ
     async with client() as http:
         answer = await http.post("/api/v1/jobs", content=b"{}", headers=headers)
 
-    assert is_problem(answer, 415, "not-json")
+    assert is_problem(answer, 415, "unsupported")
 
 
 async def test_a_packed_body_is_refused():
@@ -208,7 +208,7 @@ async def test_a_packed_body_is_refused():
         headers = {**JSON, "content-encoding": "gzip"}
         answer = await http.post("/api/v1/jobs", content=b"{}", headers=headers)
 
-    assert is_problem(answer, 415, "not-json")
+    assert is_problem(answer, 415, "unsupported")
 
 
 async def test_a_post_without_a_body_needs_no_content_type():
@@ -233,9 +233,9 @@ async def test_a_body_over_the_limit_is_refused_however_it_comes(is_announced):
             return await http.post(path, content=content, headers=JSON)
 
         assert (await post("/api/v1/jobs", 2)).json() == 100
-        assert is_problem(await post("/api/v1/jobs", 3), 413, "body-too-large")
+        assert is_problem(await post("/api/v1/jobs", 3), 413, "payload-too-large")
         assert (await post("/api/v1/executions", 20)).json() == 1000
-        assert is_problem(await post("/api/v1/executions", 21), 413, "body-too-large")
+        assert is_problem(await post("/api/v1/executions", 21), 413, "payload-too-large")
 
 
 async def test_what_is_over_the_limit_is_not_read():
@@ -284,7 +284,7 @@ async def test_a_body_that_does_not_come_is_given_up():
     async with client(limits=Limits(body_seconds=0.05)) as http:
         answer = await http.post("/api/v1/jobs", content=stuck(), headers=JSON)
 
-    assert is_problem(answer, 408, "slow-body")
+    assert is_problem(answer, 408, "request-timeout")
 
 
 async def test_a_request_that_takes_too_long_is_given_up():

@@ -1,23 +1,233 @@
-"""Whose request it is."""
+"""Whose request it is.
+
+A key is looked up by its digest, so that nothing about it can be learnt from how long that takes.
+What was found counts for two seconds: a key that is revoked opens nothing after that.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, MutableMapping
+from http import HTTPStatus
+from itertools import groupby
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
 from fastapi import Request
 
 from daybell.api.caller import Caller, KeyNeeded, api_of
-from daybell.core.access import Role
+from daybell.api.denials import Denials
+from daybell.api.options import ApiOptions
+from daybell.api.problems import TooManyRequests
+from daybell.api.throttle import Throttle
+from daybell.client import Client
+from daybell.core.access import Key, Role
+from daybell.core.instant import Seconds
+
+FRESH_SECONDS: Final = 2.0  # revoking a key works within 5
+KEYS_MAX: Final = 10_000  # that are remembered
+NOTE_SECONDS: Final = 30.0  # between two notes of when keys were last used
+LANES: Final = 4  # lookups at a time for addresses that were wrong too often
+LANE_WAITS_MAX: Final = 100
+
+CALLER: Final = "daybell.caller"  # in a scope
+_TOKEN: Final = re.compile(r"dbk_[A-Za-z0-9_-]{20,100}")
+
+Scope = MutableMapping[str, Any]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A key that was valid when it was looked up."""
+
+    key: Key
+    until: Seconds  # from then on it has to be looked up again
+
+
+class Gatekeeper:
+    """Finds out who asks.
+
+    An address that sends wrong keys is told to wait; a right one from the same address is let in
+    all the same. `monotonic` is a clock for differences.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: ApiOptions,
+        *,
+        monotonic: Callable[[], Seconds],
+        on_denial: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._monotonic = monotonic
+        self.on_denial = on_denial
+        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[Known | None]] = {}
+        self._wrong = Throttle()
+        self._lanes = asyncio.Semaphore(LANES)
+        self._lane_waits = 0
+        self._denials = Denials()
+        self._used: set[UUID] = set()
+        self._noted_at = monotonic()
+
+    async def admit(self, scope: Scope) -> None:
+        """Find out who sent a request, and remember it there. Raises KeyNeeded and others."""
+        scope[CALLER] = await self._find_caller(scope)
+
+    async def authenticate(self, request: Request) -> Caller:
+        """Who sent a request."""
+        if CALLER not in request.scope:
+            await self.admit(request.scope)
+        return request.scope[CALLER]
+
+    async def is_welcome(self, request: Request) -> bool:
+        """Whether who was let in would be let in now; for what lasts."""
+        try:
+            await self._find_caller(request.scope)
+        except KeyNeeded:
+            return False
+        return True
+
+    async def _find_caller(self, scope: Scope) -> Caller:
+        source = (scope.get("client") or ("",))[0]
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not sent and self._options.open_tenant is not None:
+            return self._anybody(self._options.open_tenant, source)
+        if not sent:
+            raise KeyNeeded("send a key, as Authorization: Bearer dbk_…")
+        token = _token(sent)
+        known = None if token is None else await self._find(token, source)
+        if known is None:
+            wait = self._wrong.take(source, self._monotonic())
+            if wait:
+                raise TooManyRequests(
+                    "too many wrong keys came from this address; wait a little", retry_after=wait
+                )
+            raise KeyNeeded(
+                "this key opens nothing: it is wrong, expired or revoked. Send a valid one, as"
+                " Authorization: Bearer dbk_…"
+            )
+        self._used.add(known.key.id)
+        return self._caller(known.key, source)
+
+    def _anybody(self, tenant: str, source: str) -> Caller:
+        client = self._client_of(tenant)
+        role = Role.SUPERADMIN
+        return Caller(client=client, tenant=tenant, role=role, actor="dev", source=source)
+
+    def _caller(self, key: Key, source: str) -> Caller:
+        return Caller(
+            client=self._client_of(key.tenant),
+            tenant=key.tenant,
+            role=key.role,
+            actor=f"key {key.name} ({key.hint})",
+            source=source,
+            key=key,
+        )
+
+    def _client_of(self, tenant: str) -> Client:
+        return self._client if tenant == self._client.tenant else self._client.for_tenant(tenant)
+
+    async def _find(self, token: str, source: str) -> Known | None:
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is not None and self._monotonic() < known.until:
+            self._known.move_to_end(digest)
+            return known
+        # One that was valid before is not kept waiting by what others of its address try.
+        if known is None and self._wrong.is_empty(source, self._monotonic()):
+            return await self._find_slowly(digest, token)
+        return await self._ask(digest, token)
+
+    async def _find_slowly(self, digest: bytes, token: str) -> Known | None:
+        if self._lane_waits >= LANE_WAITS_MAX:
+            return None
+        self._lane_waits += 1
+        try:
+            async with self._lanes:
+                return await self._ask(digest, token)
+        finally:
+            self._lane_waits -= 1
+
+    async def _ask(self, digest: bytes, token: str) -> Known | None:
+        """Look a key up, once for all who wait for it."""
+        task = self._asking.get(digest)
+        if task is None:
+            task = self._asking[digest] = asyncio.create_task(self._look_up(digest, token))
+            task.add_done_callback(lambda done: self._forget(digest, done))
+        # Whoever gives up must not take the answer from the others.
+        return await asyncio.shield(task)
+
+    def _forget(self, digest: bytes, done: asyncio.Task[Known | None]) -> None:
+        self._asking.pop(digest, None)
+        if not done.cancelled():
+            done.exception()  # looked at, in case that nobody waits for it any more
+
+    async def _look_up(self, digest: bytes, token: str) -> Known | None:
+        asked = self._monotonic()
+        found = await self._client.authenticate(token)
+        self._known.pop(digest, None)
+        if found is None:
+            return None
+        key, now = found
+        if not key.is_valid(now):
+            return None
+        left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
+        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left))
+        if len(self._known) > KEYS_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    # What is told to the store, in groups.
+
+    def hear(self, scope: Scope, status: int) -> None:
+        """Take note of how a request was answered: what was refused to a key is on record."""
+        caller: Caller | None = scope.get(CALLER)
+        if status != HTTPStatus.FORBIDDEN or caller is None:
+            return
+        # The route's path has no ids in it: one who tries them all is one entry.
+        path = getattr(scope.get("route"), "path", None) or "a path that there is not"
+        if self._denials.note(caller, f"{scope['method']} {path}"):
+            self.on_denial()
+
+    async def tick(self) -> Seconds | None:
+        """Tell the store which keys were used, and what was refused."""
+        now = self._monotonic()
+        told = sorted(self._denials.take(now), key=lambda pair: pair[0].tenant)
+        for _, group in groupby(told, key=lambda pair: pair[0].tenant):
+            pairs = list(group)
+            await pairs[0][0].client.record([entry for _, entry in pairs])
+        if self._used and now - self._noted_at >= NOTE_SECONDS:
+            await self.note_use()
+        return None
+
+    async def note_use(self) -> None:
+        """Tell the store which keys were used since the last time."""
+        used, self._used = self._used, set()
+        self._noted_at = self._monotonic()
+        if used:
+            await self._client.note_use(used)
+
+
+def _token(sent: list[bytes]) -> str | None:
+    """The one token that a request has; None if that is not what is in its headers."""
+    scheme, _, token = sent[0].decode("latin-1").strip().partition(" ")
+    token = token.strip()
+    if len(sent) > 1 or scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
+        return None
+    return token
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sent a request. Raises KeyNeeded."""
-    api = api_of(request)
-    tenant = api.options.open_tenant
-    if tenant is None:
-        raise KeyNeeded("send a key, as Authorization: Bearer dbk_…")
-    return Caller(
-        client=api.client.for_tenant(tenant) if tenant != api.client.tenant else api.client,
-        tenant=tenant,
-        role=Role.SUPERADMIN,
-        actor="dev",
-        source=request.client.host if request.client else "",
-    )
+    """Who sent a request to an application that has nobody at its gate yet."""
+    state = request.app.state
+    if not hasattr(state, "gatekeeper"):
+        api = api_of(request)
+        now = asyncio.get_running_loop().time
+        state.gatekeeper = Gatekeeper(api.client, api.options, monotonic=now)
+    return await state.gatekeeper.authenticate(request)

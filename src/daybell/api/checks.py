@@ -187,4 +187,4 @@ def is_json(content_type: str) -> bool:
 
 
 def _unsupported(detail: str) -> Refusal:
-    return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", detail)
+    return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported", detail)

@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
             if self._is_too_large
             else "this is not a request of HTTP/1.1"
         )
-        kind = "head-too-large" if self._is_too_large else "bad-request"
+        kind = "request-header-fields-too-large" if self._is_too_large else "bad-request"
         body = _PROBLEM % (kind, status.phrase, status.value, detail)
         self.transport.write(_REFUSAL.format(status=status, length=len(body), body=body).encode())
         self.transport.close()

@@ -312,7 +312,7 @@ LATE: Final = Refusal(
 )
 SLOW: Final = Refusal(
     HTTPStatus.REQUEST_TIMEOUT,
-    "slow-body",
+    "request-timeout",
     "the rest of the body did not come in time; send it again",
 )
 
@@ -321,7 +321,7 @@ def too_large(bytes_max: int) -> Refusal:
     """The refusal of a body."""
     return Refusal(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "body-too-large",
+        "payload-too-large",
         f"the body has more than {bytes_max:,} bytes, which is the limit here; send less at once",
     )
 

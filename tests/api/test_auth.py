@@ -1,0 +1,273 @@
+"""Whose request it is: keys that are right, wrong, old, revoked, or too many."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from daybell.api import create_api
+from daybell.api.auth import FRESH_SECONDS, NOTE_SECONDS, Gatekeeper
+from daybell.api.caller import Viewer
+from daybell.api.denials import QUIET_SECONDS
+from daybell.api.guard import Guard
+from daybell.api.options import ApiOptions
+from daybell.api.throttle import WRONG_KEYS_MAX
+from daybell.client import Client
+from daybell.core.access import Role
+from daybell.engine.clock import ManualClock
+from daybell.errors import Unavailable
+from daybell.store.memory import MemoryStore
+
+WRONG = "dbk_" + "x" * 43
+
+
+class Counting(MemoryStore):
+    """A store that counts how often it is asked for a key."""
+
+    lookups = 0
+    is_away = False
+
+    async def find_key(self, digest):
+        self.lookups += 1
+        if self.is_away:
+            raise Unavailable("connection to db.internal refused")
+        await asyncio.sleep(0)
+        return await super().find_key(digest)
+
+
+class Place:
+    """An API of one route, with a guard and a gatekeeper, and a clock to move by hand."""
+
+    def __init__(self, store: Counting, clock: ManualClock, options: ApiOptions) -> None:
+        self.store, self.clock = store, clock
+        self.client = Client(store)
+        self.keeper = Gatekeeper(self.client, options, monotonic=clock.monotonic)
+        self.app = create_api(
+            self.client, options=options, authenticated_by=self.keeper.authenticate
+        )
+
+        @self.app.get("/api/v1/me")
+        async def me(caller: Viewer) -> list[str]:
+            return [caller.tenant, caller.role, caller.actor, caller.source]
+
+        self.guard = Guard(self.app, admit=self.keeper.admit, told=self.keeper.hear)
+
+    async def get(self, token=None, *, path="/api/v1/me", address="10.0.0.1", headers=None):
+        transport = httpx.ASGITransport(
+            self.guard, raise_app_exceptions=False, client=(address, 999)
+        )
+        sent = headers or ([] if token is None else [("authorization", f"Bearer {token}")])
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return await http.get(path, headers=sent)
+
+
+@pytest.fixture
+async def place():
+    async for one in opened(ApiOptions()):
+        yield one
+
+
+@pytest.fixture
+async def open_place():
+    async for one in opened(ApiOptions(open_tenant="default")):
+        yield one
+
+
+async def opened(options):
+    clock = ManualClock()
+    store = Counting(clock=clock.now)
+    await store.open()
+    yield Place(store, clock, options)
+    await store.close()
+
+
+async def test_a_key_decides_tenant_and_role(place):
+    await place.client.add_tenant("acme")
+    key, token = await place.client.for_tenant("acme").create_key("deploy", role="operator")
+
+    answer = await place.get(token)
+
+    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint})", "10.0.0.1"]
+    assert token not in key.hint + answer.text
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+async def test_the_word_before_a_key_may_be_written_in_any_case(scheme, place):
+    _, token = await place.client.create_key("me", role="viewer")
+
+    answer = await place.get(headers=[("authorization", f"{scheme} {token}")])
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("authorization", "")],
+        [("authorization", "Bearer")],
+        [("authorization", "Bearer ")],
+        [("authorization", f"Bearer {WRONG}")],
+        [("authorization", f"Basic {WRONG}")],
+        [("authorization", "Bearer dbk_")],
+        [("authorization", "Bearer {token},")],
+        [("authorization", "Bearer {token} {token}")],
+        [("authorization", "{token}")],
+        [("authorization", "Bearer {token}x")],
+        [("authorization", "Bearer " + "dbk_" + "x" * 5000)],
+        [("authorization", "Bearer dbk_' OR 1=1 --aaaaaaaaaaaaaaaaa")],
+        [("authorization", "Bearer {token}"), ("authorization", "Bearer {token}")],
+        [("authorization", "Bearer {token}"), ("authorization", f"Bearer {WRONG}")],
+        [("x-api-key", "{token}")],
+        [("cookie", "session={token}")],
+    ],
+)
+async def test_nothing_else_opens_anything(headers, place):
+    _, token = await place.client.create_key("me", role="admin")
+    sent = [(name, value.replace("{token}", token)) for name, value in headers]
+
+    for path in ("/api/v1/me", "/docs", "/openapi.json", "/metrics", "/", "/nothing"):
+        answer = await place.get(headers=sent, path=path)
+
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.json()["type"] == "urn:daybell:problem:key-needed"
+        assert token not in answer.text
+    assert (await place.get(headers=sent, path="/healthz")).status_code == 200
+
+
+async def test_a_request_without_a_key_costs_the_store_nothing(place):
+    for _ in range(100):
+        assert (await place.get()).status_code == 401
+
+    assert place.store.lookups == 0
+
+
+async def test_a_key_in_use_is_looked_up_once_in_a_while(place):
+    _, token = await place.client.create_key("me", role="viewer")
+
+    answers = await asyncio.gather(*(place.get(token) for _ in range(20)))
+    assert {one.status_code for one in answers} == {200}
+    assert place.store.lookups == 1
+
+    place.clock.advance(FRESH_SECONDS)
+    await place.get(token)
+    assert place.store.lookups == 2
+
+
+async def test_a_revoked_key_opens_nothing_within_seconds(place):
+    key, token = await place.client.create_key("me", role="viewer")
+    assert (await place.get(token)).status_code == 200
+
+    await place.client.revoke_key(key.id)
+    place.clock.advance(FRESH_SECONDS)
+
+    assert (await place.get(token)).status_code == 401
+    assert FRESH_SECONDS < 5
+
+
+async def test_an_expired_key_opens_nothing_from_that_moment_on(place):
+    _, token = await place.client.create_key("me", role="viewer", expires="10s")
+    place.clock.advance(9)
+    assert (await place.get(token)).status_code == 200
+
+    place.clock.advance(1)
+
+    assert (await place.get(token)).status_code == 401
+
+
+async def test_many_wrong_keys_are_told_to_wait_and_nobody_else_is(place):
+    _, used = await place.client.create_key("in use", role="viewer")
+    _, fresh = await place.client.create_key("not seen before", role="viewer")
+    assert (await place.get(used)).status_code == 200
+
+    statuses = [
+        (await place.get(f"dbk_{number:043}")).status_code for number in range(WRONG_KEYS_MAX + 30)
+    ]
+
+    assert statuses == [401] * WRONG_KEYS_MAX + [429] * 30
+    refused = await place.get(WRONG)
+    assert int(refused.headers["retry-after"]) >= 1
+    # The same address with a right key, and others with wrong ones.
+    assert (await place.get(used)).status_code == 200
+    assert (await place.get(fresh)).status_code == 200
+    assert (await place.get(WRONG, address="10.0.0.2")).status_code == 401
+    place.clock.advance(60)
+    assert (await place.get(WRONG)).status_code == 401
+
+
+async def test_a_flood_of_wrong_keys_is_bounded(place, monkeypatch):
+    monkeypatch.setattr("daybell.api.auth.LANE_WAITS_MAX", 10)
+    for _ in range(WRONG_KEYS_MAX):
+        await place.get(WRONG)
+    before = place.store.lookups
+
+    flood = await asyncio.gather(*(place.get(f"dbk_{number:043}") for number in range(200)))
+
+    assert {one.status_code for one in flood} == {429}
+    assert place.store.lookups - before < 100
+
+
+async def test_a_store_that_is_away_is_not_a_wrong_key(place):
+    _, token = await place.client.create_key("me", role="viewer")
+    place.store.is_away = True
+
+    for _ in range(WRONG_KEYS_MAX + 5):
+        answer = await place.get(token)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"]
+        assert "db.internal" not in answer.text
+
+    place.store.is_away = False
+    assert (await place.get(token)).status_code == 200
+
+
+async def test_nobody_needs_a_key_on_this_machine_but_a_key_must_be_right(open_place):
+    _, token = await open_place.client.create_key("me", role="viewer")
+
+    assert (await open_place.get()).json()[:3] == ["default", "superadmin", "dev"]
+    assert (await open_place.get(token)).json()[1] == "viewer"
+    assert (await open_place.get(WRONG)).status_code == 401
+
+
+async def test_the_last_use_of_keys_is_noted_now_and_then(place):
+    _, token = await place.client.create_key("me", role="viewer")
+    await place.get(token)
+
+    await place.keeper.tick()
+    assert (await place.client.keys())[0].used_at is None
+
+    place.clock.advance(NOTE_SECONDS)
+    await place.keeper.tick()
+    assert (await place.client.keys())[0].used_at is not None
+
+
+async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
+    heard = []
+    place.keeper.on_denial = lambda: heard.append(1)
+    _, token = await place.client.create_key("robot", role=Role.WORKER)
+
+    async def refused(times):
+        for _ in range(times):
+            assert (await place.get(token)).status_code == 403
+        await place.keeper.tick()
+        return (await place.client.audit(action="access.deny")).items
+
+    (first,) = await refused(1)
+    assert heard == [1]
+    assert (first.actor, first.target, first.source) == (
+        f"key robot ({token[:8]})", "GET /api/v1/me", "10.0.0.1",
+    )  # fmt: skip
+    assert len(await refused(50)) == 1
+    place.clock.advance(QUIET_SECONDS)
+    latest, _ = await refused(0)
+    assert latest.after is not None and '"times":50' in latest.after
+    place.clock.advance(QUIET_SECONDS)
+    assert len(await refused(0)) == 2
+
+
+async def test_who_is_told_to_go_is_not_on_record_without_a_key(place):
+    await place.get(headers=[("origin", "http://evil.example")])
+    await place.keeper.tick()
+
+    assert (await place.client.audit()).items == ()
