@@ -484,6 +484,7 @@ class Twins(RuleBasedStateMachine):
         self.same("list_workers", TENANT, include_dead=True)
         self.same("list_schedules", TENANT)
         self.same("list_jobs", TENANT)
+        self.same("recount_gates")
 
     def all_details_agree(self) -> None:
         self.details_agree([one.id for one in self.sent])

@@ -56,7 +56,7 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
-        return [*found, *await check_schedules(store)]
+        return [*found, *await check_schedules(store), await check_gates(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
@@ -100,6 +100,23 @@ async def _measure(store: Store, place: str) -> list[Check]:
             quickest, product = after - before, health.product
             ahead = health.now - (before + after) / 2
     return [check_round_trip(place, product, quickest), check_clock(ahead, quickest)]
+
+
+async def check_gates(store: Store) -> Check:
+    """A slot that is counted and that nobody has keeps a job from ever running again."""
+    wrong = await store.recount_gates()
+    first = wrong[0] if wrong else None
+    found = "each counts as many inside as there are"
+    if first is not None:
+        rest = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+        name = f"{first.gate} of tenant {first.tenant}"
+        found = f"{name} counts {first.counted} inside, and there are {first.inside}{rest}"
+    return Check(
+        name="gates",
+        is_ok=not wrong,
+        found=found,
+        advice="a running worker or scheduler counts anew every hour; please report it",
+    )
 
 
 def check_round_trip(place: str, product: str, seconds: float) -> Check:

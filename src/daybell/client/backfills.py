@@ -119,8 +119,7 @@ class Backfills:
         order: Order,
         repeat: bool,
     ) -> Backfill:
-        gate = backfill_gate(plan.id)
-        await self.store.set_gates(self.tenant, {gate: room})
+        gate = backfill_gate(plan.id, room)
         executions = list(_executions(plan.id, found, gate, order))
         answers = await self.submit_many(executions, repeat=repeat)
         ticks = tuple(

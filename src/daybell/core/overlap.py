@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
+import msgspec
+
 
 class Overlap(StrEnum):
     """The rules there are."""
@@ -28,6 +30,15 @@ class Entry(Enum):
     SKIP = "does not run"
 
 
+class Miscount(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate that does not know how many it has let in."""
+
+    tenant: str
+    gate: str
+    counted: int
+    inside: int  # in truth
+
+
 OVERLAP = "overlap"  # why something was skipped, or waits: one before it has not finished
 
 
@@ -44,18 +55,35 @@ def gate_of(job: str) -> str:
 
 
 def is_job_gate(gate: str) -> bool:
-    """Whether a gate is a job's own. Such a one is made when it is first needed."""
+    """Whether a gate is a job's own."""
     return gate.startswith("job:")
 
 
-def backfill_gate(id: object) -> str:
-    """The gate that the executions of one backfill pass."""
-    return f"backfill:{id}"
+def job_of_gate(gate: str) -> str:
+    """The job whose own gate it is."""
+    return gate.removeprefix("job:")
+
+
+def backfill_gate(id: object, room: int = 1) -> str:
+    """The gate that the executions of one backfill pass, so many at a time."""
+    return f"backfill:{id}:{room}"
 
 
 def is_backfill(gate: str | None) -> bool:
     """Whether an execution repeats the past. Then its end says nothing about its schedule."""
     return gate is not None and gate.startswith("backfill:")
+
+
+def room_of(gate: str) -> int | None:
+    """How many a gate takes that is made when it is first needed, and removed when it is needed no
+    more. None for others: somebody has to say so beforehand.
+    """
+    if is_job_gate(gate):
+        return 1
+    if not is_backfill(gate):
+        return None
+    room = gate.rpartition(":")[2]
+    return int(room) if room.isdecimal() and len(room) < 10 else 1
 
 
 def enter(rule: Overlap, *, inside: int, waiting: int) -> Entry:

@@ -90,6 +90,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     ticks: int = 0
     workers: int = 0
     log_parts: int = 0
+    gates: int = 0  # that were made by themselves, and let nobody in any more
     partitions: int = 0
     others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own
     is_complete: bool = True  # False: there is more; call again

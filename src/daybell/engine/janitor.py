@@ -21,6 +21,18 @@ class Janitor:
         """One round. True: there is more."""
         removed = await self._store.retain(self._policy)
         rows = removed.executions + removed.attempts + removed.ticks + removed.workers
+        rows += removed.gates
         if rows or removed.partitions:
             logger.info("removed %d old rows and %d whole days", rows, removed.partitions)
-        return not removed.is_complete
+        if not removed.is_complete:
+            return True
+        for one in await self._store.recount_gates(mend=True):
+            logger.error(
+                "gate %s of tenant %s counted %d inside, there were %d; put right, but please"
+                " report it",
+                one.gate,
+                one.tenant,
+                one.counted,
+                one.inside,
+            )
+        return False

@@ -11,7 +11,6 @@ from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import Job
 from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
-from daybell.errors import UsageError, shown
 from daybell.store import checks
 from daybell.store.memory import endings, gates
 from daybell.store.memory.tables import Row, Tables
@@ -23,10 +22,8 @@ def enqueue(
     """Create these, one after the other, and let in at their gates whoever can be."""
     for new in executions:
         tables.job(tenant, new.job)
-        if new.gate is not None and (tenant, new.gate) not in tables.gates:
-            raise UsageError(
-                f"no gate named {shown(new.gate)}; create it with set_gates", field="gate"
-            )
+        if new.gate is not None:
+            gates.find_gate(tables, tenant, new.gate)
     answers = [create(tables, tenant, new, now) for new in executions]
     for gate in {new.gate for new in executions}:
         gates.admit(tables, tenant, gate, now)

@@ -19,6 +19,7 @@ from daybell.store.checks import (
 )
 from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
 from daybell.store.memory.executions import is_dead_letter
+from daybell.store.memory.gates import remove_gates
 from daybell.store.memory.tables import Part, Row, Tables
 from daybell.store.memory.workers import held
 from daybell.store.wakeups import Signal
@@ -68,6 +69,7 @@ class MemoryUpkeep(Part):
                 ticks=remove_ticks(tables, now - policy.ticks),
                 workers=remove_workers(tables, now - policy.workers),
                 log_parts=remove_log_parts(tables, now - policy.finished),
+                gates=remove_gates(tables),
                 others=remove_requests(tables, now - REQUEST_KEPT_SECONDS)
                 + remove_minutes(tables, now - MINUTE_KEPT_SECONDS)
                 + remove_entries(tables, now - AUDIT_KEPT_SECONDS)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from daybell.core.limits import check_name
-from daybell.core.overlap import is_job_gate
+from daybell.core.overlap import room_of
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.postgres.connection import Database, Link, Row
@@ -62,16 +62,23 @@ class Admission(Connected):
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
     """
 
+    MAKE_GATES = """
+    INSERT INTO daybell.gate (tenant, key, capacity)
+    SELECT $1, key, room FROM unnest($2::text[], $3::int[]) u(key, room) ORDER BY key
+    ON CONFLICT DO NOTHING
+    """
+
     async def lock_gates(self, link: Link, tenant: int, keys: Collection[str]) -> None:
         """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
         found = {row["key"] for row in await link.fetch(self.LOCK_SLOTS, tenant, sorted(keys))}
         missing = sorted(key for key in keys if key not in found)
         if not missing:
             return
-        for key in missing:
-            if not is_job_gate(key):
+        rooms = {key: room_of(key) for key in missing}
+        for key, room in rooms.items():
+            if room is None:
                 raise UsageError(f"no gate named {shown(key)}; make it with set_gates first")
-        await link.execute(MAKE_JOB_GATES, tenant, missing)
+        await link.execute(self.MAKE_GATES, tenant, missing, list(rooms.values()))
         await self.lock_gates(link, tenant, missing)
 
     # A statement of its own, after the lock: the one that waited for it saw the tables before.

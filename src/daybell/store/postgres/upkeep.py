@@ -14,6 +14,7 @@ from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.leader import Leading
+from daybell.store.postgres.sweeping import Sweeping
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
@@ -29,7 +30,7 @@ APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = ("drop_audit", "drop_days", "make_days", "now")
 
 
-class Maintaining(Leading):
+class Maintaining(Leading, Sweeping):
     """Retention, schema and health."""
 
     async def retain(self, policy: Retention) -> Removed:
@@ -56,13 +57,15 @@ class Maintaining(Leading):
                 now - policy.workers,
             )
             others = await self._remove_others(link, now)
-        counts = (executions, attempts, parts, ticks, workers, *others)
+        gates = await self.remove_gates(now)
+        counts = (executions, attempts, parts, ticks, workers, gates, *others)
         return Removed(
             executions=executions,
             attempts=attempts,
             ticks=ticks,
             workers=workers,
             log_parts=parts,
+            gates=gates,
             partitions=partitions,
             others=sum(others),
             is_complete=max(counts) < REMOVED_ROWS_MAX,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from daybell.core.overlap import Miscount
+
 
 class Gates(Protocol):
     """Admission: at most so many of a kind at a time. A slot is held from admission to the end,
@@ -19,5 +21,12 @@ class Gates(Protocol):
     async def admit(self, *, limit: int = 1000) -> int:
         """Admit what waits at gates of any tenant, is due, and finds room: delayed executions
         get in by this. Answers how many.
+        """
+        ...
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        """Gates of any tenant that count more or fewer inside than there are. None should: a slot
+        is counted with the write that gives or takes it. `mend` counts anew, and lets in what
+        then finds room.
         """
         ...

@@ -73,7 +73,7 @@ class Creation:
         """Look up the gates that are named. Raises UsageError for one that does not exist."""
         for new in executions:
             if new.gate is not None and new.gate not in self._gates:
-                self._gates[new.gate] = self._tx.names.gate(self._tx, self._owner, new.gate)
+                self._gates[new.gate] = gates.find_gate(self._tx, self._owner, new.gate)
 
     def add(self, new: NewExecution, *, is_new: bool = False) -> None:
         """Create one, or find out why not; neither its id nor its key is there if `is_new`. Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from daybell.core.limits import check_name
-from daybell.core.overlap import gate_of
+from daybell.core.overlap import Miscount, gate_of, room_of
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
@@ -22,6 +22,12 @@ class SqliteGates(Part):
     async def admit(self, *, limit: int = 1000) -> int:
         check_limit(limit)
         return await self._write(lambda tx: admit_all(tx, limit))
+
+    async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
+        wrong = await self._read(miscounts)
+        if not mend or not wrong:
+            return [one for _, one in wrong]
+        return await self._write(recount)
 
 
 _SET: Final = """
@@ -47,6 +53,18 @@ INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, 1) ON CONFLICT DO NOTHIN
 def make_gate(tx: Transaction, owner: int, job: str) -> None:
     """Make sure that a job has its gate, with one slot."""
     tx.execute(_MAKE, (owner, gate_of(job)))
+
+
+_FIND: Final = "SELECT n FROM gate WHERE tenant = ? AND name = ?"
+_MAKE_ROOM: Final = "INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, ?)"
+
+
+def find_gate(tx: Transaction, owner: int, name: str) -> int:
+    """A gate's number. Raises UsageError for one that is not there and is not made by itself."""
+    room = room_of(name)
+    if room is not None and tx.execute(_FIND, (owner, name)).fetchone() is None:
+        tx.execute(_MAKE_ROOM, (owner, name, room))
+    return tx.names.gate(tx, owner, name)
 
 
 _ROOM: Final = "SELECT capacity - holders FROM gate WHERE n = ?"
@@ -101,3 +119,67 @@ def hand_on(tx: Transaction, gate: int) -> None:
     """A slot is free: the next one gets in."""
     tx.execute(_FREE, (gate,))
     admit(tx, gate)
+
+
+_MISCOUNTS: Final = """
+SELECT g.n, t.name, g.name, g.holders, g.inside
+  FROM (SELECT g.*, (SELECT count(*) FROM execution WHERE slot = 1 AND gate = g.n) AS inside
+          FROM gate g) g
+  JOIN tenant t ON t.n = g.tenant
+ WHERE g.holders <> g.inside ORDER BY t.name, g.name
+"""
+_SET_HOLDERS: Final = "UPDATE gate SET holders = ? WHERE n = ?"
+
+
+def miscounts(tx: Transaction) -> list[tuple[int, Miscount]]:
+    """Gates that count wrongly, with their numbers."""
+    return [
+        (n, Miscount(tenant=tenant, gate=name, counted=holders, inside=inside))
+        for n, tenant, name, holders, inside in tx.execute(_MISCOUNTS)
+    ]
+
+
+def recount(tx: Transaction) -> list[Miscount]:
+    """Let each gate know how many are inside."""
+    wrong = miscounts(tx)
+    for n, one in wrong:
+        tx.execute(_SET_HOLDERS, (one.inside, n))
+        admit(tx, n)
+    return [one for _, one in wrong]
+
+
+# The last one stays, or a new gate would get a number that others remember under its name.
+_IDLE: Final = """
+SELECT g.n FROM gate g
+ WHERE g.holders = 0 AND g.n < (SELECT max(n) FROM gate)
+   AND (g.name GLOB 'backfill:*' OR g.name GLOB 'job:*' AND EXISTS (
+        SELECT 1 FROM job j WHERE j.tenant = g.tenant AND j.name = substr(g.name, 5)
+           AND j.is_deleted = 1))
+   AND NOT EXISTS (SELECT 1 FROM execution WHERE state = 4 AND slot = 0 AND gate = g.n)
+"""
+_NEWEST: Final = "SELECT ifnull(max(n), 0) FROM execution"
+_REFERRED: Final = "SELECT DISTINCT gate FROM execution WHERE gate IS NOT NULL"
+
+
+def unused_gates(tx: Transaction) -> tuple[list[int], int]:
+    """Gates that made themselves and that no execution refers to, ended ones included; second: the
+    newest execution that was looked at. All of them are, but nobody who writes waits for that.
+    """
+    idle = {n for (n,) in tx.execute(_IDLE)}
+    if idle:
+        idle -= {n for (n,) in tx.execute(_REFERRED)}
+    (newest,) = tx.execute(_NEWEST).fetchone()
+    return sorted(idle), newest
+
+
+_REMOVE: Final = """
+DELETE FROM gate WHERE n = ?1 AND holders = 0
+   AND NOT EXISTS (SELECT 1 FROM execution WHERE n > ?2 AND gate = ?1)
+"""
+
+
+def remove_gates(tx: Transaction, unused: list[int], newest: int) -> int:
+    """Remove these, unless an execution has come since."""
+    still = {n for (n,) in tx.execute(_IDLE)}
+    rows = [(n, newest) for n in unused if n in still]
+    return tx.executemany(_REMOVE, rows).rowcount if rows else 0

@@ -10,6 +10,8 @@ import stat
 from typing import Final
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from daybell.core.instant import Instant, Seconds
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership
@@ -22,6 +24,7 @@ from daybell.store.checks import (
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.gates import remove_gates, unused_gates
 from daybell.store.sqlite.leader import lead, leaders, resign
 from daybell.store.sqlite.names import Transaction
 
@@ -63,8 +66,14 @@ class SqliteUpkeep(Part):
                 is_complete=removed.is_complete,
             )
             if total.is_complete:
-                break
+                return replace(total, gates=await self._remove_gates())
         return total
+
+    async def _remove_gates(self) -> int:
+        unused, newest = await self._read(unused_gates)
+        if not unused:
+            return 0
+        return await self._write(lambda tx: remove_gates(tx, unused, newest))
 
     async def health(self) -> Health:
         return await self._read(lambda tx: health(tx, self._path))

@@ -1,0 +1,201 @@
+"""Gates over time: those that nobody needs any more go, and those that count wrongly are told."""
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.overlap import Miscount, Overlap, backfill_gate, gate_of, room_of
+from daybell.core.view import Retention
+from daybell.errors import UsageError
+from daybell.store.ids import mint
+from daybell.store.memory import MemoryStore
+from daybell.store.outcomes import Revival
+from daybell.store.sqlite import SqliteStore
+from tests.builders import TENANT, apply, claim, dead, defined, enqueued, states, success
+
+DAY = 86_400.0
+POLICY = Retention(finished=DAY, ticks=DAY, workers=DAY)
+QUEUED, WAITING = State.QUEUED, State.WAITING
+
+
+async def retained(store):
+    """How many gates rounds of retention take away."""
+    gates = 0
+    for _ in range(20):
+        removed = await store.retain(POLICY)
+        gates += removed.gates
+        if removed.is_complete:
+            return gates
+    raise AssertionError("retention does not come to an end")
+
+
+async def run_all(store, gate, *, count=1):
+    """Let so many executions pass a gate to their end."""
+    await enqueued(store, count, gate=gate)
+    for _ in range(count):
+        hands = await claim(store, 1)
+        assert await apply(store, hands, success(hands.one)) == []
+
+
+def test_the_gate_of_a_backfill_says_how_many_it_takes():
+    assert [room_of(gate) for gate in (backfill_gate(mint(), 7), gate_of("a"), "g")] == [7, 1, None]
+
+
+async def test_the_gate_of_a_backfill_is_made_by_who_comes_first(store):
+    gate = backfill_gate(mint(), 2)
+
+    ids = await enqueued(store, 3, gate=gate)
+
+    assert await states(store, ids) == [QUEUED, QUEUED, WAITING]
+
+
+async def test_other_gates_are_not_made_by_themselves(store):
+    with pytest.raises(UsageError, match="no gate named 'narrow'"):
+        await enqueued(store, gate="narrow")
+
+
+async def test_gates_of_backfills_go_with_their_executions(store, clock):
+    for _ in range(3):
+        await run_all(store, backfill_gate(mint()))
+    # One that is made later stays for the time being, if need be: numbers are not given out twice.
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+
+    assert await retained(store) == 3
+
+    assert await retained(store) == 0
+
+
+async def test_a_gate_stays_while_somebody_is_inside_or_waits(store, clock):
+    gate = backfill_gate(mint())
+    first, second = await enqueued(store, 2, gate=gate)
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+    assert await retained(store) == 0
+
+    await store.cancel(TENANT, [first])
+    assert await states(store, [second]) == [QUEUED]
+    assert await retained(store) == 0
+
+    await store.cancel(TENANT, [second])
+    await clock.advance(10 * DAY)
+    assert await retained(store) == 1
+
+
+async def test_a_gate_where_one_waits_for_its_time_stays(store, clock):
+    gate = backfill_gate(mint())
+    (later,) = await enqueued(store, gate=gate, delay=20 * DAY)
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+    assert await retained(store) == 0
+
+    await clock.advance(11 * DAY)
+
+    assert await store.admit() == 1
+    assert await states(store, [later]) == [QUEUED]
+
+
+async def test_who_comes_to_a_gate_that_is_gone_makes_it_anew(store, clock):
+    gate = backfill_gate(mint(), 2)
+    await run_all(store, gate)
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+    assert await retained(store) == 1
+
+    ids = await enqueued(store, 3, gate=gate)
+
+    assert await states(store, ids) == [QUEUED, QUEUED, WAITING]
+
+
+async def test_a_dead_letter_comes_back_through_its_gate(store, clock):
+    (letter,) = await dead(store, gate=backfill_gate(mint()))
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+    await retained(store)
+
+    assert await store.revive(TENANT, [letter]) == [Revival.REVIVED]
+
+    assert await states(store, [letter]) == [QUEUED]
+    assert await store.recount_gates() == []
+
+
+async def test_the_gate_of_a_deleted_job_goes(store, clock):
+    await defined(store, "single", overlap=Overlap.SKIP)
+    await enqueued(store, job="single")
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    await store.delete_job(TENANT, "single")
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+
+    assert await retained(store) == 1
+
+    await defined(store, "single", overlap=Overlap.QUEUE)
+    ids = [*await enqueued(store, job="single"), *await enqueued(store, job="single")]
+    assert await states(store, ids) == [QUEUED, WAITING]
+
+
+async def test_gates_of_jobs_and_those_that_somebody_set_stay(store, clock):
+    await defined(store, "single", overlap=Overlap.SKIP)
+    await enqueued(store, job="single")
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    await store.set_gates(TENANT, {"narrow": 1, "wide": 9})
+    await clock.advance(10 * DAY)
+
+    assert await retained(store) == 0
+
+    assert await states(store, await enqueued(store, 2, gate="narrow")) == [QUEUED, WAITING]
+
+
+async def miscount(store, gate, holders):
+    """Make a gate count wrongly, as no operation does."""
+    if isinstance(store, MemoryStore):
+        pytest.skip("this store counts every time")
+    if isinstance(store, SqliteStore):
+        values = holders, gate
+        await store._write(
+            lambda tx: tx.execute("UPDATE gate SET holders = ? WHERE name = ?", values)
+        )
+        return
+    async with store.db.link() as link:
+        await link.execute("UPDATE daybell.gate SET holders = $1 WHERE key = $2", holders, gate)
+
+
+async def test_a_gate_that_counts_too_many_is_told_and_put_right(store):
+    await store.set_gates(TENANT, {"narrow": 2})
+    ids = await enqueued(store, 3, gate="narrow")
+    await miscount(store, "narrow", 3)
+    told = [Miscount(tenant=TENANT, gate="narrow", counted=3, inside=2)]
+
+    assert await store.recount_gates() == told
+    assert await store.recount_gates() == told  # it only looked
+    assert await store.recount_gates(mend=True) == told
+
+    assert await store.recount_gates() == []
+    await store.cancel(TENANT, ids[:1])
+    assert await states(store, ids[1:]) == [QUEUED, QUEUED]
+
+
+async def test_who_was_kept_out_by_a_wrong_count_gets_in(store):
+    await store.set_gates(TENANT, {"narrow": 1})
+    (first,) = await enqueued(store, gate="narrow")
+    await miscount(store, "narrow", 2)
+    (second,) = await enqueued(store, gate="narrow")
+    await store.cancel(TENANT, [first])
+    assert await states(store, [second]) == [WAITING]
+
+    await store.recount_gates(mend=True)
+
+    assert await states(store, [second]) == [QUEUED]
+    assert await store.recount_gates() == []
+
+
+async def test_a_gate_that_counts_too_few_is_put_right(store):
+    await store.set_gates(TENANT, {"narrow": 1})
+    (first,) = await enqueued(store, gate="narrow")
+    await miscount(store, "narrow", 0)
+
+    await store.recount_gates(mend=True)
+
+    (second,) = await enqueued(store, gate="narrow")
+    assert await states(store, [first, second]) == [QUEUED, WAITING]
