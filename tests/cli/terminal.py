@@ -1,7 +1,9 @@
 """The command as a user runs it: a process of its own, in a folder of its own."""
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -9,12 +11,15 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
+
+from tests.cli.forks import Forks
 
 T = TypeVar("T")
 
@@ -32,40 +37,52 @@ def environment(**variables: str) -> dict[str, str]:
     return clean | {"PYTHONWARNINGS": "error", "COLUMNS": "80"} | variables
 
 
+@functools.cache
+def forks() -> Forks:
+    """Where short commands run, as long as this process does."""
+    made = Forks(environment())
+    atexit.register(made.close)
+    return made
+
+
 def daybell(*words: str, folder: Path, **variables: str) -> Ended:
-    done = subprocess.run(
-        [sys.executable, "-m", "daybell", *words],
-        cwd=folder,
-        env=environment(**variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    assert not any(name.startswith("PYTHON") for name in variables), "a fork starts no Python"
+    with (
+        open(os.devnull) as nothing,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        streams = [nothing.fileno(), out.fileno(), err.fileno()]
+        told = environment(**variables)
+        fork = forks().start(words, folder=folder, environment=told, streams=streams)
+        code = fork.wait(60)
+        return Ended(code, read(out), read(err))
+
+
+def read(file: IO[str]) -> str:
+    """All that was written to a file."""
+    file.seek(0)
+    return file.read()
 
 
 def on_terminal(*words: str, folder: Path, **variables: str) -> Ended:
     """The same with a terminal for what goes to stderr."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "daybell", *words],
-        cwd=folder,
-        env=environment(TERM="xterm", **variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-    )
-    os.close(theirs)
-    shown = bytearray()
-    # It ends with an error, not with an empty read, when the last one on the other side is gone.
-    with contextlib.suppress(OSError):
-        while some := os.read(ours, 65536):
-            shown += some
-    os.close(ours)
-    out, _ = process.communicate(timeout=60)
-    return Ended(process.returncode, out, shown.decode())
+    with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out:
+        fork = forks().start(
+            words,
+            folder=folder,
+            environment=environment(TERM="xterm", **variables),
+            streams=[nothing.fileno(), out.fileno(), theirs],
+        )
+        os.close(theirs)
+        shown = bytearray()
+        # It ends with an error, not with an empty read, when nobody is left at the other side.
+        with contextlib.suppress(OSError):
+            while some := os.read(ours, 65536):
+                shown += some
+        os.close(ours)
+        return Ended(fork.wait(60), read(out), shown.decode())
 
 
 class Typing:
