@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 # An outer, activated environment must not become the place where things are installed.
 export VIRTUAL_ENV := $(CURDIR)/.venv
 unexport CONDA_PREFIX
-# Without bytecode each of the thousand processes that the tests start would compile all it imports.
+# Without bytecode each of the many processes that tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 UV_INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python
