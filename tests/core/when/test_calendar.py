@@ -1,13 +1,14 @@
 """Closed days and blackouts, against moving each tick by hand."""
 
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybell.core.when import Calendar, Schedule, cron
+from daybell.core.when import Calendar, Schedule, cron, every, rrule
 from daybell.errors import InvalidSchedule
 
 START = datetime(2026, 3, 16, tzinfo=UTC)
@@ -22,14 +23,22 @@ calendars = st.builds(
     dates=dates.map(tuple),
     on_closed=st.sampled_from(["skip", "next_open", "previous_open"]),
 )
-texts = st.sampled_from(
+makers = st.sampled_from(
     [
-        "0 9 * * *",
-        "0 9,17 * * *",
-        "30 6 * * sat",
-        "0 */7 * * *",
-        "0 12 1,15,29 * *",
-        "15 10 * * 2#3",
+        partial(cron, "0 9 * * *"),
+        partial(cron, "0 9,17 * * *"),
+        partial(cron, "30 6 * * sat"),
+        partial(cron, "0 */7 * * *"),
+        partial(cron, "0 12 1,15,29 * *"),
+        partial(cron, "15 10 * * 2#3"),
+        partial(every, "6h"),  # the same times each day, until clocks change
+        partial(every, "7h"),
+        partial(every, "36h"),
+        partial(rrule, "FREQ=DAILY;BYHOUR=5,21"),
+        partial(rrule, "FREQ=HOURLY;INTERVAL=8"),
+        partial(rrule, "FREQ=HOURLY;INTERVAL=9"),
+        partial(rrule, "FREQ=WEEKLY;BYDAY=MO,SA;BYHOUR=4,9;BYSETPOS=2,3"),
+        partial(rrule, "RRULE:FREQ=DAILY;BYHOUR=5\nRDATE:20260401T080000\nEXDATE:20260403T050000"),
     ]
 )
 
@@ -57,17 +66,17 @@ def ticks(schedule: Schedule, start: float, end: float) -> list[float]:
 
 
 @settings(deadline=None, max_examples=100)
-@given(texts, calendars, st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]))
-def test_ticks_on_closed_days_go_where_moving_each_puts_them(text, calendar, zone):
+@given(makers, calendars, st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]))
+def test_ticks_on_closed_days_go_where_moving_each_puts_them(make, calendar, zone):
     low, high = START.timestamp() + 5 * 86_400, START.timestamp() + 25 * 86_400
-    plain = cron(text, tz=zone)
+    plain = make(tz=zone)
     raw = [
         datetime.fromtimestamp(tick, ZoneInfo(zone))
         for tick in ticks(plain, low - 30 * 86_400, high + 30 * 86_400)
     ]
     expected = sorted({to.timestamp() for tick in raw if (to := moved(calendar, tick)) is not None})
     expected = [tick for tick in expected if low < tick < high]
-    schedule = cron(text, tz=zone, calendar=calendar)
+    schedule = make(tz=zone, calendar=calendar)
 
     assert ticks(schedule, low, high) == expected
     backwards: list[float] = []
@@ -127,6 +136,25 @@ def test_a_blackout_drops_what_falls_in_it():
     calendar = Calendar(blackouts=(freeze,))
 
     assert first_days(calendar, count=2) == ["2026-12-27", "2026-12-28"]
+
+
+@pytest.mark.parametrize(("on_closed", "to"), [("next_open", 1), ("previous_open", 28)])
+def test_a_day_on_which_clocks_change_is_not_taken_for_one_like_the_others(on_closed, to):
+    closed = ["2026-03-29", "2026-03-30", "2026-03-31"]  # on the first there is no 02:30
+    calendar = Calendar(dates=closed, on_closed=on_closed)
+    schedule = cron("30 2 * * *", tz="Europe/Berlin", calendar=calendar)
+
+    found = schedule.preview(4, datetime(2026, 3, 28, tzinfo=UTC).timestamp())
+
+    assert [one.strftime("%H:%M") for one in found if one.day == to] == ["02:30", "03:00"]
+
+
+def test_blackouts_that_overlap_are_one():
+    calendar = Calendar(blackouts=[(50, 90), (0, 10), (5, 20), (60, 70), (20, 30)])
+
+    assert calendar == Calendar(blackouts=[(0, 30), (50, 90)])
+    schedule = cron("*/5 * * * * *", calendar=calendar)
+    assert ticks(schedule, -6, 101) == [-5, 30, 35, 40, 45, 90, 95, 100]
 
 
 def test_a_schedule_whose_days_are_all_closed_is_refused():

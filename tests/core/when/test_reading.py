@@ -1,6 +1,5 @@
-"""The forms that a schedule is written in, what is refused, and what hostile ones may cost."""
+"""The forms that a schedule is written in, and what is refused."""
 
-import time
 from datetime import UTC, date, datetime
 from itertools import pairwise
 
@@ -103,6 +102,12 @@ def test_json_brings_back_the_same_schedule(expression, zone, options):
         ("* * * *", "has 4 fields; unix cron takes 5"),
         ("", "cron is empty"),
         ("@fortnightly", "there is no macro '@fortnightly'"),
+        ("every 5m", 'is an interval, not cron; did you mean @every 5m[?] In Python that is every'),
+        ("every 5 minutes", "did you mean @every 5m[?].*on the command line --every 5m"),
+        ("90s", "did you mean @every 90s[?]"),
+        ("every day", "an interval is written @every 5m.*once a day is @daily"),
+        ("5", "has 1 field"),
+        ("FREQ=DAILY", "is a recurrence rule, not cron; write rrule"),
         ("rate(5 parsecs)", "it takes a number and minutes, hours or days"),
         ("cron(0 9 * * * *)", "aws cron takes a [?] in exactly one of them"),
         ("at(tomorrow)", "at: 'TOMORROW' is not a time"),
@@ -190,93 +195,10 @@ def test_whatever_is_given_is_read_or_refused(given):
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-def nested(depth: int) -> object:
-    return {"any": [nested(depth - 1)]} if depth else "@daily"
-
-
-ALL = ",".join(map(str, range(60)))
-HOSTILE = [
-    "*/0 * * * *",
-    "0-4294967295 * * * *",
-    "," * 100_000,
-    "*/1," * 120 + "* * * * *",
-    "9" * 400 + " * * * *",
-    "٣ * * * *",
-    "*" * 500,
-    "(" * 500,
-    "0 0 30 2 *",
-    "0 0 31 2,4,6,9,11 *",
-    "0 0 0 29 2 */7 2199",
-    "0 0 29 2 */7",
-    "0 0 29 2 1#5",
-    "* * * * * * 2199",
-    "0 0 31W 2 *",
-    "@every 99999999999999s",
-    {"cron": "* * * * *", "tz": "../../etc/passwd"},
-    {"cron": "* * * * *", "tz": "x" * 5000},
-    {"cron": "* * * * *", "tz": "Europe/Berlinx"},
-    {"cron": "* * * * *", "start_at": "9999-12-30T00:00:00Z"},
-    {"every": 1e300},
-    {"every": float("nan")},
-    {"at": 1e18},
-    {"at": "9999-12-31T23:59:59Z"},
-    {"rrule": "DTSTART:19700101T000000\nRRULE:FREQ=SECONDLY"},
-    {"rrule": "FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30"},
-    {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"},
-    {"rrule": "FREQ=YEARLY;BYWEEKNO=53;BYMONTH=6"},
-    {"rrule": "FREQ=DAILY;INTERVAL=100000;BYMONTHDAY=31;BYDAY=MO"},
-    {"rrule": "FREQ=DAILY;COUNT=1000"},
-    {"rrule": "FREQ=DAILY;BYYEARDAY=-67;COUNT=596"},
-    {"rrule": "FREQ=YEARLY;BYDAY=MO;COUNT=965"},
-    {"rrule": "FREQ=YEARLY;INTERVAL=99999;COUNT=9"},
-    {"rrule": f"FREQ=YEARLY;BYHOUR=0;BYMINUTE={ALL};BYSECOND={ALL[:60]};BYSETPOS=-1"},
-    {"rrule": "FREQ=MINUTELY;INTERVAL=1440;BYHOUR=23"},
-    nested(200),
-    {"any": ["@daily"] * 10_000},
-    {"any": ["* * * * *"], "except": ["* * * * *"]},
-    {"any": [f"{n} * * * *" for n in range(25)], "except": [f"{n} * * * *" for n in range(25)]},
-    {"any": [{"every": "1s"}], "except": [{"every": "1s"}]},
-    {"cron": "0 0 * * sat", "calendar": {"business_days": True}},
-    {
-        "rrule": "FREQ=YEARLY;BYWEEKNO=53;BYDAY=MO",
-        "calendar": {
-            "dates": [f"2026-{m:02}-{d:02}" for m in range(1, 13) for d in range(1, 29)],
-            "on_closed": "next_open",
-        },
-    },
-    {
-        "cron": "* * * * * *",
-        "calendar": {
-            "dates": [
-                f"{y}-0{m}-{d:02}" for y in (2026, 2027) for m in (6, 7) for d in range(1, 31)
-            ],
-            "on_closed": "previous_open",
-        },
-    },
-]
-
-
 @pytest.mark.parametrize("zone", ["localtime", "right/Europe/Berlin", "posixrules", "europe"])
 def test_a_zone_is_one_that_means_the_same_on_every_machine(zone):
     with pytest.raises(InvalidSchedule, match="there is no time zone"):
         cron("0 9 * * *", tz=zone)
-
-
-@pytest.mark.parametrize("given", HOSTILE, ids=lambda value: str(value)[:40])
-def test_a_hostile_schedule_costs_next_to_nothing(given):
-    """10 ms on a quiet machine; measured as CPU time, best of several, with room for a slow one."""
-    spent: list[float] = []
-    for attempt in range(3):
-        began = time.process_time()
-        try:
-            schedule = Schedule.parse(given, now=NOW + attempt)
-            schedule.previous_until(NOW)
-            schedule.describe()
-        except UsageError:
-            pass
-        spent.append(time.process_time() - began)
-
-    assert min(spent) < 0.05, spent
 
 
 def test_h_is_the_same_for_a_name_and_spread_over_names():

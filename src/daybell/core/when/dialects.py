@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Unpack
 
+from daybell.core.duration import parse_duration
 from daybell.core.limits import CRON_CHARS_MAX
 from daybell.core.when.at import Reboot, at
 from daybell.core.when.checks import choice
@@ -12,7 +13,7 @@ from daybell.core.when.every import every
 from daybell.core.when.options import Options, settled
 from daybell.core.when.rule import Schedule
 from daybell.core.when.zone import Fold, Gap
-from daybell.errors import InvalidSchedule, shown
+from daybell.errors import InvalidSchedule, UsageError, shown
 
 _MACROS: Final = {
     "@HOURLY": "0 * * * *",
@@ -23,6 +24,7 @@ _MACROS: Final = {
     "@YEARLY": "0 0 1 1 *",
     "@ANNUALLY": "0 0 1 1 *",
 }
+_UNITS: Final = {"SECOND": "s", "MINUTE": "m", "HOUR": "h", "DAY": "d"}
 _RATE_UNITS: Final = {"MINUTE": "m", "HOUR": "h", "DAY": "d"}
 
 
@@ -62,7 +64,46 @@ def cron(
             return at(inside.strip(), **{"tz": "UTC", **options})
         if name == "CRON":
             text, dialect = " ".join(inside.split()), "aws"
+    elif text[0] in "EF0123456789" and not text.count(" ") > 3:
+        _check_kind(text, expression)
     return Cron(expression=text, dialect=dialect, gap=gap, fold=fold, **settled(options))
+
+
+def _check_kind(text: str, expression: str) -> None:
+    """Refuse what is no cron expression, but means something in another language of schedules."""
+    if text.startswith("FREQ="):
+        raise InvalidSchedule(
+            f"{shown(expression)} is a recurrence rule, not cron; write"
+            ' rrule("FREQ=…"), --rrule "FREQ=…" or {"rrule": "FREQ=…"}',
+            field="cron",
+        )
+    is_said = text.startswith("EVERY")
+    period = _period(text.removeprefix("EVERY"))
+    if period is None and is_said:
+        raise InvalidSchedule(
+            f"{shown(expression)} is not cron; an interval is written @every 5m, in Python"
+            ' every("5m"), on the command line --every 5m; once a day is @daily or "0 9 * * *"',
+            field="cron",
+        )
+    if period is not None and (is_said or not period.isdigit()):
+        raise InvalidSchedule(
+            f"{shown(expression)} is an interval, not cron; did you mean @every {period}? In Python"
+            f' that is every("{period}"), on the command line --every {period}',
+            field="cron",
+        )
+
+
+def _period(text: str) -> str | None:
+    """A duration as `every` takes it, from what people write: `5m`, `5 m`, `5 minutes`."""
+    words = text.split()
+    if len(words) == 2 and words[1].removesuffix("S") in _UNITS:
+        words[1] = _UNITS[words[1].removesuffix("S")]
+    period = "".join(words).lower()
+    try:
+        parse_duration(period, what="every")
+    except UsageError:
+        return None
+    return period
 
 
 def _tidied(expression: object) -> str:

@@ -109,7 +109,8 @@ class Repetition:
     def _listed(self, effort: Effort) -> tuple[Wall, ...]:
         """All times of a rule with a COUNT; found once, and paid for by every question."""
         if not self.listing:
-            counting = Effort(_LISTING_COST_MAX)
+            most = min(_LISTING_COST_MAX, effort.left)
+            counting = Effort(most)
             walls: list[Wall] = []
             wall: Wall | None = self.start - 1
             try:
@@ -123,7 +124,7 @@ class Repetition:
                     "rrule has a COUNT that takes too long to count; use UNTIL or max_executions",
                     field="rrule",
                 ) from None
-            self.listing.append((_LISTING_COST_MAX - counting.left, tuple(walls)))
+            self.listing.append((most - counting.left, tuple(walls)))
         cost, listed = self.listing[0]
         effort.spend_once(id(self), cost)
         return listed

@@ -9,7 +9,7 @@ from daybell.core.instant import Instant
 from daybell.core.when.effort import Effort
 from daybell.core.when.zone import Fold, Gap, stretch_at
 
-_FAR_COST: Final = 100  # another year's changes of the clocks
+_FAR_COST: Final = 200  # of the changes of clocks in another year
 
 Wall = int  # seconds since 1970 on a wall clock, as if there were one zone and it never changed
 

@@ -18,7 +18,7 @@ from daybell.core.when.zone import instant_of, just_before, local
 from daybell.errors import InvalidSchedule, shown
 
 _EXCLUDED_MAX: Final = 600  # spans in a row that may be excluded
-_DAYS_COST: Final = 20  # of days in a row that are excluded
+_DAYS_COST: Final = 20  # of days in a row that are excluded; a month costs about 3 more
 _DAY: Final = timedelta(days=1)
 _ALL_MINUTES: Final = (1 << 60) - 1
 _ALL_HOURS: Final = (1 << 24) - 1
@@ -170,8 +170,8 @@ def _days_or_hour(excluded: Cron, minute: Instant, effort: Effort) -> tuple[Inst
     tz = excluded.tz
     clock = local(minute, tz)
     if excluded.pattern.hours == _ALL_HOURS:
-        effort.spend(_DAYS_COST)
         first, last = excluded.pattern.days_around(clock.date())
+        effort.spend(_DAYS_COST + (last - first).days // 8)
         return _start(first, tz), _start(last + _DAY, tz)
     start = minute - clock.minute * 60
     if {local(edge, tz).utcoffset() for edge in (start, start + 3599)} == {clock.utcoffset()}:
