@@ -88,15 +88,8 @@ async def count_executions(
     dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
 ) -> Response:
     """Count executions by state. States without any are left out."""
-    job = await name_of(caller, job_id)
-    if dead_letters:
-        for field, value in (("worker_id", worker_id), ("since", since), ("until", until)):
-            if value is not None:
-                raise UsageError(f"dead_letters cannot be counted by {field}", field=field)
-        count = await caller.client.count_dead_letters(job=job, queue=queue)
-        return answer({"executions": {"dead": count} if count else {}})
     filters: Filters = {
-        "job": job,
+        "job": await name_of(caller, job_id),
         "status": status,
         "worker": worker_id,
         "queue": queue,
@@ -104,6 +97,10 @@ async def count_executions(
         "until": until,
         "parent": workflow_id,
     }
+    if dead_letters:
+        # Of the dead, those that a retry would take are the letters.
+        count = await caller.client.count_retryable(**{**filters, "status": "dead"})
+        return answer({"executions": {"dead": count} if count else {}})
     counts = await caller.client.count(**filters)
     return answer({"executions": {str(state): count for state, count in counts.items() if count}})
 
@@ -163,8 +160,9 @@ async def get_logs(
         for line in part.lines
     ]
     is_more = len(parts) == PARTS_PER_READ and (attempt is None or parts[-1].attempt <= attempt)
-    more = f"{parts[-1].attempt}.{parts[-1].number}" if is_more else None
-    return answer({"items": lines, "next_cursor": more})
+    end = f"{parts[-1].attempt}.{parts[-1].number}" if parts else cursor
+    more = end if is_more else None
+    return answer({"items": lines, "next_cursor": more, "end_cursor": end})
 
 
 def _place(cursor: str | None) -> tuple[int, int]:

@@ -144,10 +144,11 @@ class LogLine(BaseModel):
 
 
 class LogPage(BaseModel):
-    """Lines of a log, in their order."""
+    """Lines of a log, in their order. From `end_cursor` on is what is said later."""
 
     items: list[LogLine]
     next_cursor: str | None
+    end_cursor: str | None
 
 
 class Why(BaseModel):
