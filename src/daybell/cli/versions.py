@@ -20,7 +20,7 @@ def delete_job(
     context: typer.Context,
     name: Name,
     yes: Yes = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -32,7 +32,7 @@ def delete_job(
 def list_versions(
     context: typer.Context,
     name: Name,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -44,7 +44,7 @@ def rollback_job(
     context: typer.Context,
     name: Name,
     version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Which one.")],
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -53,12 +53,14 @@ def rollback_job(
     run(context, command, database_url)
 
 
-async def _delete(settings: Settings, *, name: str, yes: bool, tenant: str, as_json: bool) -> int:
+async def _delete(
+    settings: Settings, *, name: str, yes: bool, tenant: str | None, as_json: bool
+) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
-    from daybell.client import Client
+    from daybell.cli.connecting import client_for
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         found = (await client.job_named(name)).name
         counts = await client.count(job=found, status=["pending", "running"])
         confirm(
@@ -74,13 +76,14 @@ async def _delete(settings: Settings, *, name: str, yes: bool, tenant: str, as_j
     return DONE
 
 
-async def _versions(settings: Settings, *, name: str, tenant: str, as_json: bool) -> int:
+async def _versions(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
     from daybell.cli import show
+    from daybell.cli.connecting import client_for
     from daybell.cli.standing import echo_versions
-    from daybell.client import Client, wire
+    from daybell.client import wire
     from daybell.core.view import Page
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         standing = await client.standing(name)
         versions = await client.versions(standing.job.name)
     if as_json:
@@ -91,12 +94,12 @@ async def _versions(settings: Settings, *, name: str, tenant: str, as_json: bool
 
 
 async def _rollback(
-    settings: Settings, *, name: str, version: int, tenant: str, as_json: bool
+    settings: Settings, *, name: str, version: int, tenant: str | None, as_json: bool
 ) -> int:
+    from daybell.cli.connecting import client_for
     from daybell.cli.defining import tell
-    from daybell.client import Client
 
-    async with Client(settings.database_url, tenant=tenant) as client:
+    async with client_for(settings, tenant=tenant) as client:
         found = (await client.job_named(name)).name
         await client.rollback(found, version, author="cli")
         return await tell(client, found, as_json=as_json)
