@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from daybell.core.execution import State
 from daybell.core.lifecycle import after_loss
+from daybell.core.standing import LOOKED_AT_MAX
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, apply, claim, claimed, death, enqueued, retry, success
 from tests.store.postgres.steps import SteppedDatabase, SteppedLink
@@ -240,4 +242,37 @@ async def test_a_look_at_the_last_seconds_reads_nothing_old(place, sql):
     for node in scanned:
         rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
         assert rows * node["Actual Loops"] <= 20, node
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_look_at_jobs_reads_no_more_than_it_says(place, sql):
+    store = PostgresStore(place.url)
+    store.db = database = ExplainedDatabase(place.url)
+    await store.open()
+    for _ in range(WARM):
+        await store.look_at_jobs(TENANT, ["resize"])
+    hands = await claimed(store, 6)
+    await live(store, hands)
+    await enqueued(store)
+    await sql.execute(FILL, ROWS // 10)
+    for table, state in (("history", 6), ("dead", 7)):
+        more, values = ", finished_at", ", daybell.now()"
+        await sql.execute(
+            OLD.format(table=table, state=state, more=more, values=values), ROWS // 10
+        )
+    await sql.execute("ANALYZE")
+    plans: list[tuple[str, Any]] = []
+    database.plans = plans
+
+    looks = await store.look_at_jobs(TENANT, ["resize"])
+
+    assert looks["resize"].unfinished >= {State.QUEUED, State.SCHEDULED}
+    assert len(plans) <= 12
+    for query, plan in plans:
+        for node in nodes(plan):
+            if node.get("Relation Name", "").partition("_")[0] in (*BIG, "history", "dead"):
+                rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+                assert node["Node Type"] != "Seq Scan" or rows == 0, query
+                assert rows * node["Actual Loops"] <= LOOKED_AT_MAX + 20, query
     await store.close()

@@ -2,7 +2,18 @@
 
 import pytest
 
-from daybell.store.sqlite import activity, apply, claim, creation, gates, schedules, views, workers
+from daybell.core.execution import State
+from daybell.store.sqlite import (
+    activity,
+    apply,
+    claim,
+    creation,
+    gates,
+    looks,
+    schedules,
+    views,
+    workers,
+)
 from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
 
 BY_ID = "SEARCH execution USING INDEX execution_id (tenant=? AND id=?)"
@@ -55,6 +66,17 @@ PLANS = {
 }
 
 
+LOOKS = {
+    "newest": (looks._LAST, "SEARCH e USING COVERING INDEX execution_job (job=?)"),
+    "newest states": (looks._NEWEST_STATES, "SEARCH execution USING INDEX execution_job (job=?)"),
+    "running": (looks._RUNNING, "SCAN execution USING INDEX execution_running"),
+    "unfinished": (
+        looks._ALL_STATES,
+        "SCAN execution USING COVERING INDEX execution_claimable",
+    ),
+}
+
+
 @pytest.fixture
 async def analyzed(store, raw):
     """Statistics of a small history, in which one tenant, one job and one lane have everything."""
@@ -85,3 +107,25 @@ async def test_statistics_do_not_lead_the_hot_path_astray(analyzed, name):
     statement, expected = PLANS[name]
 
     assert plan(analyzed, statement) == [expected]
+
+
+@pytest.mark.parametrize("name", LOOKS)
+async def test_a_look_at_jobs_goes_by_their_indexes(raw, analyzed, name):
+    statement, expected = LOOKS[name]
+    steps = plan(raw, statement)
+
+    assert expected in steps
+    assert not [step for step in steps if step in ("SCAN execution", "SCAN e")]
+
+
+async def test_a_look_at_a_huge_backlog_sees_the_newest_and_all_that_run(store, monkeypatch):
+    monkeypatch.setattr(looks, "FEW", 0)
+    await finished(store, job="ended")
+    hands = await claimed(store, job="busy")
+    await store.enqueue(TENANT, [an_execution("busy", delay=60.0)])
+
+    found = await store.look_at_jobs(TENANT, ["busy", "ended"])
+
+    assert found["busy"].unfinished == {State.RUNNING, State.SCHEDULED}
+    assert found["ended"].unfinished == set()
+    assert hands.one.job == "busy"

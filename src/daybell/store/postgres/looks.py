@@ -41,6 +41,7 @@ class Looking(Viewing):
 
     # Of each job, its newest unfinished executions speak for all: whoever has a million of them
     # waits no longer for this than others. Those that run are few, and all of them are seen.
+    # The offset has each looked up in the agenda, instead of joining all of it.
     UNFINISHED_STATES = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
       SELECT DISTINCT CASE WHEN v.state = 4 OR v.run_at > {NOW} THEN v.state ELSE 1 END AS state
@@ -48,7 +49,7 @@ class Looking(Viewing):
                WHERE v.job = k.job ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}) v
        WHERE v.state = 4 OR EXISTS (
              SELECT FROM daybell.agenda a WHERE a.lane = v.lane AND a.priority = v.priority
-                AND a.run_at = v.run_at AND a.id = v.id)) x
+                AND a.run_at = v.run_at AND a.id = v.id OFFSET 0)) x
     UNION
     SELECT v.job, 5 FROM h, LATERAL (
       SELECT v.job FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
