@@ -5,11 +5,12 @@ import asyncio
 import asyncpg
 import pytest
 
+from daybell.core.view import JobFilter
 from daybell.errors import SchemaError
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore
-from tests.builders import steps
+from tests.builders import a_job, steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
 
@@ -199,3 +200,33 @@ async def test_a_hostile_search_path_does_not_matter(empty, admin):
     for table in DECOYS:
         assert await admin.fetchval(f"SELECT count(*) FROM decoy.{table}") == 0
     await admin.execute(f"REASSIGN OWNED BY {role} TO postgres; DROP ROLE {role}")
+
+
+async def test_jobs_from_before_are_found_by_words_and_user(fresh, admin):
+    await migrate_to(admin, 6)
+    described = {"a": "Make it SMALL", "b": "with a \0"}  # which cannot be text in the database
+    for name, description in described.items():
+        new = a_job(name, user_id="ada", description=description)
+        key = await admin.fetchval(
+            "INSERT INTO daybell.job (id, tenant, name, version, queue)"
+            " VALUES ($1, 1, $2, 1, 'default') RETURNING key",
+            new.id,
+            name,
+        )
+        await admin.execute(
+            "INSERT INTO daybell.job_version (job, version, definition, author)"
+            " VALUES ($1, 1, $2, '')",
+            key,
+            new.definition.to_json(),
+        )
+
+    await fresh.migrate()
+
+    await fresh.open()
+    for where, names in {
+        JobFilter(user_id="ada"): ["a"],
+        JobFilter(text="it small"): ["a"],
+        JobFilter(text="B"): ["b"],
+    }.items():
+        page = await fresh.list_jobs("default", where)
+        assert [job.name for job in page.items] == names

@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.view import JobFilter
 from daybell.store import migrate
 from daybell.store.ids import mint
 from daybell.store.sqlite import SqliteStore
@@ -25,7 +26,7 @@ async def old(tmp_path, monkeypatch, clock):
         patched.setattr(migrate, "known_migrations", lambda package: earlier)
         await SqliteStore(path, clock=clock.now).migrate()
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
-        text = a_job().definition.to_json()
+        text = a_job(user_id="ada", description="Make it SMALL").definition.to_json()
         raw.execute("INSERT INTO job VALUES (1, ?, 1, 'resize', 1, 0)", (mint().bytes,))
         raw.execute("INSERT INTO job_version VALUES (1, 1, 1, ?, '', 0.0)", (text,))
         schedule = mint().bytes, clock.now()
@@ -62,7 +63,7 @@ async def test_a_schedule_from_before_goes_on_where_it_was(upgraded, clock):
 
 
 async def test_a_job_from_before_is_the_same_version(upgraded):
-    (job,) = await defined(upgraded)
+    (job,) = await defined(upgraded, user_id="ada", description="Make it SMALL")
 
     assert (job.version, job.paused_at, job.pause_note) == (1, None, "")
     assert await states(upgraded, await enqueued(upgraded, 2)) == [State.QUEUED] * 2
@@ -73,3 +74,10 @@ async def test_the_epoch_of_a_leader_from_before_goes_on_rising(upgraded):
 
     assert leadership is not None
     assert leadership.epoch == 8
+
+
+async def test_a_job_from_before_is_found_by_words_user_and_id(upgraded):
+    for where in (JobFilter(user_id="ada"), JobFilter(text="it small"), JobFilter(text="RESIZE")):
+        (job,) = (await upgraded.list_jobs(TENANT, where)).items
+        assert await upgraded.find_job(TENANT, job.id) == job
+    assert (await upgraded.list_jobs(TENANT, JobFilter(text="large"))).items == ()
