@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from daybell.client.access import read_role
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Id, Time, read_id, read_limit
+from daybell.client.tenants import read_quotas
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry
 from daybell.core.duration import Duration
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.tenant import Tenant
+from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page
 
 
@@ -25,7 +27,11 @@ class Access:
 
         Who has made it is whoever has the key that this is sent with.
         """
-        body = {"name": name, "role": str(role), "expires": read_limit(expires, "expires")}
+        body = {
+            "name": check_name(name, what="key"),
+            "role": str(read_role(role)),
+            "expires": read_limit(expires, "expires"),
+        }
         # Not sent again: a server that kept the answer for that would keep a secret.
         answer = await self.transport.post("/keys", body)
         return reading.key(answer), answer["token"]
@@ -44,17 +50,18 @@ class Access:
 
     async def tenant_record(self, name: str) -> Tenant:
         """A tenant with its quotas."""
-        found = await self.transport.get(path_of("tenants", check_name(name, what="tenant")))
-        return reading.tenant(found)
+        return reading.tenant(await self.transport.get(path_of("tenants", name)))
 
     async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Create a tenant. One that exists is refused."""
+        read_quotas(Quotas(), quotas)
         body = {"name": check_name(name, what="tenant"), **quotas}
         return reading.tenant(await self.transport.post("/tenants", body))
 
     async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit."""
-        path = path_of("tenants", check_name(name, what="tenant"))
+        read_quotas(Quotas(), quotas)
+        path = path_of("tenants", name)
         return reading.tenant(await self.transport.patch(path, quotas))
 
     async def audit(
