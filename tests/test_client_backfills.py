@@ -6,13 +6,15 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
+from daybell.core.overlap import backfill_gate
 from daybell.core.when import at, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import JobNotFound, UsageError
 from daybell.store.ids import mint
-from tests.builders import apply, claim, death, success
+from tests.builders import an_execution, apply, claim, death, success
+from tests.engine.faults import faulty
 from tests.stores import KINDS, open_place
 
 HOUR = 3600.0
@@ -123,6 +125,39 @@ async def test_two_backfills_at_once_do_not_double(client, place):
 
     assert sum(answer.created for answer in answers) == 5
     assert sum((await client.count(job="report")).values()) == 5
+
+
+async def test_a_tick_that_ends_while_another_backfill_is_made_is_not_doubled(client, store, place):
+    (tick,) = hours(place, 1)
+    other, busy = mint(), faulty(store)
+    (schedule,) = await client.schedules("report")
+    await store.lead("backfill default", holder=other, lease=60.0)  # one that has looked already
+
+    second = asyncio.create_task(Client(busy).backfill("report", tick, tick + 1))
+    while True:
+        await asyncio.sleep(0)
+        if busy.count("lead") or second.done():
+            break
+    gate = backfill_gate(other)
+    new = an_execution("report", gate=gate, schedule=schedule.id, scheduled_for=tick)
+    await store.enqueue("default", [new])
+    hands = await claim(store, 1)
+    await apply(store, hands, success(hands.one))
+    await store.resign("backfill default", holder=other)
+
+    assert (await second).ticks == ()
+    assert len((await client.executions()).items) == 1
+
+
+async def test_who_dies_while_he_makes_a_backfill_does_not_stop_the_next(client, store, place):
+    (tick,) = hours(place, 1)
+    await store.lead("backfill default", holder=mint(), lease=60.0)
+    await place.clock.advance(61)
+
+    answer = await client.backfill("report", tick, tick + 1)
+
+    assert answer.created == 1
+    assert await store.list_leaders() == []
 
 
 async def test_what_is_still_to_be_fired_is_left_to_the_schedulers(client, store, place):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -18,11 +20,13 @@ from daybell.core.limits import BACKFILL_CONCURRENCY_MAX, BACKFILL_TICKS_MAX
 from daybell.core.overlap import backfill_gate
 from daybell.core.schedule import Occurrence, Schedule
 from daybell.core.when import Schedule as Rule
-from daybell.errors import UsageError
+from daybell.errors import Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
 OCCURRENCES_PER_READ: Final = 10_000
+ALONE_SECONDS: Final = 60.0  # many times as long as it takes to look and to enqueue
+LOOK_SECONDS: Final = 0.05
 TICK_BITS: Final = 48  # milliseconds until the year 9999
 
 
@@ -49,6 +53,16 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     def created(self) -> int:
         """How many executions there are because of it."""
         return sum(one.created for one in self.ticks)
+
+
+class _Asked(NamedTuple):
+    """What somebody wants to have run."""
+
+    job: str
+    begin: Instant
+    end: Instant
+    only: Only
+    order: Order
 
 
 class Backfills:
@@ -88,27 +102,54 @@ class Backfills:
         begin, end = read_bound(since, "since"), read_bound(until, "until")
         now = (await self.store.health()).now
         _check_range(begin, end, now)
+        what = _Asked(job, begin, end, wanted, first)
+        if dry_run:
+            return (await self._plan(what, now, id=id, is_dry_run=True))[0]
+        async with self._alone():
+            plan, found = await self._plan(what, now, id=id)
+            if not found:
+                return plan
+            return await self._fill(plan, found, room, order=first, repeat=repeat)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Nobody else backfills for this tenant: between a look at what has run and the enqueueing
+        of the rest, another backfill could run a tick to its end, which would then run twice.
+        """
+        name, holder = f"backfill {self.tenant}", mint()
+        while True:
+            if await self.store.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
+                break
+            await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
+        try:
+            yield
+        finally:
+            with suppress(Unavailable):  # it ends by itself, and what was done is done
+                await self.store.resign(name, holder=holder)
+
+    async def _plan(
+        self, what: _Asked, now: Instant, *, id: UUID | None, is_dry_run: bool = False
+    ) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
+        """What is to be done as things are, and the schedule of each tick."""
+        job = what.job
         schedules = _with_times(job, await self._schedules_of(job))
         found, looked_at = list[tuple[Instant, Schedule]](), 0
         for schedule in schedules:
             # A tick of this very moment has been decided on, unless the schedule stands at it.
             past = math.nextafter(now, math.inf)
-            last = min(end, past if schedule.is_paused else schedule.next_at or past, past)
-            ticks = ticks_between(
-                Rule.from_json(schedule.rule), begin, last, limit=BACKFILL_TICKS_MAX - looked_at
-            )
+            last = min(what.end, past if schedule.is_paused else schedule.next_at or past, past)
+            rule, left = Rule.from_json(schedule.rule), BACKFILL_TICKS_MAX - looked_at
+            ticks = ticks_between(rule, what.begin, last, limit=left)
             looked_at += len(ticks)
             there = await self._occurrences(schedule, ticks)
-            chosen = choose(ticks, there, only=wanted, order=first)
+            chosen = choose(ticks, there, only=what.only, order=what.order)
             found += [(tick, schedule) for tick in chosen]
-        found.sort(key=lambda one: one[0], reverse=first is Order.NEWEST)
+        found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
         filled = tuple(Filled(schedule=one.id, name=one.name, at=at) for at, one in found)
         plan = Backfill(
-            id=id or mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=dry_run
+            id=id or mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run
         )
-        if dry_run or not found:
-            return plan
-        return await self._fill(plan, found, room, order=first, repeat=repeat)
+        return plan, found
 
     async def _fill(
         self,
