@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,7 +22,10 @@ from cronsim import CronSim
 
 from benchmarks.finding import Finding
 from benchmarks.progress import say
-from daybell.core.when import cron
+from daybell.core.when import Schedule, cron
+from daybell.core.when.holidays import public_holidays
+from daybell.errors import UsageError
+from tests.core.when.hostile import HOSTILE
 
 COMMON: Final = ("*/5 * * * *", "0 3 * * *", "0 9 * * mon-fri", "0 0 L * *", "0 0 29 2 *")
 ZONES: Final = ("UTC", "Europe/Berlin")
@@ -42,7 +46,32 @@ def measure(*, rounds: int, scale: float) -> list[Finding]:
             findings += compare(
                 expression, zone, rounds=rounds, repeats=max(2, int(REPEATS * scale))
             )
-    return findings
+    return [*findings, worst_of_hostile()]
+
+
+def worst_of_hostile() -> Finding:
+    """The most that reading, asking and describing any of the hostile schedules takes."""
+    public_holidays("DE", None, 2026)  # the package is loaded once in a process
+    spent: dict[str, float] = {}
+    for given in HOSTILE:
+        say(f"language: {str(given)[:60]}")
+        spent[str(given)[:60]] = min(hostile_seconds(given) for _ in range(3))
+    slowest = max(spent, key=spent.__getitem__)
+    return Finding(
+        "any",
+        "read, ask and describe the worst of the hostile schedules",
+        spent[slowest] * 1000,
+        "ms",
+        f"of {len(spent)}; it is {slowest}",
+        bar=10,
+    )
+
+
+def hostile_seconds(given: object) -> float:
+    began = time.process_time()
+    with suppress(UsageError):
+        Schedule.parse(given, now=START.timestamp()).describe()
+    return time.process_time() - began
 
 
 def compare(expression: str, zone: str, *, rounds: int, repeats: int) -> list[Finding]:

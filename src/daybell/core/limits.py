@@ -61,6 +61,7 @@ RRULE_CHARS_MAX: Final = 4_000
 SCHEDULE_CHARS_MAX: Final = 20_000  # as JSON
 SCHEDULE_PARTS_MAX: Final = 50  # of a union, exclusions included
 SCHEDULE_DATES_MAX: Final = 1_000  # of a calendar, and of a recurrence rule
+BLACKOUTS_MAX: Final = 400  # more could not be read back as JSON
 UNION_CHARS_MAX: Final = 8_000  # of all its expressions
 SCHEDULE_EFFORT_MAX: Final = 5_000  # to find one tick; about so many microseconds
 EVERY_MILLISECONDS_MIN: Final = 10

@@ -174,6 +174,7 @@ def test_a_schedule_whose_days_are_all_closed_is_refused():
         ({"dates": ["24.12."]}, "dates has '24.12.'; it takes dates such as 2026-12-24"),
         ({"dates": "2026-12-24"}, "dates '2026-12-24' is not a list"),
         ({"dates": ["2026-12-24"] * 1001}, "1,001 dates are too many; the limit is 1,000"),
+        ({"blackouts": [[0, 1]] * 401}, "401 blackouts are too many; the limit is 400"),
         ({"blackouts": [["2026-12-24T00:00:00Z"]]}, "it takes pairs of times"),
         ({"blackouts": [["2026-12-24T00:00:00Z", "2026-12-23T00:00:00Z"]]}, "before it starts"),
         ({"on_closed": "cry"}, "on_closed 'cry' is not one of skip, next_open, previous_open"),

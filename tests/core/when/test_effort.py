@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 
 import pytest
 
 from daybell.core.when import Calendar, Misfire, Schedule, any_of, cron, every, plan, rrule
 from daybell.core.when.effort import Effort
 from daybell.core.when.holidays import public_holidays
+from daybell.core.when.zone import local
 from daybell.errors import InvalidSchedule, UsageError
 from tests.core.when.hostile import HOSTILE
 
@@ -106,8 +108,9 @@ def test_a_union_is_refused_before_its_members_are_read():
 
 
 def test_a_schedule_that_could_not_be_read_back_is_refused():
-    windows = [(float(second), second + 1.0) for second in range(0, 2_000, 2)]
-    schedule = cron("@daily", calendar=Calendar(blackouts=windows))
+    closed = [date(2026, 1, 1) + timedelta(days=number) for number in range(1_000)]
+    parts = [cron(f"{n} 9 * * *", calendar=Calendar(dates=closed)) for n in range(2)]
+    schedule = any_of(*parts)
 
     with pytest.raises(InvalidSchedule, match="characters as JSON; the limit is 20,000"):
         Schedule.parse(schedule)
@@ -137,6 +140,17 @@ def test_ticks_that_are_too_costly_to_find_are_said_to_be_missed():
     assert str(found.ticks[0].reason).startswith("more than can be looked for at once")
     assert 100 < len(found.ticks) < 1_000
     assert found.ticks[0].until == schedule.latest(found.ticks[1].at - 0.001, cursor)
+
+
+def test_listing_the_times_of_a_costly_schedule_ends_early():
+    rare = [cron(f"{n} 2 29 2 *", tz=zone) for n in range(3) for zone in ("Asia/Gaza", "CET")]
+    schedule = any_of(*rare)
+
+    found = schedule.preview(1_000, NOW)
+
+    assert 1 < len(found) < 1_000
+    assert found == [local(tick, schedule.tz) for tick in islice(schedule.ticks(NOW), len(found))]
+    assert len(cron("* * * * *").preview(1_000, NOW)) == 1_000
 
 
 def test_days_in_a_row_are_excluded_at_once():

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from daybell.core.instant import Instant, to_iso
-from daybell.core.limits import SCHEDULE_DATES_MAX
+from daybell.core.limits import BLACKOUTS_MAX, SCHEDULE_DATES_MAX
 from daybell.core.when.checks import Moment, check_keys, choice, parse_moment
 from daybell.core.when.effort import Effort
 from daybell.core.when.holidays import check_country, public_holidays
@@ -299,8 +299,9 @@ def _listed(given: object, what: str) -> list[object]:
     if not isinstance(given, list | tuple | set | frozenset):
         raise InvalidSchedule(f"{what} {shown(given)} is not a list", field=what)
     items = list(cast("Iterable[object]", given))
-    if len(items) > SCHEDULE_DATES_MAX:
+    most = BLACKOUTS_MAX if what == "blackouts" else SCHEDULE_DATES_MAX
+    if len(items) > most:
         raise InvalidSchedule(
-            f"{len(items):,} {what} are too many; the limit is {SCHEDULE_DATES_MAX:,}", field=what
+            f"{len(items):,} {what} are too many; the limit is {most:,}", field=what
         )
     return items

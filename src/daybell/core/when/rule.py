@@ -9,13 +9,16 @@ from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from daybell.core.instant import Instant, Seconds, to_iso
-from daybell.core.limits import INSTANT_MAX
+from daybell.core.limits import INSTANT_MAX, SCHEDULE_EFFORT_MAX
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.effort import Effort
 from daybell.core.when.zone import INSTANT_MIN, just_before, local
+from daybell.errors import InvalidSchedule
+
+_LISTED_COST: Final = 300  # of each tick that is listed; most take 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,18 +125,31 @@ class Schedule:
         tick = self.previous_until(at_or_before, name, effort=effort)
         return None if tick is None or tick <= after else tick
 
-    def ticks(self, after: Instant, name: str = "") -> Iterator[Instant]:
-        """All ticks later than `after`, one by one; it may never end."""
+    def ticks(
+        self, after: Instant, name: str = "", *, effort: Effort | None = None
+    ) -> Iterator[Instant]:
+        """All ticks later than `after`, one by one; it may never end. `effort` is for all."""
         rule = self.bind(name)
-        tick = rule.next_after(after)
+        tick = rule.next_after(after, effort=effort)
         while tick is not None:
             yield tick
-            tick = rule.next_after(tick)
+            tick = rule.next_after(tick, effort=effort)
 
     def preview(self, count: int, after: Instant, name: str = "") -> list[datetime]:
-        """The next ticks as clocks in the schedule's zone will show them."""
+        """The next ticks as clocks in the schedule's zone will show them.
+
+        Of a schedule whose ticks are costly to find there may be fewer, but the first.
+        """
         left = count if self.max_executions is None else min(count, self.max_executions)
-        return [local(tick, self.tz) for tick in islice(self.ticks(after, name), left)]
+        effort = Effort(SCHEDULE_EFFORT_MAX + count * _LISTED_COST)
+        found: list[datetime] = []
+        try:
+            for tick in islice(self.ticks(after, name, effort=effort), left):
+                found.append(local(tick, self.tz))
+        except InvalidSchedule:
+            if not found:
+                raise
+        return found
 
     def jitter_of(self, tick: Instant, name: str) -> Seconds:
         """How late a tick is run, on purpose: the same for the same name and tick, everywhere.
