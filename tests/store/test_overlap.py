@@ -589,3 +589,16 @@ async def test_two_schedules_of_one_job_are_in_each_others_way(store, clock):
     ids = await fired(store, first) + await fired(store, second)
 
     assert await states(store, ids) == [QUEUED, SKIPPED]
+
+
+async def test_a_schedule_added_at_run_time_gates_its_ticks_and_nothing_else(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)  # of a job that says nothing about overlap
+
+    (by_hand, again) = await enqueued(store, 2)
+    (first,) = await fired(store, schedule)
+    await fired(store, schedule)
+
+    assert await states(store, [by_hand, again, first]) == [State.QUEUED] * 3
+    seen = await shown(store, schedule)
+    assert (seen.fired, seen.skipped) == (1, 1)
