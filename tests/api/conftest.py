@@ -5,13 +5,13 @@ import pytest
 
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client
-from daybell.store.memory.store import MemoryStore
 
 
 @pytest.fixture
 async def client():
     """A client of a memory store with a task to run."""
-    async with Client(MemoryStore()) as opened:
+    async with Client("memory://") as opened:
+        await opened.define("resize", queue="images", retries=2)
         yield opened
 
 

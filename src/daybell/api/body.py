@@ -34,11 +34,7 @@ M = TypeVar("M", bound=Body)
 async def read_body(request: Request, model: type[M], *, optional: bool = False) -> M:
     """The body as a model. All that is wrong with it is told at once."""
     raw = await read_bytes(request)
-    if not raw and optional:
-        return model()
-    if not raw:
-        raise PayloadError("the body is empty; send a JSON object", field="body")
-    return checked(read_json(raw), model)
+    return model() if optional and not raw else checked(read_json(raw), model)
 
 
 async def read_bytes(request: Request, *, bytes_max: int = REQUEST_BYTES_MAX) -> bytes:
@@ -64,6 +60,8 @@ def is_json(content_type: str) -> bool:
 
 def read_json(raw: bytes) -> Any:
     """What JSON says. A key that comes twice in an object is refused: which of them is meant?"""
+    if not raw:
+        raise PayloadError("the body is empty; send a JSON object", field="body")
     try:
         text = raw.decode()
     except UnicodeDecodeError:

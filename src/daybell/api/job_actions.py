@@ -14,7 +14,7 @@ from daybell.api.caller import Admin, Caller, Operator, Viewer
 from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMatch, operation
 from daybell.api.idempotency import Try, once
 from daybell.api.jobs import JobPath, precondition, read_version, tagged
-from daybell.api.schema import Backfill, Nothing, Pause, Rollback, Trigger
+from daybell.api.schema import BackfillRequest, Nothing, Pause, Rollback, Trigger
 from daybell.client import wire
 from daybell.client.submitting import read_new
 from daybell.core import payload
@@ -174,7 +174,7 @@ async def rollback_job(
         "backfill_job",
         answers=shapes.Backfill,
         says="What is run, or would be in a dry run.",
-        body=Backfill,
+        body=BackfillRequest,
         examples={
             "last week, to look at": {"since": "2026-11-01", "until": "2026-11-08", "dry_run": True}
         },
@@ -187,7 +187,11 @@ async def backfill_job(
 ) -> Response:
     """Run a job for past ticks of its schedules: those that were missed, that failed, or all."""
     raw = await read_bytes(request)
-    wanted = checked(read_json(raw), Backfill) if raw else await read_body(request, Backfill)
+    wanted = (
+        checked(read_json(raw), BackfillRequest)
+        if raw
+        else await read_body(request, BackfillRequest)
+    )
     job = await caller.client.job_named(name)
 
     async def perform(this: Try) -> Response:
@@ -196,7 +200,7 @@ async def backfill_job(
     return await once(request, caller, key, raw, perform)
 
 
-async def _backfill(caller: Caller, job: str, wanted: Backfill, this: Try) -> Response:
+async def _backfill(caller: Caller, job: str, wanted: BackfillRequest, this: Try) -> Response:
     id: UUID = this.made("backfill")
     said: dict[str, Any] = wanted.model_dump()
     made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated)

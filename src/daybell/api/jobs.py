@@ -66,7 +66,7 @@ _EXAMPLES: Final = {
 async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None) -> Response:
     """Create a job. Without a `schedule` it runs once, now."""
     raw = await read_bytes(request)
-    wanted = checked(read_json(raw), NewJob) if raw else await read_body(request, NewJob)
+    wanted = checked(read_json(raw), NewJob)
     about = await caller.of_tenant(wanted.tenant)
 
     async def perform(this: Try) -> Response:

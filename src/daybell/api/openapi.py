@@ -60,7 +60,9 @@ def _add_components(made: dict[str, Any]) -> None:
         ref_template="#/components/schemas/{model}",
     )
     components = made.setdefault("components", {})
-    components.setdefault("schemas", {}).update(schema["$defs"])
+    answers = components.setdefault("schemas", {})
+    assert not answers.keys() & schema["$defs"].keys(), "a body and an answer have the same name"
+    answers.update(schema["$defs"])
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key, dbk_…"}
     }

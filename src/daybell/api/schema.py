@@ -248,7 +248,7 @@ class Rollback(Body):
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class Backfill(Body):
+class BackfillRequest(Body):
     """Which ticks are to be run."""
 
     since: Annotated[Text, Field(examples=["2026-11-01", "2026-11-01T00:00:00+01:00"])]
