@@ -38,6 +38,15 @@ app.command("backfill")(backfill_job)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
 
+
+def job_statuses(incomplete: str) -> list[str]:
+    """What `--status` may be, for completion."""
+    from daybell.core.standing import MANUAL, PAUSED
+
+    words = [*statuses(""), PAUSED, MANUAL]
+    return [word for word in words if word.startswith(incomplete)]
+
+
 Args = Annotated[
     str | None,
     typer.Option(
@@ -58,7 +67,7 @@ def list_jobs(
         typer.Option(
             metavar="WORD",
             help="A state, pending, paused or manual; may be repeated.",
-            autocompletion=statuses,
+            autocompletion=job_statuses,
             show_default=False,
         ),
     ] = None,
