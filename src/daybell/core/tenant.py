@@ -19,6 +19,10 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     def has_any(self) -> bool:
         return self != _NONE
 
+    @property
+    def limits_enqueues(self) -> bool:
+        return self.queued is not None or self.per_minute is not None
+
 
 _NONE = Quotas()
 

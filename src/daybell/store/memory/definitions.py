@@ -16,6 +16,7 @@ from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.memory.enqueue import make_gate
+from daybell.store.memory.quotas import check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
 
@@ -36,7 +37,10 @@ class MemoryDefinitions(Part):
 
     async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
         with self._begin(tenant) as tables:
-            return [define(tables, tenant, job, self._clock()) for job in jobs]
+            before = count_jobs(tables, tenant)
+            defined = [define(tables, tenant, job, self._clock()) for job in jobs]
+            check_jobs(tables, tenant, before)
+            return defined
 
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
         with self._begin(tenant) as tables:

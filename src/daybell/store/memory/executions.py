@@ -16,7 +16,7 @@ from daybell.core.overlap import OVERLAP, gate_of
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.memory import endings, gates, moves
+from daybell.store.memory import endings, gates, moves, quotas
 from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
 from daybell.store.memory.tables import Part, Row, Tables, claimed
 from daybell.store.memory.workers import living
@@ -33,7 +33,10 @@ class MemoryExecutions(Part):
         del repeat
         with self._begin(tenant) as tables:
             checks.check_batch(executions)
-            return enqueue(tables, tenant, executions, self._clock())
+            before, now = len(tables.rows), self._clock()
+            answers = enqueue(tables, tenant, executions, now)
+            quotas.charge(tables, tenant, len(tables.rows) - before, now)
+            return answers
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         with self._begin(tenant) as tables:
@@ -46,6 +49,7 @@ class MemoryExecutions(Part):
                     raise DuplicateKey(f"execution {new.id} exists; an earlier load was committed")
                 create(tables, tenant, new, now)
                 count += 1
+            quotas.charge(tables, tenant, count, now)
             return count
 
     async def claim(
@@ -74,7 +78,8 @@ class MemoryExecutions(Part):
                 found = claimable(tables, tenant, queues, kinds)
                 due = [row for row in found if row.execution.run_at <= now]
                 due.sort(key=lambda row: claim_order(row, queues))
-                taken = [moves.start(row, worker, lease, now) for row in due[:limit]]
+                room = quotas.room(tables, tenant, limit)
+                taken = [moves.start(row, worker, lease, now) for row in due[:room]]
             for row in taken:
                 tables.put(row)
                 tables.leases[lease] = tenant, worker

@@ -10,6 +10,7 @@ from daybell.core.overlap import OVERLAP
 from daybell.core.schedule import Decision, Firing, Tick, TickRecord
 from daybell.store.checks import check_batch
 from daybell.store.memory.enqueue import enqueue
+from daybell.store.memory.quotas import charge
 from daybell.store.memory.tables import Tables
 from daybell.store.wakeups import Signal
 
@@ -32,6 +33,8 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
                 answers += enqueue(tables, firing.tenant, [tick.execution], now)
             records.append(describe(firing, tick, None if tick.execution is None else answers[-1]))
             tables.ticks[*key, tick.at] = records[-1]
+    made = sum(one.created and not one.skipped for one in answers)
+    charge(tables, firing.tenant, made, now, is_refused=False)
     count(tables, firing, records)
     end(tables, firing, records)
     begin_anew(tables, firing, answers, now)

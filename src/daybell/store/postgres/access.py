@@ -13,6 +13,7 @@ from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.gates import Connected
+from daybell.store.postgres.names import read_quotas
 
 KEYS = """
     SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at,
@@ -172,13 +173,3 @@ def _key(row: Row) -> Key:
 
 def _tenant(row: Row) -> Tenant:
     return Tenant(name=row["name"], created_at=row["created_at"], quotas=read_quotas(row))
-
-
-def read_quotas(row: Row) -> Quotas:
-    """Quotas from their columns."""
-    return Quotas(
-        jobs=row["jobs_max"],
-        queued=row["queued_max"],
-        per_minute=row["per_minute_max"],
-        running=row["running_max"],
-    )

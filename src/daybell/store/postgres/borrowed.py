@@ -16,7 +16,13 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Enqueued
-from daybell.errors import ExecutionInTheWay, JobNotFound, SchemaError, UsageError
+from daybell.errors import (
+    ExecutionInTheWay,
+    JobNotFound,
+    QuotaExceeded,
+    SchemaError,
+    UsageError,
+)
 
 # Everything goes as text and comes as text: a connection may have codecs of its own for the rest.
 ENQUEUE: Final = (
@@ -219,6 +225,9 @@ def _ours(error: BaseException) -> Exception | None:
             )
         case "55006":  # object_in_use
             return ExecutionInTheWay(f"{said}; wait for it, or cancel it")
+        case "53400":  # configuration_limit_exceeded
+            quota = said.partition("its quota ")[2].partition(",")[0]
+            return QuotaExceeded(f"{said}; try again later, or have it raised", quota=quota)
         case "0A000":  # feature_not_supported
             return UsageError(said, field="connection")
         case str(state) if state.startswith(("22", "54")):  # wrong data, or too much of it

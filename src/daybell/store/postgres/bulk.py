@@ -46,6 +46,7 @@ class Loading(Enqueueing):
         loaded = 0
         chunk = list(islice(source, COPY_ROWS))
         specs = await self.resolve(tenant, chunk)
+        is_limited = (await self.quotas(specs.tenant)).limits_enqueues
         try:
             async with self.db.transaction() as link:
                 while chunk:
@@ -57,6 +58,8 @@ class Loading(Enqueueing):
                     chunk = list(islice(source, COPY_ROWS))
                     if not specs.cover(chunk):
                         specs = await self.resolve(tenant, chunk)
+                if is_limited:
+                    await self.charge(link, specs.tenant, loaded)
         except UsageError as error:
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
                 raise DuplicateKey(

@@ -16,6 +16,7 @@ from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.bulk import Loading
+from daybell.store.postgres.columns import IN_LEASE
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.names import LaneRow
 
@@ -32,11 +33,6 @@ CLAIMED_COLUMNS: Final = (
     " CASE WHEN v.schedule IS NOT NULL THEN (SELECT s.succeeded_for FROM daybell.schedule s"
     " WHERE s.tenant = v.tenant AND s.id = v.schedule) END AS previous_success"
 )
-# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it. LIMIT 1
-# makes this one probe for each, whatever the planner believes of the table's size.
-IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
-           LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
-                       AND v.attempt = x.attempt LIMIT 1) v"""
 
 # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
 # whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
@@ -181,7 +177,10 @@ class Claiming(Loading):
     ) -> Claim | None:
         """Claim, unless the lease has been used before: None."""
         key, lanes = await self.names.lanes(tenant, queues, kinds)
-        async with self.db.link() as link:
+        is_limited = (await self.quotas(key)).running is not None
+        async with self.db.transaction() if is_limited else self.db.link() as link:
+            if is_limited:
+                limit = await self.room(link, key, limit)
             lane_queues = [queue for queue in queues for _ in kinds]
             bounds = self._bounds.setdefault((key, tuple(lanes)), Bounds())
             done = self.done_leases[:]
@@ -208,7 +207,8 @@ class Claiming(Loading):
                 return None
             if head["id"] is None:
                 rows = []
-            bounds.move(rows, lanes=lanes, limit=limit, now=head["now"])
+            if limit > 0:
+                bounds.move(rows, lanes=lanes, limit=limit, now=head["now"])
             if rows:
                 self.open_leases[worker, lease] = len(rows)
             executions = await self.claimed_from(link, tenant, rows, lease=lease)

@@ -46,6 +46,8 @@ class Defining(Scheduling):
         async def work() -> list[Job]:
             async with self.db.transaction() as link:
                 key = await self.names.tenant(link, tenant)
+                names = {job.definition.name for job in jobs}
+                new = await self.count_new_jobs(link, key, names)
                 # First, while nothing is locked. Lanes that are there need not be made in the
                 # transaction of somebody who enqueues, where others would wait for his commit.
                 pairs = [(job.definition.queue, job.definition.kind) for job in jobs]
@@ -53,6 +55,7 @@ class Defining(Scheduling):
                 # Sorted, so that two who define the same jobs meet in the same order.
                 order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
                 made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}
+                await self.charge_jobs(link, key, new)
             for job in jobs:
                 self.names.forget_job(key, job.definition.name)
             if any(job.schedules for job in jobs):

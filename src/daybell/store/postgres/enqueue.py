@@ -14,12 +14,13 @@ from daybell.errors import Unavailable, UsageError
 from daybell.store import checks
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.entering import Entering, Passing
+from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.specs import Outdated, Spec, Specs
 
 STALE_TRIES: Final = 5
 
 
-class Enqueueing(Entering):
+class Enqueueing(Entering, Metering):
     """New executions."""
 
     async def enqueue(
@@ -36,7 +37,8 @@ class Enqueueing(Entering):
         self, tenant: str, executions: Sequence[NewExecution], repeat: bool
     ) -> list[Enqueued]:
         specs = await self.resolve(tenant, executions)
-        if not repeat:
+        is_limited = (await self.quotas(specs.tenant)).limits_enqueues
+        if not repeat and not is_limited:
             try:
                 async with self.db.link() as link:
                     if await self._enqueue_alike(link, specs, executions):
@@ -50,6 +52,8 @@ class Enqueueing(Entering):
             try:
                 async with self.db.transaction() as link:
                     answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
+                    if is_limited:
+                        await self.charge(link, specs.tenant, len(specs.made))
                 self.notifier.touch(specs.tenant, specs.queues)
                 return answers
             except Outdated:
@@ -186,6 +190,7 @@ class Enqueueing(Entering):
                 again = await self._insert(link, specs, passing, repeat=False)
                 return again | {id: Enqueued(id) for id in finished}
             await savepoint.commit()
+        specs.made.update(row["id"] for row in made)
         if passing.entries:
             await self.take(link, specs, passing, made)
         return {row["id"]: Enqueued(row["id"]) for row in made}

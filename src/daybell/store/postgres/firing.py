@@ -198,6 +198,8 @@ class Advancing(Enqueueing):
             answers = await self.enqueue_on(link, specs, executions, are_locked=True)
             for (firing, tick, _), answer in zip(fired, answers, strict=True):
                 became.add(firing, tick, answer)
+            made = sum(answer.created and not answer.skipped for answer in answers)
+            await self.count_ticks(link, specs.tenant, made)
         if became.is_unexpected:
             await self._correct(link, specs, became, before)
         return set(became.refused())

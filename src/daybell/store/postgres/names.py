@@ -1,13 +1,16 @@
 """Short numbers for long names: tenants, jobs and lanes, remembered per process.
 
 Numbers never change their meaning, so what is remembered stays true. Only a job's *current*
-version can grow old here; statements that depend on it check it against the table.
+version can grow old here; statements that depend on it check it against the table. So can what a
+tenant may use, for a few seconds; see `quotas.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from math import inf
 from typing import Final
 
 import msgspec
@@ -33,6 +36,10 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     schedules: tuple[str, ...] = ()
 
 
+FRESH_SECONDS: Final[Seconds] = 4.0  # what another process changes is heeded within 5
+TENANT: Final = """
+    SELECT key, jobs_max, queued_max, per_minute_max, running_max FROM daybell.tenant"""
+
 _read: Final = msgspec.json.Decoder(Brief).decode
 
 
@@ -57,13 +64,23 @@ class LaneRow(msgspec.Struct, frozen=True, gc=False):
     needs: str
 
 
+def read_quotas(row: Row) -> Quotas:
+    """Quotas from their columns."""
+    return Quotas(
+        jobs=row["jobs_max"],
+        queued=row["queued_max"],
+        per_minute=row["per_minute_max"],
+        running=row["running_max"],
+    )
+
+
 class Names:
     """The numbers known so far. Every lookup that misses asks the database once."""
 
     def __init__(self, *, apart: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
         self._apart = apart
         self._tenants: dict[str, int] = {}
-        self._quotas: dict[int, tuple[float, Quotas]] = {}  # and when they were read
+        self._quotas: dict[int, tuple[Seconds, Quotas]] = {}  # and when they were read
         self._tenant_names: dict[int, str] = {}
         self._current: dict[tuple[int, str], CurrentJob] = {}
         self._job_names: dict[int, str] = {}
@@ -74,12 +91,35 @@ class Names:
         """The tenant's number. Raises TenantNotFound."""
         key = self._tenants.get(name)
         if key is None:
-            key = await link.fetchval("SELECT key FROM daybell.tenant WHERE name = $1", name)
-            if key is None:
+            row = await link.fetchrow(f"{TENANT} WHERE name = $1", name)
+            if row is None:
                 raise TenantNotFound(f"no tenant named {shown(name)}")
-            self._tenants[name] = key
+            key = self._tenants[name] = row["key"]
             self._tenant_names[key] = name
+            self._learn_quotas(row)
         return key
+
+    async def quotas(self, link: Link, tenant: int) -> Quotas:
+        """What a tenant may use, as of a few seconds ago."""
+        known = self.known_quotas(tenant)
+        if known is None:
+            known = self._learn_quotas(await link.fetchrow(f"{TENANT} WHERE key = $1", tenant))
+        return known
+
+    def known_quotas(self, tenant: int) -> Quotas | None:
+        """The same, if it is not too long ago."""
+        read_at, quotas = self._quotas.get(tenant, (-inf, Quotas()))
+        is_fresh = asyncio.get_running_loop().time() - read_at < FRESH_SECONDS
+        return quotas if is_fresh else None
+
+    def forget_quotas(self, tenant: int) -> None:
+        """They have changed."""
+        self._quotas.pop(tenant, None)
+
+    def _learn_quotas(self, row: Row) -> Quotas:
+        quotas = read_quotas(row)
+        self._quotas[row["key"]] = asyncio.get_running_loop().time(), quotas
+        return quotas
 
     async def tenant_name(self, link: Link, key: int) -> str:
         """The name behind a number."""
@@ -89,14 +129,6 @@ class Names:
             self._tenants[name] = key
             self._tenant_names[key] = name
         return name
-
-    _QUOTAS = """
-    SELECT jobs_max, queued_max, per_minute_max, running_max FROM daybell.tenant WHERE key = $1
-    """
-
-    def forget_quotas(self, tenant: int) -> None:
-        """They have changed."""
-        self._quotas.pop(tenant, None)
 
     _CURRENT = """
     SELECT j.key, j.name, j.version, v.definition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 import msgspec
 
@@ -41,6 +42,7 @@ class Specs(msgspec.Struct, frozen=True):
     tenant: int
     is_fresh: bool  # looked up just now, not remembered
     found: dict[tuple[str, str | None], Spec]
+    made: set[UUID] = msgspec.field(default_factory=set[UUID])  # created by the caller so far
     news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
 
     @property

@@ -27,7 +27,7 @@ TABLES: Final = (
     "parked", "paused_queue", "schedule", "tenant", "tenant_minute", "tick", "worker",
 )  # fmt: skip
 APPEND_ONLY: Final = ("audit",)
-FUNCTIONS: Final = ("drop_audit", "drop_days", "make_days", "now")
+FUNCTIONS: Final = ("charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now")
 
 
 class Maintaining(Leading, Sweeping):

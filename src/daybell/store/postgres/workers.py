@@ -18,7 +18,8 @@ from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
 from daybell.store.outcomes import Losses, Lost
 from daybell.store.postgres.apply import Applying
-from daybell.store.postgres.claim import CLAIMED_COLUMNS, IN_LEASE, dead_worker
+from daybell.store.postgres.claim import CLAIMED_COLUMNS, dead_worker
+from daybell.store.postgres.columns import IN_LEASE
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.listener import WORKERS
 

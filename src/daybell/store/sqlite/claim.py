@@ -14,6 +14,7 @@ from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.quotas import room
 from daybell.store.sqlite.rows import CLAIMED_COLUMNS, Row, claimed
 from daybell.store.sqlite.workers import living
 
@@ -81,7 +82,7 @@ def claim(
     held = tx.execute(_HELD, (*key, owner)).fetchall()
     if held or state == DRAINING or tx.execute(_IS_USED, (lease.bytes,)).fetchone():
         return held
-    found = find_due(tx, lanes, limit)
+    found = find_due(tx, lanes, room(tx, owner, limit))
     if found:
         _START.run(tx, [row[0] for row in found], first=key)
         tx.execute(_REMEMBER, (lease.bytes, tx.now))
@@ -101,15 +102,17 @@ SELECT {CLAIMED_COLUMNS} FROM execution
 def find_due(tx: Transaction, lanes_of_queues: list[list[int]], limit: int) -> list[Row]:
     """Best priority first, then queues in the order given, then oldest time."""
     found: list[Row] = []
+    if limit <= 0:
+        return found
     for priority in PRIORITIES:
         for lanes in lanes_of_queues:
-            room = limit - len(found)
+            left = limit - len(found)
             rows: list[Row] = []
             for lane in lanes:
-                rows += tx.execute(_DUE, (lane, priority, tx.now, room)).fetchall()
+                rows += tx.execute(_DUE, (lane, priority, tx.now, left)).fetchall()
             if len(lanes) > 1:
                 rows.sort(key=lambda row: (row[10], row[1]))
-            found += rows[:room]
+            found += rows[:left]
             if len(found) == limit:
                 return found
     return found

@@ -15,6 +15,7 @@ from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.quotas import JobMeter
 from daybell.store.sqlite.schedules import declare_schedules
 
 # Of the columns that `read_job` reads.
@@ -38,7 +39,10 @@ class SqliteDefinitions(Part):
     async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
         def operation(tx: Transaction) -> list[Job]:
             owner = tx.names.tenant(tx, tenant)
-            return [define(tx, owner, tenant, job) for job in jobs]
+            meter = JobMeter(tx, owner)
+            defined = [define(tx, owner, tenant, job) for job in jobs]
+            meter.check(tenant)
+            return defined
 
         return await self._write(operation)
 

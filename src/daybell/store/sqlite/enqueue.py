@@ -15,6 +15,7 @@ from daybell.store.sqlite.bulk import ROWS_MAX, Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.creation import Creation, insert
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.quotas import Meter
 
 LOAD_CHUNK: Final = 4 * ROWS_MAX
 
@@ -32,7 +33,10 @@ class SqliteEnqueue(Part):
             owner = tx.names.tenant(tx, tenant)
             if len(executions) > ENQUEUE_BATCH_MAX:
                 checks.check_batch(executions)
-            return create(tx, owner, executions)
+            meter = Meter(tx, owner)
+            answers = create(tx, owner, executions)
+            meter.charge(tenant)
+            return answers
 
         return await self._write(operation)
 
@@ -120,6 +124,7 @@ def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, 
 def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> int:
     """Create very many, a chunk in memory at a time."""
     owner = tx.names.tenant(tx, tenant)
+    meter = Meter(tx, owner)
     rest = iter(executions)
     count = 0
 
@@ -136,4 +141,5 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
                 " an earlier load with it was committed"
             )
         count += created
+    meter.charge(tenant)
     return count

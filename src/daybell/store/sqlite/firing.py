@@ -14,6 +14,7 @@ from daybell.store.checks import check_execution
 from daybell.store.codes import DECISION_CODES
 from daybell.store.sqlite.creation import Creation
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.quotas import Meter
 from daybell.store.sqlite.rows import Row
 from daybell.store.wakeups import Signal
 
@@ -49,12 +50,15 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
     answers: list[bool] = []
     made: list[Advance] = []
     creations: dict[str, tuple[int, Creation]] = {}
+    meters: dict[str, Meter] = {}
     moved: set[bytes] = set()  # and not written yet
     for firing in firings:
         if firing.tenant not in creations:
             found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
             owner = found[0] if found else 0
             creations[firing.tenant] = owner, Creation(tx, owner)
+            if owner:
+                meters[firing.tenant] = Meter(tx, owner)
         owner, creation = creations[firing.tenant]
         id = firing.schedule.bytes
         if id in moved:  # it is to be seen where the one before has put it
@@ -65,6 +69,8 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
             moved.add(id)
             made.append(Advance(owner, id, firing, record(tx, owner, id, firing, creation)))
     write(tx, made, creations)
+    for tenant, meter in meters.items():
+        meter.charge(tenant, is_refused=False)
     return answers
 
 

@@ -32,6 +32,81 @@ CREATE TABLE daybell.tenant_minute (
   PRIMARY KEY (tenant, minute)
 ) WITH (fillfactor = 50);
 
+-- Count executions that were enqueued just now; answers how many they are in this minute.
+CREATE FUNCTION daybell.count_enqueued(for_tenant int, made int) RETURNS bigint
+  LANGUAGE sql VOLATILE AS $$
+  INSERT INTO daybell.tenant_minute AS m (tenant, minute, enqueued)
+  VALUES (for_tenant, floor(daybell.now() / 60)::bigint, made)
+  ON CONFLICT (tenant, minute) DO UPDATE SET enqueued = m.enqueued + excluded.enqueued
+  RETURNING enqueued
+$$;
+
+-- The same for a tenant with quotas, by whoever has made them in this transaction: says which quota
+-- they exceed, if any. The lock comes last, and what is counted under it is what others have
+-- committed before: of two at a time, the second counts what the first has made.
+CREATE FUNCTION daybell.charge(for_tenant int, made int, OUT quota text, OUT most bigint,
+    OUT wait float8) LANGUAGE plpgsql VOLATILE
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+  limits record;
+  now float8;
+BEGIN
+  SELECT t.queued_max, t.per_minute_max INTO limits
+    FROM daybell.tenant t WHERE t.key = for_tenant FOR NO KEY UPDATE;
+  IF limits.queued_max IS NOT NULL AND limits.queued_max < (
+       SELECT count(*) FROM (SELECT FROM daybell.live l WHERE l.tenant = for_tenant
+                              LIMIT limits.queued_max + 1) u) THEN
+    quota := 'queued';
+    most := limits.queued_max;
+    wait := 10;
+  ELSIF limits.per_minute_max IS NOT NULL
+        AND limits.per_minute_max < daybell.count_enqueued(for_tenant, made) THEN
+    now := daybell.now();
+    quota := 'per_minute';
+    most := limits.per_minute_max;
+    wait := 60 * (floor(now / 60) + 1) - now;
+  END IF;
+END $$;
+
+-- What `enqueue_many` did so far goes by another name, which its body uses as well; that one now does
+-- the same within the tenant's quotas, for whoever could call it.
+DO $$
+BEGIN
+  EXECUTE replace(pg_get_functiondef('daybell.enqueue_many'::regproc), 'enqueue_many', 'enqueue_freely');
+END $$;
+CREATE OR REPLACE FUNCTION daybell.enqueue_many(job text, args text[], options jsonb DEFAULT '{}',
+                                     parent uuid DEFAULT NULL)
+  RETURNS TABLE (id uuid, created boolean) LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  owner record;
+  made record;
+  over record;
+BEGIN
+  SELECT t.key, t.name INTO owner FROM daybell.tenant t
+   WHERE t.name = coalesce(enqueue_many.options ->> 'tenant', 'default')
+     AND (t.queued_max IS NOT NULL OR t.per_minute_max IS NOT NULL);
+  IF NOT FOUND THEN
+    RETURN QUERY SELECT e.id, e.created FROM daybell.enqueue_freely(job, args, options, parent) e;
+    RETURN;
+  END IF;
+  SELECT array_agg(e.id) AS ids, array_agg(e.created) AS news,
+         count(*) FILTER (WHERE e.created) AS count
+    INTO made FROM daybell.enqueue_freely(job, args, options, parent) e;
+  IF made.count > 0 THEN
+    SELECT c.quota, c.most, c.wait INTO over FROM daybell.charge(owner.key, made.count::int) c;
+    IF over.quota IS NOT NULL THEN
+      RAISE EXCEPTION 'tenant % exceeds its quota %, which is %', quote_literal(left(owner.name, 60)),
+                      over.quota, over.most
+        USING ERRCODE = 'configuration_limit_exceeded',
+              HINT = format('Try again in %s seconds, or have the quota raised.', ceil(over.wait));
+    END IF;
+  END IF;
+  RETURN QUERY SELECT u.* FROM unnest(made.ids, made.news) u;
+END $$;
+REVOKE ALL ON FUNCTION daybell.count_enqueued, daybell.charge, daybell.enqueue_freely FROM PUBLIC;
+
 CREATE TABLE daybell.audit (
   at      float8 NOT NULL DEFAULT daybell.now(),
   tenant  int NOT NULL REFERENCES daybell.tenant,
