@@ -74,3 +74,14 @@ async def test_a_change_that_expects_another_version_is_refused(client):
         await client.update("resize", queue="others", expect=1)
 
     assert (await client.job("resize")).definition.queue == "images"
+
+
+async def test_a_deleted_job_can_be_created_again(client):
+    first = await client.create("thumbs", task="resize", queue="a")
+    await client.delete_job("thumbs")
+
+    again = await client.create("thumbs", task="resize", queue="b", id=mint())
+
+    assert (again.id, again.version, again.definition.queue) == (first.id, 2, "b")
+    with pytest.raises(DuplicateKey):
+        await client.create("thumbs", task="resize")

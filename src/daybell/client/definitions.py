@@ -119,21 +119,22 @@ class Definitions:
         known = await self._task_named(check_name(task, what="task"))
         settings = {"task": task_of(known) or known.name}
         taken = {key: value for key, value in options_of(known).items() if key in _INHERITED}
+        wanted = cast("Any", {**taken, **options, "settings": settings})
         try:
-            return await self.define(
-                name,
-                author=author,
-                expect=0,
-                id=id,
-                **cast("Any", {**taken, **options, "settings": settings}),
-            )
+            return await self.define(name, author=author, expect=0, id=id, **wanted)
         except VersionConflict:
-            there = None if id is None else await self.store.get_job(self.tenant, name)
-            if there is not None and there.id == id:
-                return there
-            raise DuplicateKey(
-                f"there is a job named {shown(name)} already; update it, or take another name"
-            ) from None
+            pass
+        try:
+            there = await self.store.get_job(self.tenant, name)
+        except JobNotFound:
+            # A deleted one comes back: under its old id, as another version of it.
+            last = (await self.store.list_versions(self.tenant, name))[0].version
+            return await self.define(name, author=author, expect=last, promote=True, **wanted)
+        if there.id == id:
+            return there
+        raise DuplicateKey(
+            f"there is a job named {shown(name)} already; update it, or take another name"
+        )
 
     async def update(
         self,
