@@ -1,8 +1,8 @@
 """Parts: throughput, growth and size are about stores, firing is about a scheduler, language about
-finding times, engine about whole worker processes.
+finding times, serving about the API, engine about whole worker processes.
 
-python -m benchmarks [throughput | growth | size | firing | language | engine …] [--part …]
-                     [--store …] [--rounds N]
+python -m benchmarks [throughput | growth | size | firing | language | serving | engine …]
+                     [--part …] [--store …] [--rounds N]
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import engine, firing, growth, language, report, size, throughput
+from benchmarks import engine, firing, growth, language, report, serving, size, throughput
 from benchmarks.loops import run
 from benchmarks.places import KINDS
 from benchmarks.progress import say
 
-PARTS: Final = ("throughput", "growth", "size", "firing", "language", "engine")
+PARTS: Final = ("throughput", "growth", "size", "firing", "language", "serving", "engine")
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
 
@@ -49,6 +49,9 @@ def main() -> None:
         if "firing" in parts:
             lines = run(firing.measure(kind, rounds=rounds, scale=scale))
             report.add(results, "firing", lines)
+        if "serving" in parts:
+            lines = run(serving.measure(kind, rounds=rounds, scale=scale))
+            report.add(results, "serving", lines)
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
     if "language" in parts:

@@ -20,6 +20,7 @@ TITLES: Final = {
     "size": "Size",
     "firing": "Firing",
     "language": "Language of schedules",
+    "serving": "Serving the API",
     "engine throughput": "Engine: throughput",
     "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
@@ -38,6 +39,10 @@ EXPLAINED: Final = {
     " dropped.",
     "language": "Finding the next time, beside other libraries that find the same ones: processor"
     " time per call, medians of {rounds} rounds taken in turns. How many times as long they take.",
+    "serving": "Processor time per enqueued execution, of `daybell server` and the database"
+    " together, as a multiple of what the store's own calls cost (the same batches, or as many"
+    " callers at once); medians of {rounds} rounds taken in turns, after one that is dropped. Who"
+    " sends the requests is not counted.",
     "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
     " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"
