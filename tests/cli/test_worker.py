@@ -1,11 +1,8 @@
-"""`daybell worker`, `scheduler` and `server`: real processes, real signals, real deaths."""
+"""`daybell worker` and `scheduler`: real processes, real signals, real deaths."""
 
 import json
 import os
-import re
 import signal
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -229,31 +226,6 @@ def test_a_scheduler_needs_a_schema(folder):
 
     assert ended.code == 1
     assert "daybell migrate" in ended.err
-
-
-def probe(place, path):
-    try:
-        with urllib.request.urlopen(place + path, timeout=10) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
-def test_a_server_is_ready_when_its_store_is(tmp_path):
-    with Running("server", "--port", "0", folder=tmp_path) as running:
-        place = re.findall(r"http://[\d.:]+", running.wait_for("listening")[0])[0]
-        before = probe(place, "/readyz")
-        daybell("migrate", folder=tmp_path)
-
-        until(lambda: probe(place, "/readyz") == (200, {"status": "ready"}))
-
-        assert before == (
-            503, {"status": "unavailable", "error": "the store cannot be used; see the log"},
-        )  # fmt: skip
-        assert probe(place, "/healthz") == (200, {"status": "ok"})
-        assert probe(place, "/nothing")[0] == 404
-        running.signal(signal.SIGTERM)
-        assert running.end() == 0
 
 
 @pytest.mark.postgres

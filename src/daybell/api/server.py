@@ -6,6 +6,7 @@ Signals stay with whoever runs the process, and so does the decision to stop.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import resource
 import socket
@@ -20,6 +21,7 @@ from daybell.api.connections import Connection, limited
 from daybell.api.listening import BACKLOG, listen, tls_context
 from daybell.core.instant import Seconds
 from daybell.core.limits import CONNECTIONS_MAX, HEADER_SECONDS_MAX
+from daybell.errors import UsageError, shown
 
 KEEP_ALIVE_SECONDS: Final = 75  # longer than the proxies in front keep theirs, 60 as a rule
 STOP_SECONDS: Final = 5  # for requests that are being answered
@@ -97,7 +99,7 @@ class ApiServer:
 def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvicorn.Config:
     # What comes in is answered and counted by us; of uvicorn's own words none are of use to people.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    proxies = [one.strip() for one in options.forwarded_allow_ips.split(",") if one.strip()]
+    proxies = read_proxies(options.forwarded_allow_ips)
     return uvicorn.Config(
         app,
         interface="asgi3",
@@ -114,6 +116,22 @@ def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvi
         timeout_graceful_shutdown=options.stop_seconds,
         ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
+
+
+def read_proxies(text: str) -> list[str]:
+    """Addresses and networks, separated by commas; "*" is all. Raises UsageError."""
+    proxies = [one.strip() for one in text.split(",") if one.strip()]
+    for one in proxies:
+        try:
+            if one != "*":
+                ipaddress.ip_network(one)
+        except ValueError:
+            raise UsageError(
+                f"--forwarded-allow-ips {shown(one)} is not an address or a network; write it as"
+                " 10.0.0.7 or 10.0.0.0/24",
+                field="forwarded_allow_ips",
+            ) from None
+    return proxies
 
 
 def _connections(options: ServerOptions) -> type[Connection]:

@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,7 +20,6 @@ from daybell import __version__
 from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, run_command, with_flag
-from daybell.cli.health import HealthServer, Readiness
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.instant import Seconds
@@ -80,7 +79,7 @@ def run_app(app: App) -> None:
 
 
 async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
-    """Worker, upkeep and health endpoints for one app, until somebody wants an end."""
+    """Worker, scheduler, upkeep and API for one app, until somebody wants an end."""
     code = DONE
     # Who leads is no news where everything is in one process.
     logging.getLogger("daybell.leader").setLevel(logging.WARNING)
@@ -103,9 +102,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))
             await settle_gone(app, prune=options.prune)
-            health = HealthServer(Readiness(store, clock=clock))
-            await health.start(options.host, options.port)
-            stack.push_async_callback(health.stop)
+            url = await stack.enter_async_context(served(app, options))
             app.observe(Narrator(clock, on_gone=stop.request))
             how = _worker_options(settings, app, options)
             worker = Worker(
@@ -123,9 +120,41 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             await stack.enter_async_context(alive(app, settings))
             await node.start()
             stack.push_async_callback(node.stop)
-        _announce(app, options, health.url, clock.monotonic() - began)
+        _announce(app, options, url, clock.monotonic() - began)
         await first_of(stop.wait(), worker.is_draining.wait())
         _say_stopping(worker, options)
+
+
+@asynccontextmanager
+async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
+    """Serve the API, and yield its address. Nobody needs a key where only this machine gets in."""
+    # What only this needs takes longer to import than all the rest.
+    from daybell.api.front import Front
+    from daybell.api.listening import is_loopback
+    from daybell.api.options import ApiOptions
+    from daybell.api.server import ServerOptions
+    from daybell.cli.serving import demand_key, tell_loop
+
+    clock, client = SystemClock(), await app.open()
+    is_open = is_loopback(options.host)
+    front = Front(
+        client,
+        options=ServerOptions(host=options.host, port=options.port),
+        api=ApiOptions(open_tenant=app.tenant if is_open else None),
+        monotonic=clock.monotonic,
+        ask=client.tenants,
+    )
+    telling = tell_loop(front, clock)
+    try:
+        front.bind()
+        if not is_open:
+            await demand_key(client, host=options.host, flag=app.url)
+        await front.start()
+        telling.start()
+        yield front.url
+    finally:
+        await telling.stop()
+        await front.stop()
 
 
 def _worker_options(settings: Settings, app: App, options: DevOptions) -> WorkerOptions:
@@ -158,6 +187,7 @@ def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
         "store": masked_url(app.url),
         "queues": f"{sample(Queues.parse(queues).names)}; {options.concurrency} at a time",
         "tasks": sample(app.tasks) or "none",
+        "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }
     _echo(f"Daybell {__version__} is up after {show.length(took)}; Ctrl-C stops it")

@@ -124,7 +124,8 @@ def with_flag(
     given = f" --database-url {shlex.quote(flag)}" if is_plain else ""
     after = "" if is_plain else f" {otherwise}"
     return re.sub(
-        r"(`?)(daybell (?:migrate(?! --grant)|executions list|queues purge \S+ --tenant \S+))\b\1",
+        r"(`?)(daybell (?:migrate(?! --grant)|executions list|keys create \w+ --role \w+"
+        r"|queues purge \S+ --tenant \S+))\b\1",
         lambda found: f"{found[1]}{found[2]}{given}{found[1]}{after}",
         advice,
     )

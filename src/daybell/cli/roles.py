@@ -153,9 +153,41 @@ def server(
     context: typer.Context,
     host: Host = "127.0.0.1",
     port: Port = 8080,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name that it is reached by, besides --host; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A certificate: speak TLS.", show_default=False),
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)
+    ] = None,
+    forwarded_allow_ips: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            help="Proxies that are believed when they say whom they ask for.",
+            show_default=False,
+        ),
+    ] = "",
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Answer health probes over HTTP."""
-    from daybell.cli.working import serve
+    """Serve the HTTP API."""
+    from daybell.cli.serving import ServeRequest, serve
 
-    run(context, partial(serve, host=host, port=port), database_url)
+    request = ServeRequest(
+        host=host,
+        port=port,
+        allowed_hosts=tuple(allowed_host or ()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        forwarded_allow_ips=forwarded_allow_ips,
+        flag=chosen(context, database_url),
+    )
+    run(context, partial(serve, request=request), database_url)

@@ -1,4 +1,4 @@
-"""`daybell worker`, `daybell scheduler` and `daybell server`: one role each."""
+"""`daybell worker` and `daybell scheduler`: one role each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.arriving import until_there
 from daybell.cli.dev import first_of
-from daybell.cli.edge import DONE
-from daybell.cli.health import HealthServer, Readiness
+from daybell.cli.edge import DONE, check_store
 from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
@@ -73,6 +72,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     logs.configure(who=who(request))
     # All that may be wrong with the words typed is found here, before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
+    check_store(settings, "worker", url=app.url)
     _limit_runs(app, request)
     options = worker_options(app, settings, request)
     if request.parent is None:
@@ -300,23 +300,6 @@ async def schedule(settings: Settings) -> int:
             logger.info("stopped before it was up")
             return stop.code
         finally:
-            await store.close()
-    logger.info("stopped")
-    return DONE
-
-
-async def serve(settings: Settings, *, host: str, port: int) -> int:
-    """Answer health probes until somebody wants an end, whether the store is there or not."""
-    logs.configure()
-    store = store_for(settings.database_url)
-    health = HealthServer(Readiness(store, clock=SystemClock(), is_open=False))
-    with Stop() as stop:
-        try:
-            await health.start(host, port)
-            logger.info("listening: %s/healthz and %s/readyz", health.url, health.url)
-            await stop.wait()
-        finally:
-            await health.stop()
             await store.close()
     logger.info("stopped")
     return DONE

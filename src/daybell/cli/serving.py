@@ -1,0 +1,173 @@
+"""`daybell server`: the HTTP API, for a store that may come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from daybell.api.front import Front
+from daybell.api.listening import is_loopback
+from daybell.api.options import ApiOptions
+from daybell.api.server import ServerOptions
+from daybell.cli import logs
+from daybell.cli.edge import DONE, with_flag
+from daybell.cli.stopping import BrokenOff, Stop
+from daybell.client import Client
+from daybell.core.instant import Seconds
+from daybell.engine.clock import SystemClock
+from daybell.engine.loop import Loop
+from daybell.errors import SchemaError, Unavailable, UsageError
+from daybell.settings import Settings, masked_url
+
+logger = logging.getLogger("daybell.server")
+
+OPEN_SECONDS_MAX: Final = 3.0  # for one try to open the store
+OPEN_PAUSE_SECONDS: Final = 2.0
+TELL_SECONDS: Final = 5.0  # between two looks at what the store is to be told
+
+FIRST_KEY: Final = "`daybell keys create first --role admin`"
+
+
+class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `daybell server` was told."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    allowed_hosts: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    forwarded_allow_ips: str = ""
+    flag: str | None = None  # a --database-url
+
+    @property
+    def server(self) -> ServerOptions:
+        return ServerOptions(
+            host=self.host,
+            port=self.port,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            forwarded_allow_ips=self.forwarded_allow_ips,
+        )
+
+
+class Door:
+    """Opens a client's store when it can be opened, and says so."""
+
+    def __init__(self, client: Client, url: str, on_open: Callable[[], Awaitable[None]]) -> None:
+        self._client = client
+        self._url = url
+        self._on_open = on_open
+        self._lock = asyncio.Lock()
+        self._reason = ""  # why it is not open
+        self.is_open = False
+
+    async def tick(self) -> Seconds | None:
+        """Try to open it, if it is not open."""
+        async with self._lock:
+            if not self.is_open:
+                await self._try()
+        return None
+
+    async def ask(self) -> None:
+        """Find out whether the store answers. Raises Unavailable and others."""
+        await self.tick()
+        if not self.is_open:
+            raise Unavailable(self._reason)
+        await self._client.tenants()
+
+    async def _try(self) -> None:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS_MAX):
+                await self._client.store.open()
+        except (SchemaError, Unavailable, TimeoutError) as error:
+            if not self._reason:
+                logger.warning("%s cannot be used yet: %s", masked_url(self._url), _told(error))
+            self._reason = _told(error)
+            return
+        if self._reason:
+            logger.info("%s is there", masked_url(self._url))
+        self.is_open = True
+        with suppress(SchemaError, Unavailable):  # it may be away again
+            await self._on_open()
+
+
+def _told(error: Exception) -> str:
+    return str(error) or f"no answer within {OPEN_SECONDS_MAX:g} s"
+
+
+async def serve(settings: Settings, *, request: ServeRequest) -> int:
+    """Answer requests until somebody wants an end, whether the store is there or not."""
+    logs.configure()
+    clock = SystemClock()
+    client = Client(settings.database_url)
+    is_public = not is_loopback(request.host)
+
+    async def look_for_keys() -> None:
+        if is_public and not opening.is_running:  # it is not up yet, and may still refuse
+            await demand_key(client, host=request.host, flag=request.flag)
+        elif not await client.has_keys():
+            advice = with_flag(FIRST_KEY, request.flag)
+            logger.warning("there is no API key yet, so nobody is let in; %s makes one", advice)
+
+    door = Door(client, settings.database_url, look_for_keys)
+    front = Front(
+        client,
+        options=request.server,
+        api=ApiOptions(),
+        monotonic=clock.monotonic,
+        ask=door.ask,
+        is_there=lambda: door.is_open,
+        allowed_hosts=request.allowed_hosts,
+    )
+    opening = Loop("opening", door.tick, interval=OPEN_PAUSE_SECONDS, clock=clock)
+    with Stop() as stop:
+        try:
+            front.bind()
+            with stop.heeding():
+                await door.tick()
+            opening.start()
+            await attend(front, stop, clock)
+        except BrokenOff:
+            return stop.code
+        finally:
+            await opening.stop()
+            await front.stop()
+            await client.close()
+    logger.info("stopped")
+    return DONE
+
+
+async def attend(front: Front, stop: Stop, clock: SystemClock) -> None:
+    """Serve until somebody wants an end."""
+    telling = tell_loop(front, clock)
+    await front.start()
+    telling.start()
+    logger.info("listening: %s/api/v1, and /docs, /healthz, /readyz", front.url)
+    try:
+        await stop.wait()
+    finally:
+        await telling.stop()
+
+
+def tell_loop(front: Front, clock: SystemClock) -> Loop:
+    """What tells the store which keys were used, and what was refused to them."""
+    loop = Loop("keys", front.gatekeeper.tick, interval=TELL_SECONDS, clock=clock)
+    front.gatekeeper.on_denial = loop.wake
+    return loop
+
+
+async def demand_key(client: Client, *, host: str, flag: str | None) -> None:
+    """Refuse to be reached by others while nobody could tell them apart."""
+    if await client.has_keys():
+        return
+    advice = with_flag(FIRST_KEY, flag)
+    raise UsageError(
+        f"--host {host} lets other machines in, and there is no API key to know anybody by; make"
+        f" one with {advice}, or listen on 127.0.0.1",
+        field="host",
+    )
