@@ -139,6 +139,10 @@ HOSTILE = [
         + ",".join(map(str, range(1, 367)))
     },
     {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYSETPOS=2,366"},
+    {
+        "rrule": "FREQ=WEEKLY;COUNT=1000;BYSECOND=9,28;BYSETPOS=1,"
+        + ",".join(map(str, range(100, 200)))
+    },
     {"rrule": "FREQ=SECONDLY;INTERVAL=86399;BYMONTH=2;BYMONTHDAY=29;BYHOUR=3;BYMINUTE=4"},
     {"rrule": "FREQ=DAILY;INTERVAL=7;BYDAY=MO"},
     # Days that are all closed, or far away.

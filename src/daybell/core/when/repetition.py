@@ -31,6 +31,7 @@ _DAY: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _STEPS_MAX: Final = 400
 _STEP_COST: Final = 2
+_PERIOD_COST: Final = 10  # of putting the times of a period in order
 _LISTING_COST_MAX: Final = 5_000  # of all times of a rule with a COUNT
 
 
@@ -177,6 +178,7 @@ class Repetition:
 
     def _placed(self, unit: int, effort: Effort) -> list[Wall]:
         """The times of a period that BYSETPOS chooses."""
+        effort.spend(_PERIOD_COST + len(self.positions) // 8)
         first, bits = self._chosen_in(unit)
         places = _places(self.positions, bits.bit_count() * len(self.offsets))
         if not places:
