@@ -8,7 +8,7 @@ from daybell.api import sights
 from daybell.api.answers import answer
 from daybell.api.caller import Admin
 from daybell.api.contract import operation
-from daybell.api.lists import Cursor, Limit, TextFilter
+from daybell.api.lists import BoundFilter, Cursor, Limit, TextFilter
 from daybell.client import wire
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
@@ -23,8 +23,8 @@ async def list_audit(
     actor: TextFilter = None,
     action: TextFilter = None,
     target: TextFilter = None,
-    since: TextFilter = None,
-    until: TextFilter = None,
+    since: BoundFilter = None,
+    until: BoundFilter = None,
     limit: Limit = PAGE_ITEMS_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:

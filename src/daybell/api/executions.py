@@ -11,7 +11,7 @@ from daybell.api.answers import answer
 from daybell.api.body import read_body
 from daybell.api.caller import Caller, Operator, Viewer, api_of
 from daybell.api.contract import LOCATION, operation
-from daybell.api.lists import Cursor, IdFilter, Limit, StatusFilter, TextFilter
+from daybell.api.lists import BoundFilter, Cursor, IdFilter, Limit, StatusFilter, TextFilter
 from daybell.api.naming import name_of, told
 from daybell.api.schema import Force, Nothing
 from daybell.api.stream import follow_log, read_place, wants_stream
@@ -37,8 +37,8 @@ async def list_executions(
     status: StatusFilter = None,
     worker_id: IdFilter = None,
     queue: TextFilter = None,
-    since: TextFilter = None,
-    until: TextFilter = None,
+    since: BoundFilter = None,
+    until: BoundFilter = None,
     workflow_id: IdFilter = None,
     limit: Limit = PAGE_ITEMS_DEFAULT,
     cursor: Cursor = None,
@@ -82,8 +82,8 @@ async def count_executions(
     status: StatusFilter = None,
     worker_id: IdFilter = None,
     queue: TextFilter = None,
-    since: TextFilter = None,
-    until: TextFilter = None,
+    since: BoundFilter = None,
+    until: BoundFilter = None,
     workflow_id: IdFilter = None,
     dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
 ) -> Response:

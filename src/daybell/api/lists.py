@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
-from daybell.api.schema import Id, by, plain
+from daybell.api.schema import Bound, Id, by, plain
 from daybell.core.limits import PAGE_ITEMS_MAX
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX, description="How many at most.")]
@@ -19,3 +19,4 @@ IdFilter = Annotated[Id | None, Query()]
 StatusFilter = Annotated[
     list[str] | None, Query(max_length=20, description="A state, or pending; may be repeated.")
 ]
+BoundFilter = Annotated[Bound | None, Query()]

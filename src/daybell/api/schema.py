@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, RootModel
 from pydantic_core import PydanticCustomError
 
 from daybell.api.body import NOT_YET, Body
-from daybell.client.requests import read_id, read_time
+from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core.access import Role
 from daybell.core.duration import parse_duration, parse_limit
@@ -95,6 +95,11 @@ Time = Annotated[
     str,
     by(lambda value: read_time(value, "time")),
     Field(description="ISO 8601 with an offset.", examples=["2030-12-24T18:00:00+01:00"]),
+]
+Bound = Annotated[
+    str,
+    by(lambda value: read_bound(value, "time")),
+    Field(description="ISO 8601 with an offset, or a date.", examples=["2026-11-15"]),
 ]
 Word = Annotated[
     str, by(Priority.parse), Field(description="critical, high, normal (or medium), low")
@@ -251,8 +256,8 @@ class Rollback(Body):
 class BackfillRequest(Body):
     """Which ticks are to be run."""
 
-    since: Annotated[Text, Field(examples=["2026-11-01", "2026-11-01T00:00:00+01:00"])]
-    until: Annotated[Text, Field(examples=["2026-11-08"])]
+    since: Bound
+    until: Bound
     only: Literal["missing", "failed", "all"] = "missing"
     order: Literal["oldest", "newest"] = "oldest"
     concurrency: Annotated[int, Field(ge=1, le=BACKFILL_CONCURRENCY_MAX)] = 1
@@ -286,8 +291,8 @@ class ExecutionFilter(Body):
     queue: Text | None = None
     worker_id: Id | None = None
     workflow_id: Id | None = None
-    since: Text | None = None
-    until: Text | None = None
+    since: Bound | None = None
+    until: Bound | None = None
 
 
 class LetterSelection(Body):
