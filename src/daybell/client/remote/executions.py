@@ -13,7 +13,7 @@ from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read
 from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.view import Page
-from daybell.errors import UsageError
+from daybell.errors import ExecutionNotFound, UsageError
 from daybell.store.outcomes import Cancellation
 
 
@@ -95,11 +95,13 @@ class Executions:
 
     async def cancel(self, id: Id) -> Cancellation:
         """Cancel an execution: at once if it has not started, else by asking it to stop."""
-        answer = await self.transport.post(path_of("executions", read_id(id), "cancel"))
-        if answer["cancel_requested"]:
-            return Cancellation.REQUESTED
-        is_cancelled = answer["status"] == State.CANCELLED
-        return Cancellation.CANCELLED if is_cancelled else Cancellation.FINISHED
+        # Asked as one of many, since that tells one that had ended before from one that ends now.
+        body = {"ids": [str(read_id(id))]}
+        answer = await self.transport.post("/executions/cancel", body)
+        (outcome,) = (one for one in Cancellation if answer.get(one))
+        if outcome is Cancellation.UNKNOWN:
+            raise ExecutionNotFound(f"no execution {id}")
+        return outcome
 
     async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
         """Run it again: a dead one itself, a cancelled one as a new execution with the same

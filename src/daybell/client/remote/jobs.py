@@ -36,7 +36,7 @@ from daybell.core.limits import (
 from daybell.core.schedule import Schedule
 from daybell.core.standing import DELETED, Standing
 from daybell.core.view import Page
-from daybell.errors import JobNotFound, UsageError
+from daybell.errors import JobNotFound, UsageError, shown
 from daybell.store.ids import mint
 
 LOOKS_MAX = 8  # jobs that are looked at together
@@ -107,9 +107,8 @@ class Jobs:
         for one in known:
             if one.is_current if version is None else one.version == version:
                 return one
-        if version is None:
-            raise JobNotFound(f"no job named {name!r}")
-        raise JobNotFound(f"job {name!r} has no version {version}")
+        which = "" if version is None else f" with a version {version}"
+        raise JobNotFound(f"no job named {shown(name)}{which}")
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
@@ -171,7 +170,7 @@ class Jobs:
         """The schedules of a job, by name."""
         found = await self.standing(job)
         if found.status == DELETED:
-            raise JobNotFound(f"no job named {job!r}")
+            raise JobNotFound(f"no job named {shown(job)}")
         return list(found.schedules)
 
     async def trigger(

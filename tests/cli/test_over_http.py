@@ -1,0 +1,410 @@
+"""Every command says the same over HTTP as on the database.
+
+Two stores with the same past: one is asked by itself, the other by way of a server. What is done to
+one is done to the other, and what is said must be the same, but for ids, times and who did it.
+"""
+
+import asyncio
+import re
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from daybell import App, Client, ExecutionFailed, cli, cron
+from tests.cli.terminal import Running
+
+KEY_ROLES = ("superadmin", "operator")
+URL, KEY = "DAYBELL_API_URL", "DAYBELL_API_KEY"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Side(NamedTuple):
+    """One of the two stores, and how it is asked."""
+
+    url: str
+    variables: dict[str, str]
+
+
+def an_app(url: str) -> App:
+    app = App(url)
+
+    @app.task
+    async def greet(name: str = "you") -> str:
+        sys.stdout.write(f"greeting {name}\n")
+        return f"Hello, {name}"
+
+    @app.task(retries=0)
+    async def fail() -> None:
+        raise ValueError("no \x1b[31mgood")
+
+    @app.task(
+        schedule=cron("0 9 * * mon-fri", tz="Europe/Rome"), misfire="fire_all", misfire_limit=3
+    )
+    async def report(day: str = "monday") -> None: ...
+
+    assert greet and fail and report
+    return app
+
+
+async def _live(url: str) -> dict[str, str]:
+    """A past: what succeeded, what died, what waits. Answers keys by role."""
+    async with Client(url, migrate=True) as client:
+        keys = {role: (await client.create_key(role, role=role))[1] for role in KEY_ROLES}
+    app = an_app(url)
+    async with app, app.worker():
+        await (await app.tasks["greet"].enqueue("Ada")).result(timeout=30)
+        for one in [await app.tasks["fail"].enqueue() for _ in range(4)]:
+            with pytest.raises(ExecutionFailed):
+                await one.result(timeout=30)
+    async with Client(url) as client:
+        await client.enqueue("greet", {"name": "Grace"}, delay="1h", unique_key="grace")
+    return keys
+
+
+class World(NamedTuple):
+    here: Side
+    there: Side
+    keys: dict[str, str]
+    address: str
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("http")
+    urls = [f"sqlite:///{folder}/{name}.db" for name in ("here", "there")]
+    _, keys = [asyncio.run(_live(url)) for url in urls]
+    with Running("server", "--port", "0", folder=folder, DAYBELL_DATABASE_URL=urls[1]) as server:
+        (line,) = server.wait_for("listening: ")
+        (address,) = re.findall(r"http://[\d.:]+", line)
+        yield World(
+            Side(urls[0], {"DAYBELL_DATABASE_URL": urls[0]}),
+            Side(urls[1], {"DAYBELL_API_URL": address, "DAYBELL_API_KEY": keys["superadmin"]}),
+            keys,
+            address,
+        )
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Runs a command in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: str, **variables: str) -> Said:
+        with monkeypatch.context() as patch:
+            for name in ("DATABASE_URL", "API_URL", "API_KEY"):
+                patch.delenv(f"DAYBELL_{name}", raising=False)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["daybell", *words])
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+        out, err = capsys.readouterr()
+        return Said(int(str(end.value.code)), out, err)
+
+    return run
+
+
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+CHANGING = [
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?"), "<time>"),
+    (re.compile(r"(in )?\b\d+(\.\d+)?(ms| ms|s| s|m|h)\b( ago)?|\bnow\b"), "<when>"),
+    (re.compile(r" at \d\d:\d\d:\d\d\b"), " at <time>"),
+    (re.compile(r"dbk_[\w-]+"), "<token>"),
+    (re.compile(r"\d+\.\d/s"), "<rate>"),
+    (re.compile(r'"(enqueued|finished|failed)": [\d.]+'), "<rate>"),
+    (re.compile(r"(sqlite:///\S+|http://[\d.:]+)"), "<place>"),
+    # Over HTTP it is the key that does things, and the terminal's user on the database.
+    (re.compile(r'"(author|created_by|actor|source)": "[^"]*"'), "<who>"),
+    (re.compile(r"\b(cli\b|key superadmin) ?\S*"), "<who>"),
+    (re.compile(r"[ ]{2,}"), "  "),
+]
+
+
+def plain(text: str) -> str:
+    """What does not differ between two runs of the same command."""
+    known: dict[str, str] = {}
+    text = ID.sub(lambda found: known.setdefault(found[0], f"<id {len(known) + 1}>"), text)
+    for pattern, word in CHANGING:
+        text = pattern.sub(word, text)
+    return text
+
+
+@pytest.fixture
+def same(world, run):
+    """Runs a command on both sides and holds them to the same words; answers what was said."""
+
+    def same(*words: str, here: str = "", there: str = "") -> tuple[Said, Said]:
+        """An id that differs between the sides is written as ID."""
+
+        def on(side: Side, id: str) -> Said:
+            return run(*(id if word == "ID" else word for word in words), **side.variables)
+
+        ours, theirs = on(world.here, here), on(world.there, there)
+        assert plain(theirs.err) == plain(ours.err), words
+        assert plain(theirs.out) == plain(ours.out), words
+        assert theirs.code == ours.code, words
+        return ours, theirs
+
+    return same
+
+
+def ids(said: tuple[Said, Said], position: int = 0) -> dict[str, str]:
+    """The id that each side named, as arguments of the next command."""
+    ours, theirs = (ID.findall(one.out)[position] for one in said)
+    return {"here": ours, "there": theirs}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "jobs list",
+        "jobs list --json",
+        "jobs list --prefix re --limit 1",
+        "jobs list --limit 1",
+        "jobs show report",
+        "jobs show report --json",
+        "jobs show report --version 1",
+        "jobs versions report",
+        "jobs versions report --json",
+        "executions list",
+        "executions list --json",
+        "executions list --status dead --job fail --since 1h --until 0s",
+        "executions list --limit 1",
+        "dead-letters list --json",
+        "dead-letters list --queue default",
+        "queues list",
+        "queues list --json",
+        "workers list --dead",
+        "workers list --leaders",
+        "top --once --interval 1s",
+        "jobs backfill report --since 7d --dry-run --json",
+    ],
+)
+def test_looking_is_the_same(same, words):
+    ours, _ = same(*words.split())
+
+    assert ours.code == 0
+    assert ours.out
+
+
+def test_an_execution_is_shown_with_all_that_is_known_of_it(same):
+    dead = ids(same("executions", "list", "--status", "dead"))
+    done = ids(same("executions", "list", "--status", "succeeded"))
+
+    for one in (dead, done):
+        same("executions", "show", "ID", **one)
+        same("executions", "show", "ID", "--json", **one)
+        same("executions", "logs", "ID", **one)
+        same("executions", "logs", "ID", "-f", "--json", **one)
+        same("executions", "wait", "ID", **one)
+    ours, _ = same("executions", "logs", "ID", **done)
+    assert "greeting Ada" in ours.out
+    short = {side: id[-8:] for side, id in done.items()}
+    same("executions", "show", "ID", **short)
+
+
+def test_a_job_lives_and_dies_the_same(same):
+    for words in (
+        "jobs create nightly --task report --every 1h --mode delay --retries 5 --timeout 90s",
+        "jobs show nightly",
+        "jobs create weekly --task greet --json",
+        "jobs show weekly",
+        "jobs update nightly --queue slow --priority high --json",
+        "jobs update nightly --retries 0",
+        "jobs pause nightly --note disk",
+        "jobs list --json",
+        "jobs pause nightly",
+        "jobs resume nightly",
+        "jobs resume nightly",
+        "jobs rollback nightly 1",
+        "jobs rollback nightly 99",
+        "jobs versions nightly",
+        "jobs trigger nightly",
+        "jobs trigger nightly",
+        "jobs delete nightly --yes",
+        "jobs show nightly",
+        "jobs show nightly --json",
+        "jobs trigger nightly",
+        "jobs pause nightly",
+        "jobs delete weekly --yes --json",
+        "jobs create later --task greet --delay 2h",
+        "jobs update later --manual",
+        "jobs delete later --yes",
+    ):
+        same(*words.split())
+
+
+def test_dead_letters_are_decided_on_the_same(same):
+    listed = same("executions", "list", "--status", "dead")
+    one, two, three = (ids(listed, position) for position in range(3))
+
+    same("dead-letters", "discard", "ID", **one)
+    same("dead-letters", "discard", "ID", **one)
+    same("executions", "retry", "ID", **one)
+    same("executions", "retry", "ID", "--force", **one)
+    same("dead-letters", "retry", "ID", **two)
+    same("dead-letters", "retry", "ID", **two)
+    same("executions", "retry", "ID", **three)
+    same("dead-letters", "retry", "--job", "greet", "--yes")
+    same("dead-letters", "retry", "--job", "fail", "--queue", "default", "--yes")
+    same("dead-letters", "discard", "--all", "--yes")
+
+
+def test_executions_are_made_cancelled_and_repeated_the_same(same):
+    made = ids(same("jobs", "trigger", "greet", "--args", '{"name": "Zoë"}', "--priority", "high"))
+    same("executions", "show", "ID", **made)
+    same("executions", "wait", "ID", "--timeout", "0s", **made)
+    same("executions", "cancel", "ID", **made)
+    same("executions", "cancel", "ID", **made)
+    same("executions", "retry", "ID", **made)
+    same("executions", "logs", "ID", **made)
+    for words in (
+        "jobs trigger greet --unique-key k --delay 1h --json",
+        "jobs trigger greet --unique-key k --delay 1h --json",
+        "jobs trigger greet --at 2099-01-01T00:00:00Z --queue other",
+        "executions retry --status succeeded --force --yes --json",
+        "executions retry --since 1h --yes",
+        "executions retry --all --yes",
+        "executions cancel --job greet --yes",
+        "executions cancel --all --yes",
+        "queues pause other",
+        "queues pause nobodys",
+        "queues list",
+        "queues resume other",
+        "jobs trigger greet --queue other",
+        "queues purge other --yes",
+        "queues purge other --yes",
+        "jobs backfill report --since 7d --yes",
+        "jobs backfill report --since 7d --yes --json",
+        "executions cancel --job report --yes --json",
+        "workers drain 01a1e243-6747-7443-abea-80b5ac48ed2a",
+    ):
+        same(*words.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "jobs show nope",
+        "jobs show report --version 9",
+        "jobs create report --task report",
+        "jobs create new --task nope",
+        "jobs create new --task report --cron nonsense",
+        "jobs create new --task report --at 2001-01-01T00:00:00Z",
+        "jobs create new/er --task report",
+        "jobs update report --timeout soon",
+        "jobs update report --overlap sometimes",
+        "jobs update nope --queue a",
+        "jobs trigger nope",
+        "jobs trigger report --delay soon",
+        "jobs trigger report --args [1]",
+        "jobs trigger report --args {",
+        "jobs trigger greet --priority urgent",
+        "jobs backfill greet --since 7d",
+        "jobs backfill report --since 2099-01-01",
+        "jobs resume nope",
+        "jobs delete nope --yes",
+        "executions show 01a1e243-6747-7443-abea-80b5ac48ed2a",
+        "executions cancel 01a1e243-6747-7443-abea-80b5ac48ed2a",
+        "executions retry 01a1e243-6747-7443-abea-80b5ac48ed2a",
+        "executions show nonsense",
+        "executions show 0123456",
+        "executions list --status nope",
+        "executions list --since soon",
+        "executions list --cursor nonsense",
+        "executions cancel --status succeeded --yes",
+        "executions cancel --job nope --yes",
+        "executions retry --status running --yes",
+        "dead-letters discard 01a1e243-6747-7443-abea-80b5ac48ed2a",
+        "dead-letters retry 01a1e243-6747-7443-abea-80b5ac48ed2a",
+        "queues pause no/such",
+        "workers drain nonsense",
+    ],
+)
+def test_mistakes_are_told_the_same(same, words):
+    ours, _ = same(*words.split())
+
+    assert ours.code != 0
+    assert ours.err
+
+
+def test_a_server_whose_store_is_away_says_so(run, world, tmp_path):
+    away = "postgresql://127.0.0.1:1/daybell"
+    with Running("server", "--port", "0", folder=tmp_path, DAYBELL_DATABASE_URL=away) as server:
+        (line,) = server.wait_for("listening: ")
+        (address,) = re.findall(r"http://[\d.:]+", line)
+
+        said = run("jobs", "list", DAYBELL_API_URL=address, DAYBELL_API_KEY="dbk_any")
+
+    assert said.code == 1
+    assert said.err.startswith(f"error: {address}: the store cannot be used now")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [(None, "takes a key: set DAYBELL_API_KEY"), ("dbk_wrong", "does not know this key")],
+)
+def test_a_wrong_key_is_told(run, world, key, said):
+    variables = {"DAYBELL_API_URL": world.address} | ({} if key is None else {KEY: key})
+
+    ended = run("jobs", "list", **variables)
+
+    assert ended.code == 1
+    assert said in ended.err
+    assert "dbk_wrong" not in ended.err
+
+
+def test_a_key_opens_what_its_role_allows(run, world):
+    variables = {"DAYBELL_API_URL": world.address, KEY: world.keys["operator"]}
+
+    refused = run("jobs", "create", "new", "--task", "report", **variables)
+    foreign = run("jobs", "list", "--tenant", "acme", **variables)
+    own = run("jobs", "list", "--tenant", "default", **variables)
+
+    assert refused.code == foreign.code == 1
+    assert "this takes a key with the role admin; this one's role is operator" in refused.err
+    assert "tenant 'acme' is not this key's" in foreign.err
+    assert own.code == 0
+
+
+def test_the_key_decides_whose_jobs_these_are(run, world):
+    async def prepare():
+        async with Client(world.there.url) as client:
+            await client.ensure_tenant("other")
+            return (await client.for_tenant("other").create_key("theirs", role="viewer"))[1]
+
+    key = asyncio.run(prepare())
+
+    theirs = run("jobs", "list", DAYBELL_API_URL=world.address, DAYBELL_API_KEY=key)
+    named = run("jobs", "list", "--tenant", "other", **world.there.variables)
+
+    assert theirs.out == named.out == "no jobs; a worker defines those of its app\n"
+
+
+def test_a_store_that_is_named_wins_over_a_server(run, world):
+    ended = run("jobs", "list", "--database-url", world.here.url, DAYBELL_API_URL="http://[::1]:1")
+
+    assert ended.code == 0
+    assert "report" in ended.out
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor", "scheduler", "server", "bench", "chaos"])
+def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, command):
+    ended = run(command, DAYBELL_API_URL=world.address)
+
+    assert ended.code == 2
+    assert f"daybell {command} works on the database itself" in ended.err
+
+
+def test_an_address_of_something_else_is_told(run, world):
+    ended = run("jobs", "list", **world.there.variables | {URL: f"{world.address}/elsewhere"})
+
+    assert ended.code == 1
+    assert "there is nothing at this path" in ended.err
