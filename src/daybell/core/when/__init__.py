@@ -3,7 +3,10 @@
 - `dialects.cron`, `every`, `at`, `recurrence.rrule`, `union.any_of`: the kinds of schedule
 - `rule`: what all kinds can do; `options`: what all kinds take; `read`: from JSON and text
 - `fields`, `hashing`, `pattern`: cron's fields, its H, and the search over wall clocks
-- `zone`: between wall clocks and instants, where clocks change; `calendar`, `holidays`: closed days
+- `repetition`, `yeardays`: the search for times of recurrence rules
+- `zone`: between wall clocks and instants, where clocks change
+- `calendar`, `holidays`, `moving`: closed days, and where their ticks go
+- `effort`: what one question to a schedule may cost
 - `describe`: in plain English; `misfire`: what is done about ticks that were missed
 
 Pure, as all of `core`: all that comes from outside are the zones and holidays of this machine.
