@@ -85,7 +85,7 @@ async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
         )
     options = wanted.options()
     after = wanted.model_dump(mode="json", exclude_unset=True)
-    with caller.auditing("job.create", wanted.name, after=after):
+    with fields_named(), caller.auditing("job.create", wanted.name, after=after):
         job = await caller.client.create(
             wanted.name,
             task=wanted.task,
@@ -191,6 +191,7 @@ async def update_job(
         raise UsageError("nothing is to change; name a field, such as schedule", field="body")
     after = change.model_dump(mode="json", exclude_unset=True)
     with (
+        fields_named(),
         precondition(expect),
         caller.auditing("job.update", before.name, before=wire.job(before), after=after),
     ):
@@ -255,6 +256,17 @@ def read_version(text: str | None) -> int | None:
     if found is None:
         raise UsageError('If-Match is a version as the ETag has it, such as "3"', field="If-Match")
     return int(found[1])
+
+
+@contextmanager
+def fields_named() -> Generator[None]:
+    """What is wrong with a part of the schedule is told by where it is in the body."""
+    try:
+        yield
+    except UsageError as error:
+        if error.field is not None and error.field not in NewJob.model_fields:
+            error.field = f"{'dst' if error.field in ('gap', 'fold') else 'schedule'}.{error.field}"
+        raise
 
 
 @contextmanager

@@ -106,7 +106,7 @@ Word = Annotated[
 ]
 Args = Annotated[dict[str, Any], Field(description="What it is called with, by name.")]
 When = Annotated[
-    str | dict[str, Any] | list[str | dict[str, Any]],
+    str | dict[str, Any] | Annotated[list[str | dict[str, Any]], Field(min_length=1)],
     by(_schedule),
     Field(
         description='A cron expression, {"cron", "tz", "jitter"}, {"every", "mode"}, {"at"},'
@@ -114,6 +114,7 @@ When = Annotated[
         examples=["0 0 * * *", {"every": "5m", "mode": "delay"}],
     ),
 ]
+Dst = Literal["shift", "skip", "first", "second", "both"]
 Overlap = Literal["skip", "allow", "queue", "queue_all", "replace"]
 
 
@@ -151,7 +152,7 @@ class JobFields(Body):
     misfire_grace: Duration | None = None
     pause_after_failures: Annotated[int, Field(ge=1, le=RETRIES_MAX)] | None = None
     calendar: Annotated[dict[str, Any], by(Calendar.parse)] | None = None
-    dst: dict[Literal["gap", "fold"], str] | None = None
+    dst: dict[Literal["gap", "fold"], Dst] | None = None
     start_at: Text | None = None
     end_at: Text | None = None
     max_executions: Annotated[int, Field(ge=1, le=EXECUTIONS_MAX)] | None = None

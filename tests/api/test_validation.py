@@ -1,0 +1,226 @@
+"""What a request must not say: all of it is told at once, by field, and nothing answers 500."""
+
+import json
+
+import pytest
+
+from daybell.core.execution import State
+
+JOB = {"name": "daily", "task": "resize", "schedule": "0 0 * * *"}
+
+# Field, and what must not be in it.
+WRONG = [
+    ("name", ""),
+    ("name", "a/b"),
+    ("name", "x" * 201),
+    ("name", "\u202ex"),
+    ("name", "a\0b"),
+    ("name", 7),
+    ("name", None),
+    ("task", "nobody"),
+    ("task", "os.system"),
+    ("task", None),
+    ("task", ["resize"]),
+    ("schedule", "* * *"),
+    ("schedule", "*/0 * * * *"),
+    ("schedule", "0 0 30 2 *"),
+    ("schedule", {"cron": "0 0 * * *", "tz": "../../etc/passwd"}),
+    ("schedule", {"every": "5m", "cron": "0 0 * * *"}),
+    ("schedule", {"event": "file.uploaded"}),
+    ("schedule", {"at": "2020-01-01T00:00:00Z"}),
+    ("schedule", {"delay": "soon"}),
+    ("schedule", 5),
+    ("schedule", []),
+    ("args", []),
+    ("args", "x"),
+    ("queue", "a/b"),
+    ("queue", "q" * 101),
+    ("priority", "urgent"),
+    ("priority", 1),
+    ("retries", -1),
+    ("retries", 1001),
+    ("retries", "3"),
+    ("retries", 1.5),
+    ("retries", True),
+    ("backoff", "sometimes"),
+    ("backoff", {"base": "1h", "cap": "1s"}),
+    ("timeout", 0),
+    ("timeout", -1),
+    ("timeout", "soon"),
+    ("timeout", True),
+    ("timeout", 1e300),
+    ("expires", []),
+    ("max_crashes", 0),
+    ("on_lost", "cry"),
+    ("store_result", "yes"),
+    ("description", "x" * 2001),
+    ("description", "a\0b"),
+    ("user_id", "x" * 201),
+    ("user_id", 7),
+    ("overlap", "maybe"),
+    ("misfire", "never"),
+    ("misfire_limit", 0),
+    ("misfire_within", "x"),
+    ("pause_after_failures", 0),
+    ("calendar", {"country": "Atlantis"}),
+    ("calendar", "DE"),
+    ("dst", {"gap": "jump"}),
+    ("dst", {"hole": "skip"}),
+    ("start_at", "x"),
+    ("max_executions", 0),
+    ("jitter", "x"),
+    ("dependencies", ["a/b"]),
+    ("dependencies", "extract"),
+    ("unique_key", "k"),
+    ("tenant", "a/b"),
+    # Fields of what is not built yet.
+    ("command", "id"),
+    ("http", {"url": "http://169.254.169.254/"}),
+    ("sql", {}),
+    ("notify", {}),
+    ("workflow", {}),
+    ("template", "x"),
+    ("labels", {"a": "b"}),
+    ("requires", ["gpu"]),
+    ("resources", {"gpu": 1}),
+    ("concurrency", 1),
+    ("rate", "1/s"),
+    ("cache", "1h"),
+    ("env", {"LD_PRELOAD": "x"}),
+    ("notifications", []),
+    # What is nobody's to say.
+    ("state", "running"),
+    ("version", 7),
+    ("author", "root"),
+    ("job_id", "x"),
+    ("__class__", "x"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG)
+async def test_a_wrong_field_is_told_by_its_name(http, client, field, value):
+    answer = await http.post("/jobs", json={**JOB, field: value})
+
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = [one["field"] for one in answer.json()["errors"]]
+    assert any(one.partition("[")[0].partition(".")[0] == field for one in told), told
+    assert len((await client.jobs()).items) == 1
+
+
+async def test_all_that_is_wrong_is_told_at_once(http):
+    body = {"name": "a/b", "schedule": "x", "timeout": "soon", "command": "id", "retires": 1}
+
+    said = (await http.post("/jobs", json=body)).json()
+
+    told = {one["field"]: one["message"] for one in said["errors"]}
+    assert told.keys() == {"name", "schedule", "timeout", "command", "retires", "task"}
+    assert "not available yet" in told["command"]
+    assert "did you mean 'retries'?" in told["retires"]
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/resize/trigger", "/executions", "/keys"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"nul",
+        b"[]",
+        b"7",
+        b"null",
+        b'"x"',
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        b'{"args": NaN}',
+        b'{"args": 1e999}',
+        b'{"args": {"x": ' + b"9" * 100_000 + b"}}",
+        b'{"args": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"args": {"a": 1, "a": 2}}',
+        b'{"priority": "high", "priority": "low"}',
+        b'{"args": {"x": "\\ud800"}, "colour": 1}',
+        b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94.",
+    ],
+)
+async def test_what_is_no_good_json_is_refused(http, client, path, raw):
+    answer = await http.post(path, content=raw, headers={"Content-Type": "application/json"})
+
+    is_empty_trigger = path.endswith("trigger") and not raw
+    assert answer.status_code == (202 if is_empty_trigger else 422)
+    assert await client.count() == ({State.QUEUED: 1} if is_empty_trigger else {})
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-python-serialize", "text/yaml", ""])
+async def test_what_does_not_say_that_it_is_json_is_not_read(http, kind):
+    answer = await http.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": kind})
+
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/resize/trigger", "/jobs/resize/pause"])
+async def test_a_body_has_a_limit(http, path):
+    answer = await http.post(path, json={"note": "x" * (2 * 1024 * 1024)})
+
+    assert answer.status_code == 413
+
+
+async def test_arguments_have_a_limit(http):
+    big = {"args": {"x": "x" * (1024 * 1024)}}
+
+    assert (await http.post("/jobs/resize/trigger", json=big)).status_code == 413
+    assert (await http.post("/executions", json=[{"job": "resize", **big}])).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"__class__": "x", "__proto__": {"a": 1}, "constructor": 1},
+        {"x": "\x00\u202e<script>alert(1)</script> {{7*7}} ${7*7} {0.__class__}"},
+        {"x": "\ud800"},
+        {"x": 12345678901234567890123},
+        {"x": "🔔" * 100},
+        {"": {"": [None, True, 1.5, -0.0]}},
+    ],
+)
+async def test_arguments_are_data_and_come_back_as_they_were_sent(http, args):
+    raw = json.dumps({"args": args})
+
+    made = await http.post(
+        "/jobs/resize/trigger", content=raw, headers={"Content-Type": "application/json"}
+    )
+    said = (await http.get(f"/executions/{made.json()['execution_id']}")).json()
+
+    assert said["args"] == args
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "cron=*/0 * * * *",
+        "cron=0 0 30 2 *&every=5m",
+        "every=0",
+        "at=yesterday",
+        "rrule=FREQ=SOMETIMES",
+        "cron=0 0 * * *&tz=Nowhere/Land",
+        "cron=0 0 * * *&count=0",
+        "cron=0 0 * * *&count=1001",
+        "cron=0 0 * * *&from=soon",
+        "",
+    ],
+)
+async def test_a_schedule_that_makes_no_sense_has_no_preview(http, query):
+    assert (await http.get(f"/schedules/preview?{query}")).status_code == 422
+
+
+async def test_a_misspelt_parameter_is_not_passed_over(http):
+    answer = await http.get("/jobs?userid=ana")
+
+    assert answer.status_code == 422
+    assert "user_id" in answer.json()["detail"]
+
+
+async def test_labels_are_not_available_yet(http):
+    answer = await http.get("/jobs?label=a")
+
+    assert answer.status_code == 422
+    assert "not available yet" in answer.json()["detail"]
