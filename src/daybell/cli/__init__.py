@@ -13,6 +13,7 @@ from typing import Annotated, Final, cast
 import typer
 
 from daybell.cli import (
+    api_keys,
     bench,
     chaos,
     cron,
@@ -21,6 +22,7 @@ from daybell.cli import (
     jobs,
     queues,
     roles,
+    tenants,
     top,
     workers,
 )
@@ -69,6 +71,8 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(workers.app, name="workers")
 app.add_typer(queues.app, name="queues")
 app.add_typer(cron.app, name="cron")
+app.add_typer(api_keys.app, name="keys")
+app.add_typer(tenants.app, name="tenants")
 
 
 @app.command()
