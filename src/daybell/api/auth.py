@@ -190,9 +190,7 @@ class Gatekeeper:
         caller: Caller | None = scope.get(CALLER)
         if status != HTTPStatus.FORBIDDEN or caller is None:
             return
-        # The route's path has no ids in it: one who tries them all is one entry.
-        path = getattr(scope.get("route"), "path", None) or "a path that there is not"
-        if self._denials.note(caller, f"{scope['method']} {path}"):
+        if self._denials.note(caller, f"{scope['method']} {_path(scope)}"):
             self.on_denial()
 
     async def tick(self) -> Seconds | None:
@@ -212,6 +210,13 @@ class Gatekeeper:
         self._noted_at = self._monotonic()
         if used:
             await self._client.note_use(used)
+
+
+def _path(scope: Scope) -> str:
+    """Where a request went, without ids: one who tries them all is one entry."""
+    names = {str(value): name for name, value in scope.get("path_params", {}).items()}
+    parts = (f"{{{names[part]}}}" if part in names else part for part in scope["path"].split("/"))
+    return "/".join(parts)
 
 
 def _token(sent: list[bytes]) -> str | None:

@@ -1,0 +1,161 @@
+"""Every operation of the document, asked by everybody: without a key, with each role, and by
+somebody of another tenant."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from daybell.core.access import Role
+from tests.api.worlds import World, world
+
+# Who may do what. An operation that is not here has been given to nobody on purpose.
+NEEDED = {
+    Role.VIEWER: {
+        "list_jobs", "get_job", "list_job_versions", "list_executions", "list_job_executions",
+        "count_executions", "get_execution", "get_execution_logs", "explain_execution",
+        "list_dead_letters", "list_queues", "get_queue_scaling", "list_workers",
+        "preview_schedule", "get_stats", "get_status", "stream",
+    },
+    Role.OPERATOR: {
+        "trigger_job", "pause_job", "resume_job", "enqueue_executions",
+        "cancel_executions", "retry_executions", "cancel_execution", "retry_execution",
+        "retry_dead_letters", "discard_dead_letters", "pause_queue", "resume_queue",
+        "purge_queue", "drain_worker",
+    },
+    Role.ADMIN: {
+        "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key", "list_keys",
+        "revoke_key", "delete_key", "list_audit",
+    },
+    Role.SUPERADMIN: {"create_tenant", "list_tenants", "get_tenant", "update_tenant"},
+}  # fmt: skip
+OPEN = {"healthz", "readyz"}
+HIDDEN = ["/openapi.json", "/docs"]
+
+# Bodies that would do something, for who may.
+BODIES = {
+    "update_job": {"description": "changed"},
+    "rollback_job": {"version": 1},
+    "backfill_job": {"since": "2026-11-01", "until": "2026-11-02"},
+    "update_tenant": {"jobs": 1},
+}
+UNKNOWN = str(UUID(int=7))
+
+
+def address(path: str, ids: dict[str, str]) -> str:
+    """A path with these ids in it."""
+    return re.sub(r"\{(\w+)\}", lambda found: ids[_kind(path, found[1])], path)
+
+
+def _kind(path: str, name: str) -> str:
+    noun = path.removeprefix("/api/v1/").partition("/")[0]
+    kinds = {"jobs": "job", "executions": "execution", "keys": "key", "workers": "worker"}
+    return kinds.get(noun, noun)
+
+
+def needed_for(operation: str) -> Role:
+    return next(role for role, names in NEEDED.items() if operation in names)
+
+
+async def test_somebody_has_decided_about_every_operation():
+    async with world() as here:
+        there_are = {operation for _, _, operation, _ in here.operations()}
+
+    assert there_are == set().union(*NEEDED.values(), OPEN)
+
+
+async def test_without_a_key_nothing_is_shown_but_health():
+    async with world() as here:
+        for method, path, operation, _ in here.operations():
+            answer = await here.ask(method, address(path, Everything()))
+            expected = 200 if operation in OPEN else 401
+            assert answer.status_code == expected, (method, path)
+        for path in HIDDEN:
+            assert (await here.ask("GET", path)).status_code == 401
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_each_role_may_what_it_may(role):
+    async with world() as here:
+        denied = set()
+        for method, path, operation, _ in here.operations():
+            if operation in OPEN or (operation == "stream" and role.may(Role.VIEWER)):
+                continue
+            answer = await here.ask(method, address(path, Everything(here.ids)), here.keys[role])
+            if not role.may(needed_for(operation)):
+                assert answer.status_code == 403, (method, path)
+                denied.add(f"{method} {path}")
+            else:
+                assert answer.status_code not in (401, 403, 500), (method, path, answer.text)
+        for path in HIDDEN:
+            expected = 200 if role.may(Role.VIEWER) else 403
+            assert (await here.ask("GET", path, here.keys[role])).status_code == expected
+
+        await here.keeper.tick()
+        entries = (await here.client.audit(action="access.deny", limit=100)).items
+        hidden = set() if role.may(Role.VIEWER) else {f"GET {path}" for path in HIDDEN}
+        assert {entry.target for entry in entries} == denied | hidden
+
+
+async def test_what_another_tenant_has_looks_like_what_does_not_exist():
+    async with world() as here:
+        before = await state(here)
+        walked = 0
+        for method, path, operation, said in here.operations():
+            if "{" not in path or operation in NEEDED[Role.SUPERADMIN]:
+                continue
+            body = BODIES.get(operation, {} if "requestBody" in said else None)
+            answers = []
+            for ids in (here.ids, {name: UNKNOWN for name in here.ids}):
+                where = address(path, Everything(ids))
+                answer = await here.ask(method, where, here.foreign, json=body)
+                text = answer.text.replace(where, "…")
+                for id in ids.values():
+                    text = text.replace(id, "…")
+                answers.append((answer.status_code, text, sorted(answer.headers)))
+            assert answers[0] == answers[1], (method, path)
+            if "queues" not in path:  # every tenant has all of those
+                assert answers[0][0] == 404, (method, path, answers)
+            walked += 1
+
+        assert walked > 15
+        assert await state(here) == before
+
+
+@pytest.mark.parametrize("tenant", ["default", "nobody"])
+async def test_another_tenant_cannot_be_named_by_who_is_not_a_superadmin(tenant):
+    async with world() as here:
+        answer = await here.ask("GET", f"/api/v1/jobs?tenant={tenant}", here.foreign)
+        allowed = await here.ask("GET", f"/api/v1/jobs?tenant={tenant}", here.keys[Role.SUPERADMIN])
+
+    assert answer.status_code == 403
+    assert allowed.status_code == (200 if tenant == "default" else 404)
+
+
+async def test_a_list_shows_nothing_of_another_tenant():
+    async with world() as here:
+        for path in ("jobs", "executions", "dead-letters", "queues", "workers", "stats", "audit"):
+            text = (await here.ask("GET", f"/api/v1/{path}", here.foreign)).text
+            assert "resize" not in text and here.ids["execution"] not in text, path
+        listed = (await here.ask("GET", "/api/v1/keys", here.foreign)).json()
+        assert [key["name"] for key in listed["items"]] == ["an admin"]
+
+
+async def state(here: World) -> list[object]:
+    """All that somebody of another tenant must not have changed."""
+    page = await here.client.executions()
+    return [
+        await here.client.job("resize"),
+        page.items,
+        await here.client.queues(),
+        await here.client.workers(),
+        [(key.id, key.revoked_at) for key in await here.client.keys()],
+        (await here.client.audit(limit=100)).items,
+    ]
+
+
+class Everything(dict[str, str]):
+    """Ids, and something for the rest."""
+
+    def __missing__(self, key: str) -> str:
+        return {"queues": "images", "tenants": "default"}.get(key, UNKNOWN)
