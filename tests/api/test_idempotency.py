@@ -1,0 +1,95 @@
+"""The same request under the same key is done once, whatever becomes of its answer."""
+
+import pytest
+
+from daybell.core.execution import State
+
+KEY = {"Idempotency-Key": "k-1"}
+REQUESTS = [
+    ("/jobs", {"name": "import", "task": "resize"}),
+    ("/jobs/resize/trigger", {"args": {"width": 1}}),
+    ("/executions", [{"job": "resize"}]),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+async def test_the_same_request_is_answered_the_same_and_done_once(http, client, path, body):
+    first = await http.post(path, json=body, headers=KEY)
+    again = await http.post(path, json=body, headers=KEY)
+
+    assert first.status_code == again.status_code < 300
+    assert first.text == again.text
+    assert first.headers.get("location") == again.headers.get("location")
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await client.count() == {State.QUEUED: 1}
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+async def test_another_request_under_the_same_key_is_refused(http, client, path, body):
+    await http.post(path, json=body, headers=KEY)
+
+    other = await http.post("/jobs/resize/trigger", json={"args": {"x": 2}}, headers=KEY)
+
+    assert other.status_code == 422
+    assert other.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert await client.count() == {State.QUEUED: 1}
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+async def test_a_request_whose_answer_was_never_kept_creates_nothing_twice(
+    http, client, path, body, monkeypatch
+):
+    async def die(*_, **__):
+        raise RuntimeError("killed between the change and its answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "answer_request", die)
+        lost = await http.post(path, json=body, headers=KEY)
+    again = await http.post(path, json=body, headers=KEY)
+    third = await http.post(path, json=body, headers=KEY)
+
+    assert lost.status_code == 500
+    assert again.status_code < 300
+    assert third.text == again.text
+    assert await client.count() == {State.QUEUED: 1}
+
+
+async def test_a_backfill_under_a_key_is_done_once(http, client):
+    await http.post("/jobs", json={"name": "daily", "task": "resize", "schedule": "0 0 * * *"})
+    body = {"since": "2026-01-01", "until": "2026-01-03", "only": "all"}
+
+    first = await http.post("/jobs/daily/backfill", json=body, headers=KEY)
+    again = await http.post("/jobs/daily/backfill", json=body, headers=KEY)
+
+    assert first.json()["created"] == 2
+    assert again.text == first.text
+    assert sum((await client.count(job="daily")).values()) == 2
+
+
+async def test_a_refusal_is_not_remembered(http, client):
+    body = {"name": "import", "task": "later"}
+    refused = await http.post("/jobs", json=body, headers=KEY)
+    await client.define("later")
+
+    again = await http.post("/jobs", json=body, headers=KEY)
+
+    assert (refused.status_code, again.status_code) == (422, 201)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
+async def test_a_key_that_is_none_is_refused(http, key):
+    answer = await http.post("/jobs/resize/trigger", headers={"Idempotency-Key": key})
+
+    assert answer.status_code == 422
+
+
+async def test_tenants_do_not_share_keys(http, client):
+    await client.add_tenant("acme")
+    await client.for_tenant("acme").define("resize")
+
+    mine = await http.post("/jobs/resize/trigger", headers=KEY)
+    theirs = await http.post("/jobs/resize/trigger?tenant=acme", headers=KEY)
+
+    assert (mine.status_code, theirs.status_code) == (202, 202)
+    assert mine.json()["execution_id"] != theirs.json()["execution_id"]
