@@ -20,6 +20,7 @@ PUBLIC = [
     "Misfire",
     "NotFound",
     "PermanentError",
+    "RemoteClient",
     "Retry",
     "RetryLater",
     "Schedule",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from daybell.client import Client
+    from daybell.client.remote.client import RemoteClient
     from daybell.core.retry import Retry
     from daybell.core.when import (
         Calendar,
@@ -45,6 +46,7 @@ __all__ = [
     "Misfire",
     "NotFound",
     "PermanentError",
+    "RemoteClient",
     "Retry",
     "RetryLater",
     "Schedule",
@@ -67,6 +69,7 @@ _HOMES = {
     "Context": "daybell.sdk.context",
     "ExecutionFailed": "daybell.sdk.handle",
     "Misfire": "daybell.core.when",
+    "RemoteClient": "daybell.client.remote.client",
     "Retry": "daybell.core.retry",
     "Schedule": "daybell.core.when",
     "any_of": "daybell.core.when",

@@ -15,10 +15,13 @@ from daybell.client.requests import (
     Arguments,
     EnqueueOptions,
     Id,
+    JobFilters,
     JobOptions,
+    Status,
     Time,
     read_bound,
     read_id,
+    read_job_status,
     read_text,
     read_whole,
     read_word,
@@ -50,37 +53,29 @@ class Jobs:
     async def jobs(
         self,
         *,
-        prefix: str = "",
-        text: str | None = None,
-        user_id: str | None = None,
-        queue: str | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        **where: Unpack[JobFilters],
     ) -> Page[Job]:
         """Jobs by name."""
-        found = await self.standings_page(
-            prefix=prefix, text=text, user_id=user_id, queue=queue, limit=limit, cursor=cursor
-        )
+        found = await self.standings_page(limit=limit, cursor=cursor, **where)
         return Page(items=tuple(one.job for one in found.items), next_cursor=found.next_cursor)
 
     async def standings_page(
         self,
         *,
-        prefix: str = "",
-        text: str | None = None,
-        user_id: str | None = None,
-        queue: str | None = None,
-        status: str | None = None,
+        status: Status | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        **where: Unpack[JobFilters],
     ) -> Page[Standing]:
-        """Jobs by name, with what they do now."""
+        """How jobs stand, by name. With a status, a page may be short and not the last one."""
         asked = {
-            "prefix": prefix or None,
-            "q": text,
-            "user_id": user_id,
-            "queue": queue,
-            "status": status,
+            "prefix": where.get("prefix") or None,
+            "q": where.get("text"),
+            "user_id": where.get("user_id"),
+            "queue": where.get("queue"),
+            "status": None if status is None else sorted(read_job_status(status)),
             "limit": limit,
             "cursor": cursor,
         }
@@ -144,10 +139,13 @@ class Jobs:
             await self.transport.patch(path_of("jobs", name), body, version=expect)
         ).job
 
-    async def rollback(self, name: str, version: int, *, author: str = "") -> Job:
+    async def rollback(
+        self, name: str, version: int, *, author: str = "", expect: int | None = None
+    ) -> Job:
         """Make an older version the current one again, as a new version."""
         path = path_of("jobs", name, "rollback")
-        return reading.standing(await self.transport.post(path, {"version": version})).job
+        answer = await self.transport.post(path, {"version": version}, version=expect)
+        return reading.standing(answer).job
 
     async def delete_job(self, name: str) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""

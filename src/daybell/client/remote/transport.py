@@ -73,19 +73,23 @@ class Transport:
         """What is at a path. Parameters that are None are left out."""
         return await self._repeated(_Request("GET", path, parameters=parameters or {}))
 
-    async def post(self, path: str, body: Any = None, *, once: bool = False) -> Any:
-        """Have something done. With `once` it is sent again if the answer is lost, under a key by
-        which the server knows that it is the same.
+    async def post(
+        self, path: str, body: Any = None, *, once: bool = False, version: int | None = None
+    ) -> Any:
+        """Have something done; to what is at this version, if one is given.
+
+        With `once` it is sent again if the answer is lost, under a key by which the server knows
+        that it is the same.
         """
+        headers = _if_at(version)
         if not once:
-            return await self._ask(_Request("POST", path, body))
-        headers = {"Idempotency-Key": str(mint())}
+            return await self._ask(_Request("POST", path, body, headers=headers))
+        headers["Idempotency-Key"] = str(mint())
         return await self._repeated(_Request("POST", path, body, headers=headers))
 
     async def patch(self, path: str, body: Any, *, version: int | None = None) -> Any:
         """Change what is at a path; with a version, only if it still is at that one."""
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
-        return await self._ask(_Request("PATCH", path, body, headers=headers))
+        return await self._ask(_Request("PATCH", path, body, headers=_if_at(version)))
 
     async def delete(self, path: str) -> Any:
         """Have what is at a path deleted."""
@@ -179,6 +183,10 @@ class Transport:
             # Reading the certificates of all authorities takes a moment that http:// need not wait.
             verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
         )
+
+
+def _if_at(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 class Unreachable(Unavailable):

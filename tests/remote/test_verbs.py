@@ -1,0 +1,286 @@
+"""The verbs of a client over HTTP: those of a client of the store, with the same answers."""
+
+import inspect
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daybell import Client, RemoteClient, Retry, cron, every
+from daybell.api.front import Front
+from daybell.api.options import ApiOptions
+from daybell.api.server import ServerOptions
+from daybell.client import wire
+from daybell.client.bulk import Retrial
+from daybell.core.access import Role
+from daybell.core.execution import State
+from daybell.core.tenant import Quotas
+from daybell.engine.clock import SystemClock
+from daybell.errors import (
+    AccessDenied,
+    Conflict,
+    DuplicateKey,
+    ExecutionInTheWay,
+    ExecutionNotFound,
+    JobNotFound,
+    PayloadError,
+    TenantNotFound,
+    UsageError,
+    VersionConflict,
+)
+from daybell.store.ids import mint
+from daybell.store.outcomes import Cancellation, Revival
+from tests.builders import claim, death
+
+# What only programs beside the store can say, or what the server decides itself.
+ONLY_ON_THE_STORE = {"parent", "id", "repeat"}
+
+
+@pytest.fixture
+async def store():
+    """A client of the store itself, with a task to run."""
+    async with Client("memory://") as opened:
+        await opened.define("resize", retries=2, schedule=cron("0 9 * * *"))
+        await opened.define("plain", queue="images")
+        yield opened
+
+
+@pytest.fixture
+async def address(store):
+    """Where a server of that store listens."""
+    clock = SystemClock()
+    front = Front(
+        store,
+        options=ServerOptions(port=0),
+        api=ApiOptions(),
+        monotonic=clock.monotonic,
+        ask=store.tenants,
+    )
+    await front.start()
+    yield front.url
+    await front.stop()
+
+
+@pytest.fixture
+async def remote(store, address):
+    """The same over HTTP, with a superadmin's key."""
+    _, token = await store.create_key("root", role="superadmin")
+    async with RemoteClient(address, key=token) as opened:
+        yield opened
+
+
+def verbs(kind: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(member)
+        for name, member in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize("name", verbs(RemoteClient))
+def test_a_verb_takes_what_it_takes_on_the_store(name):
+    here, there = verbs(Client)[name], verbs(RemoteClient)[name]
+
+    for parameter in there.parameters.values():
+        known = here.parameters[parameter.name]
+        assert parameter.kind is known.kind
+        assert parameter.default == known.default or name == "schedules"
+    assert set(here.parameters) - set(there.parameters) <= ONLY_ON_THE_STORE
+    assert there.return_annotation == here.return_annotation
+
+
+async def test_a_job_is_read_as_the_store_has_it(store, remote):
+    known = await store.job("resize")
+    assert wire.job(await remote.job("resize")) == wire.job(known)
+    assert (await remote.job("resize")).definition == known.definition
+    assert wire.job(await remote.job_named(known.id)) == wire.job(known)
+    assert len(await remote.versions("resize")) == 1
+    (schedule,) = await remote.schedules("resize")
+    assert wire.schedule(schedule) == wire.schedule((await store.schedules("resize"))[0])
+    assert [one.name for one in (await remote.jobs(prefix="res")).items] == ["resize"]
+    assert [one.name for one in (await remote.jobs(queue="images")).items] == ["plain"]
+    (standing,) = await remote.standings([await remote.job("plain")])
+    assert standing.status == "manual"
+    with pytest.raises(JobNotFound, match="no job named 'nope'"):
+        await remote.job("nope")
+
+
+async def test_a_definition_says_the_same_over_http(store, remote):
+    told = {
+        "schedule": [every("5m"), {"cron": "0 6 * * mon", "tz": "Europe/Rome"}],
+        "retries": Retry.fixed("5s", retries=7),
+        "timeout": timedelta(minutes=2),
+        "priority": "high",
+        "misfire": "fire_all",
+        "misfire_limit": 5,
+        "args": {"width": 100},
+        "start_at": datetime(2030, 1, 1, tzinfo=UTC),
+        "overlap": "queue",
+        "user_id": "ada",
+    }
+
+    there = await remote.create("thumbs", task="resize", **told)
+    here = await store.create("thumbs-too", task="resize", **told)
+
+    same = here.definition.to_json().replace("thumbs-too", "thumbs")
+    assert (await store.job("thumbs")).definition.to_json() == same
+    assert there.name == "thumbs"
+
+
+async def test_a_job_without_a_schedule_waits_to_be_triggered(store, remote):
+    await remote.create("later", task="resize")
+
+    assert (await store.standing("later")).status == "manual"
+    assert not await store.count(job="later")
+
+
+async def test_a_change_is_made_to_the_version_that_was_seen(store, remote):
+    first = await remote.job("plain")
+
+    changed = await remote.update("plain", expect=first.version, description="thumbnails")
+
+    assert (changed.version, changed.definition.description) == (2, "thumbnails")
+    with pytest.raises(VersionConflict):
+        await remote.update("plain", expect=first.version, description="others")
+    back = await remote.rollback("plain", 1)
+    assert (back.version, back.definition.description) == (3, "")
+
+
+async def test_what_a_server_does_not_take_is_refused_here(remote):
+    with pytest.raises(UsageError, match="over HTTP has no settings"):
+        await remote.update("plain", settings={"task": "other"})
+    with pytest.raises(UsageError, match="did you mean 'queue'"):
+        await remote.create("new", task="plain", qeue="images")
+    with pytest.raises(UsageError, match="no filter for a parent"):
+        await remote.executions(parent=mint())
+
+
+async def test_many_are_enqueued_all_or_nothing(store, remote):
+    made = await remote.enqueue_many("plain", ({"width": width} for width in range(3)))
+
+    assert made.count == 3
+    assert await store.count(job="plain") == {State.QUEUED: 3}
+    assert (await store.execution(made.executions[1].id)).execution.args == '{"width":1}'
+    with pytest.raises(PayloadError):
+        await remote.enqueue_many("plain", [{"width": 1}, {"width": float("nan")}])
+    with pytest.raises(UsageError, match="10,000 executions at most"):
+        await remote.enqueue_many("plain", ({} for _ in range(10_001)))
+    assert (await remote.enqueue_many("plain", [])).count == 0
+    assert await store.count(job="plain") == {State.QUEUED: 3}
+
+
+async def test_one_is_enqueued_under_its_key(remote):
+    first = await remote.enqueue("plain", {"name": "Zoë"}, unique_key="k", delay="1h")
+    again = await remote.enqueue("plain", unique_key="k")
+
+    assert (again.id, again.created) == (first.id, False)
+    assert (await remote.execution(first.id)).execution.args == '{"name":"Zoë"}'
+
+
+async def test_what_is_in_the_way_is_named(remote):
+    first = await remote.trigger("resize")
+
+    with pytest.raises(ExecutionInTheWay) as caught:
+        await remote.trigger("resize")
+
+    assert caught.value.execution == first.id
+    assert (await remote.trigger("resize", force=True)).created
+
+
+async def test_executions_are_cancelled_by_filter(store, remote):
+    await remote.enqueue_many("plain", [{}, {}])
+
+    assert await remote.count_cancellable(job="plain", since="2020-01-01") == 2
+    steps: list[int] = []
+    assert await remote.cancel_many(job="plain", on_step=steps.append) == Counter(
+        {Cancellation.CANCELLED: 2}
+    )
+    assert steps == [2]
+    assert await remote.count(job="plain") == {State.CANCELLED: 2}
+    assert await remote.count_retryable(job="plain", status="cancelled") == 2
+    assert await remote.retry_many(job="plain", status="cancelled") == Counter({Retrial.RENEWED: 2})
+
+
+async def test_one_execution_is_cancelled_once(remote):
+    made = await remote.enqueue("plain")
+
+    assert await remote.cancel(made.id) is Cancellation.CANCELLED
+    assert await remote.cancel(made.id) is Cancellation.FINISHED
+    with pytest.raises(ExecutionNotFound):
+        await remote.cancel(mint())
+
+
+async def test_dead_letters_are_decided_on(store, remote):
+    await remote.enqueue_many("plain", [{}, {}, {}])
+    hands = await claim(store.store, queues=["images"])
+    moves = [death(one) for one in hands.executions]
+    await store.store.apply("default", worker=hands.worker, transitions=moves)
+    one, two, three = (letter.id for letter in (await remote.dead_letters(job="plain")).items)
+
+    await remote.discard(one)
+    with pytest.raises(Conflict, match="not on the dead-letter list"):
+        await remote.discard(one)
+    assert await remote.count_dead_letters(queue="images") == 2
+    assert await remote.count_retryable(since="2020-01-01") == 2
+    assert await remote.retry_dead_letters([two, one]) == Counter(
+        {Revival.REVIVED: 1, Revival.NOT_DEAD: 1}
+    )
+    assert await remote.discard_dead_letters(job="plain") == (1, 0)
+    assert await remote.retry_dead_letters([]) == Counter()
+    assert (await remote.execution(three)).execution.is_discarded
+
+
+async def test_keys_are_made_listed_and_revoked(store, remote, address):
+    key, token = await remote.create_key("deploy", role="operator", expires="90d")
+
+    assert (key.role, key.tenant) == (Role.OPERATOR, "default")
+    assert {one.name for one in await remote.keys()} == {"deploy", "root"}
+    async with RemoteClient(address, key=token) as other:
+        assert await other.queues()
+        with pytest.raises(AccessDenied, match="role admin"):
+            await other.create_key("more", role="viewer")
+    assert (await remote.revoke_key(key.id)).revoked_at is not None
+    with pytest.raises(UsageError, match="not a role"):
+        await remote.create_key("more", role="king")
+
+
+async def test_tenants_are_made_and_limited(store, remote, address):
+    made = await remote.add_tenant("acme", jobs=5)
+
+    assert wire.tenant(made) == wire.tenant(await store.tenant_record("acme"))
+    with pytest.raises(DuplicateKey):
+        await remote.add_tenant("acme")
+    changed = await remote.update_tenant("acme", running=2)
+    assert changed.quotas == Quotas(jobs=5, running=2)
+    assert [one.name for one in await remote.tenants()] == ["acme", "default"]
+    assert await remote.tenant_record("acme") == changed
+    with pytest.raises(TenantNotFound):
+        await remote.update_tenant("nobody", jobs=1)
+    with pytest.raises(UsageError, match="no quota"):
+        await remote.update_tenant("acme", cats=1)
+
+
+async def test_the_audit_log_is_read_as_it_is(store, remote):
+    await remote.pause("resize", "disk")
+    await remote.pause_queue("images")
+
+    entries = await remote.audit(action="job.pause")
+
+    known = await store.audit(action="job.pause")
+    assert wire.page(entries, wire.entry) == wire.page(known, wire.entry)
+    assert len((await remote.audit(limit=1)).items) == 1
+    assert (await remote.audit(since=0.0, until=1.0)).items == ()
+
+
+async def test_the_whole_is_seen_at_a_glance(store, remote):
+    await remote.enqueue("plain")
+
+    seen = await remote.overview()
+
+    assert [(queue.name, queue.queued) for queue in seen.queues] == [
+        ("default", 0),
+        ("images", 1),
+    ]
+    assert abs((await remote.health()).now - (await store.health()).now) < 60
+    assert await remote.leaders() == await store.leaders()
+    assert await remote.purge_queue("images") == 1
