@@ -7,7 +7,7 @@ import pytest
 from daybell import errors
 from daybell.errors import DaybellError, InvalidArguments, PermanentError, RetryLater, shown
 
-FAMILIES = {"UsageError", "Conflict", "NotFound", "SchemaError", "Unavailable"}
+FAMILIES = {"UsageError", "Conflict", "NotFound", "AccessDenied", "SchemaError", "Unavailable"}
 
 
 def exceptions() -> dict[str, type[BaseException]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from daybell.core.instant import Instant
+from daybell.core.limits import SCHEDULE_EFFORT_MAX
 from daybell.core.schedule import Decision, Firing, Schedule, Tick, TickRecord
 from daybell.core.when import Schedule as Rule
+from daybell.core.when.effort import Effort
+from daybell.errors import InvalidSchedule
 
 PAUSED: Final = "paused"  # why ticks were missed
 COUNTED_MAX: Final = 1_000  # ticks that are worth counting one by one
+COUNT_EFFORT: Final = 4 * SCHEDULE_EFFORT_MAX
 
 
 def first_at(rule: Rule, now: Instant) -> Instant | None:
@@ -68,11 +73,11 @@ def _missed(rule: Rule, first: Instant, now: Instant) -> Tick:
 
 
 def _count(rule: Rule, first: Instant, last: Instant) -> int:
-    """How many ticks a range has; beyond what is worth counting, that much and one."""
-    count, tick = 1, first
-    while count <= COUNTED_MAX and tick < last:
-        following = rule.next_after(tick)
-        if following is None or following > last:
-            break
-        count, tick = count + 1, following
+    """How many ticks a range has; beyond what is worth counting, as many as were counted."""
+    count = 1
+    with suppress(InvalidSchedule):  # the effort has been spent
+        for tick in rule.ticks(first, effort=Effort(COUNT_EFFORT)):
+            if tick > last or count > COUNTED_MAX:
+                break
+            count += 1
     return count

@@ -191,7 +191,7 @@ class Scheduler:
                 decision=Decision.MISSED,
                 reason=planned.reason,
                 until=planned.until,
-                count=planned.count or misfire_of(schedule).limit + 1,
+                count=planned.count,
             )
         at: Instant | None = None
         if rule.jitter:

@@ -77,7 +77,7 @@ def test_the_times_of_a_rule_are_those_of_dateutil(text, begin, days):
     try:
         schedule = rrule(f"DTSTART:{begin}\nRRULE:{text}")
     except InvalidSchedule as error:
-        assert "never fires" in str(error)
+        assert "never fires" in str(error) or "if there is one" in str(error)
         return
     found = schedule.preview(5, after.timestamp())
     assume(len(found) == 5 and found[-1].year < after.year + 8)  # dateutil takes long for those

@@ -27,8 +27,9 @@ class Effort:
         self.left -= cost
         if self.left < 0:
             raise InvalidSchedule(
-                "the next time of this schedule takes too long to find: its times are too rare, or"
-                " too many of them are closed or excluded. Use fewer parts, or a simpler rule",
+                "the next time of this schedule takes too long to find, if there is one: its times"
+                " are too rare, or too many of them are closed or excluded. Use fewer parts, or a"
+                " simpler rule",
                 field="schedule",
             )
 

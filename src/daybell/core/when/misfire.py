@@ -125,7 +125,8 @@ def plan(
         if tick is None or tick > now:
             return Plan(ticks, tick)
         ticks.append(Planned(tick))
-        tick = schedule.next_after(tick)
+        # It was accepted once: whatever finding its next time costs by now, this tick is fired.
+        tick = schedule.next_after(tick, effort=Effort(_WALK_EFFORT))
     if _is_used_up(schedule, fired + left):
         return Plan(ticks, None, if_refused_at=tick)
     return Plan(ticks, tick)
