@@ -168,6 +168,8 @@ def ids(said: tuple[Said, Said], position: int = 0) -> dict[str, str]:
         "jobs list --json",
         "jobs list --prefix re --limit 1",
         "jobs list --limit 1",
+        "jobs list --status scheduled --status dead",
+        "jobs list --search REP --queue default --json",
         "jobs show report",
         "jobs show report --json",
         "jobs show report --version 1",
@@ -183,6 +185,9 @@ def ids(said: tuple[Said, Said], position: int = 0) -> dict[str, str]:
         "queues list --json",
         "workers list --dead",
         "workers list --leaders",
+        "keys list --json",
+        "tenants list",
+        "tenants list --json",
         "top --once --interval 1s",
         "jobs backfill report --since 7d --dry-run --json",
     ],
@@ -289,6 +294,26 @@ def test_executions_are_made_cancelled_and_repeated_the_same(same):
         same(*words.split())
 
 
+def test_keys_and_tenants_are_managed_the_same(same):
+    same("keys", "create", "deploy", "--role", "operator", "--expires", "90d")
+    same("keys", "create", "look", "--role", "viewer", "--json")
+    same("keys", "revoke", "deploy")
+    for words in (
+        "keys revoke deploy",
+        "keys revoke look",
+        "tenants create acme --jobs 5",
+        "tenants create acme",
+        "tenants update acme --queued 10 --jobs none",
+        "tenants update acme --queued none",
+        "tenants update nobody --queued 10",
+        "tenants list --json",
+        "jobs list --tenant acme",
+        "keys create ops --role admin --tenant acme",
+        "jobs create new --task report --tenant acme",
+    ):
+        same(*words.split())
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -326,6 +351,14 @@ def test_executions_are_made_cancelled_and_repeated_the_same(same):
         "dead-letters retry 01a1e243-6747-7443-abea-80b5ac48ed2a",
         "queues pause no/such",
         "workers drain nonsense",
+        "jobs list --status nope",
+        "keys create k --role king",
+        "keys create a/b --role viewer",
+        "keys create k --role viewer --expires soon",
+        "keys revoke nope",
+        "tenants create a/b",
+        "tenants create acme --jobs many",
+        "tenants update acme",
     ],
 )
 def test_mistakes_are_told_the_same(same, words):
