@@ -1,0 +1,33 @@
+"""How SQLite finds keys, entries of the audit log, and what is left of a quota."""
+
+import pytest
+
+from daybell.store.sqlite import access, quotas
+
+PLANS = {
+    "find a key": (access._FIND_KEY, "SEARCH k USING INDEX sqlite_autoindex_api_key_1 (digest=?)"),
+    "touch a key": (access._TOUCH, "SEARCH api_key USING INDEX sqlite_autoindex_api_key_2 (id=?)"),
+    "list keys": (access._LIST_KEYS, "SEARCH k USING INDEX api_key_tenant (tenant=?)"),
+    "what was made": (quotas._MADE, "SEARCH execution USING INTEGER PRIMARY KEY (rowid>?)"),
+    "what runs": (quotas._RUNNING, "SCAN execution USING INDEX execution_running"),
+    "what is pending": (
+        quotas._UNFINISHED,
+        "SEARCH execution USING COVERING INDEX execution_claimable (lane=?)",
+    ),
+    "what waits": (quotas._UNFINISHED, "SCAN execution USING INDEX execution_waiting"),
+    "a page of the log": (
+        "SELECT id FROM audit WHERE tenant = ? AND at >= ? ORDER BY at DESC, id DESC LIMIT ?",
+        "SEARCH audit USING COVERING INDEX audit_order (tenant=? AND at>?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_it_goes_by_an_index(raw, name):
+    statement, expected = PLANS[name]
+    count = 2 if "?1" in statement else statement.count("?")
+    rows = raw.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * count)
+    steps = [step for *_, step in rows]
+
+    assert expected in steps
+    assert not [step for step in steps if step.startswith("SCAN execution") and "USING" not in step]
