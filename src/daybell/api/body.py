@@ -17,6 +17,7 @@ from daybell.core.limits import REQUEST_BYTES_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, shown
 
 NOT_YET: Final = "not available yet"
+FIELDS_MAX: Final = 200  # far more than any body has; each unknown one costs a complaint
 
 
 class Body(BaseModel):
@@ -81,6 +82,8 @@ def checked(value: Any, model: type[M]) -> M:
             f"the body is not a JSON object, but {type(value).__name__}", field="body"
         )
     given = cast("dict[str, Any]", value)
+    if len(given) > FIELDS_MAX:
+        raise PayloadError(f"the body has {len(given):,} fields; no body has so many", field="body")
     later = [
         (field, f"{NOT_YET}: {model.later[field]}")
         for field in given

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import Depends, Query, Request
 
+from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
 from daybell.client import Client, mint
 from daybell.core.access import Key, Role
@@ -141,7 +142,7 @@ def _parameters(dependant: Any) -> set[str]:
 
 
 def _kept(value: Any) -> str:
-    text = msgspec.json.encode(value, enc_hook=str).decode()
+    text = encode(value).decode()
     if len(text) > BEFORE_BYTES_MAX:
-        return msgspec.json.encode({"bytes": len(text), "cut": text[:1000]}).decode()
+        return encode({"bytes": len(text), "cut": text[:1000]}).decode()
     return text

@@ -84,7 +84,7 @@ async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
             field="unique_key",
         )
     options = wanted.options()
-    after = wanted.model_dump(mode="json", exclude_unset=True)
+    after = wanted.model_dump(exclude_unset=True)
     with fields_named(), caller.auditing("job.create", wanted.name, after=after):
         job = await caller.client.create(
             wanted.name,
@@ -189,7 +189,7 @@ async def update_job(
     options = _changes(change, before)
     if not options:
         raise UsageError("nothing is to change; name a field, such as schedule", field="body")
-    after = change.model_dump(mode="json", exclude_unset=True)
+    after = change.model_dump(exclude_unset=True)
     with (
         fields_named(),
         precondition(expect),

@@ -23,6 +23,7 @@ logger = logging.getLogger("daybell.api")
 MEDIA_TYPE: Final = "application/problem+json"
 URN: Final = "urn:daybell:problem:"
 ERRORS_MAX: Final = 100  # listed in one answer
+FIELD_CHARS_MAX: Final = 200  # of a field's name, which anybody may have made up
 AWAY_SECONDS: Final = 2  # after which it is worth asking again when the store is away
 
 
@@ -80,7 +81,7 @@ def problem(
     **more: Any,
 ) -> Response:
     """An answer that says what went wrong. `kind` is stable, for programs; `detail` for people."""
-    listed = [{"field": field, "message": message} for field, message in found]
+    listed = [{"field": field[:FIELD_CHARS_MAX], "message": message} for field, message in found]
     content = {
         "type": URN + kind,
         "title": kind.replace("-", " ").capitalize(),
