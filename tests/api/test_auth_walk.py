@@ -24,8 +24,8 @@ NEEDED = {
         "purge_queue", "drain_worker",
     },
     Role.ADMIN: {
-        "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key", "list_keys",
-        "revoke_key", "delete_key", "list_audit",
+        "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key",
+        "list_keys", "revoke_key", "delete_key", "list_audit",
     },
     Role.SUPERADMIN: {"create_tenant", "list_tenants", "get_tenant", "update_tenant"},
 }  # fmt: skip
