@@ -6,13 +6,15 @@ one is done to the other, and what is said must be the same, but for ids, times 
 
 import asyncio
 import re
+import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from daybell import App, Client, ExecutionFailed, cli, cron
-from tests.cli.terminal import Running
+from tests.cli.terminal import Running, environment
 
 KEY_ROLES = ("superadmin", "operator")
 URL, KEY = "DAYBELL_API_URL", "DAYBELL_API_KEY"
@@ -366,6 +368,22 @@ def test_mistakes_are_told_the_same(same, words):
 
     assert ours.code != 0
     assert ours.err
+
+
+def test_the_guide_shows_what_works(world, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "http.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(**world.there.variables),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.stdout, done.stderr) == ("queued\npaused\nno job named 'gret'\n", "")
 
 
 def test_a_server_whose_store_is_away_says_so(run, world, tmp_path):
