@@ -3,6 +3,7 @@ the document does not say.
 """
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
@@ -74,7 +75,7 @@ class Served:
 
     def ask(self, case) -> httpx.Response:
         # As the library `requests` would send it, byte by byte.
-        request = requests.Request(**_asked(case)).prepare()
+        request: Any = requests.Request(**_asked(case)).prepare()
         headers = list(request.headers.items())
         content = request.body.encode() if isinstance(request.body, str) else request.body
         return self.runner.run(
@@ -91,6 +92,7 @@ def _asked(case):
     return {name: sent[name] for name in ASKED if name in sent}
 
 
+HEALTH: Any = list(HealthCheck)
 ASKED = ("method", "url", "headers", "params", "json", "data")
 
 
@@ -134,7 +136,7 @@ def test_it_answers_as_its_document_says(served, path, method, mode):
         database=None,
         deadline=None,
         phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=HEALTH,
     )
     def hold(case, data):
         settle(case, served.known, data.draw)

@@ -112,6 +112,17 @@ async def test_executions_are_filtered_and_paged(store, command):
     assert f"--cursor {first[-1]}" in command("executions", "list", "--limit", "2").out
 
 
+async def test_why_an_execution_has_not_run_is_said(store, command):
+    (id,) = await enqueued(store)
+
+    plain = command("executions", "why", str(id))
+    told = as_json(command("executions", "why", str(id)[-8:], "--json"))
+
+    assert "no live worker takes queue" in plain.out
+    assert (told["reason"], told["status"]) == ("no_worker", "queued")
+    assert command("executions", "why", str(mint())).code == 1
+
+
 async def test_an_execution_is_shown_with_its_attempts(store, command):
     (letter,) = await dead(store)
 

@@ -191,6 +191,18 @@ def wait_for_execution(
     run(context, command, database_url)
 
 
+@app.command("why")
+def explain_execution(
+    context: typer.Context,
+    id: Id,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Say why an execution has not run, or has not ended."""
+    run(context, partial(_why, id=id, tenant=tenant, as_json=as_json), database_url)
+
+
 def _filters(status: list[str] | None, job: Text, queue: Text, since: Text, until: Text) -> Filters:
     return {
         "status": status or None,
@@ -275,3 +287,20 @@ async def _wait(
     async with client_for(settings, tenant=tenant) as client:
         found = await find(client, id)
         return await wait_for_end(client, found, seconds=seconds, as_json=as_json)
+
+
+async def _why(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
+    from daybell.cli import show
+    from daybell.cli.choosing import find
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+    from daybell.client.why import why
+
+    async with client_for(settings, tenant=tenant) as client:
+        found = await why(client, str(await find(client, id)))
+    if as_json:
+        show.echo_json(wire.reason(found))
+    else:
+        one = found.execution
+        typer.echo(show.printable(f"{one.id} is {one.state}: {found.detail}"))
+    return DONE

@@ -14,7 +14,7 @@ from daybell.core.worker import Worker, WorkerState
 from daybell.errors import NotFound
 
 if TYPE_CHECKING:
-    from daybell.client.facade import Client
+    from daybell.client.remote.client import AnyClient
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ ENDED: Final = {
 }
 
 
-async def why(client: Client, id: str) -> Reason:
+async def why(client: AnyClient, id: str) -> Reason:
     """Why an execution has not run, or has not ended."""
     execution = (await client.execution(id)).execution
     if execution.state not in PENDING:
@@ -50,7 +50,7 @@ async def why(client: Client, id: str) -> Reason:
     return _due(execution, queues.get(execution.queue), workers, job_kind, now)
 
 
-async def _kind_of(client: Client, execution: Execution) -> str:
+async def _kind_of(client: AnyClient, execution: Execution) -> str:
     try:
         return (await client.job(execution.job, version=execution.version)).definition.kind
     except NotFound:
