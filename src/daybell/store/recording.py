@@ -19,20 +19,20 @@ from daybell.store.checks import check_entry
 class Recording:
     """An entry that waits for the first write of its block."""
 
-    __slots__ = ("entry", "is_over", "store", "task", "tenant")
+    __slots__ = ("entry", "is_on_record", "store", "task", "tenant")
 
     def __init__(self, store: object, tenant: str, entry: NewEntry) -> None:
         self.store = store
         self.tenant = tenant
         self.entry = entry
         self.task: asyncio.Task[Any] | None = asyncio.current_task()
-        self.is_over = False  # it is on record, or the block has ended
+        self.is_on_record = False
 
     def committed(self) -> None:
         """The transaction that has the entry is made. Until then, one that is tried again has to
         bring it, too.
         """
-        self.is_over = True
+        self.is_on_record = True
 
 
 _recording: Final[ContextVar[Recording | None]] = ContextVar("recording", default=None)
@@ -41,18 +41,16 @@ _recording: Final[ContextVar[Recording | None]] = ContextVar("recording", defaul
 @contextmanager
 def auditing(store: object, tenant: str, entry: NewEntry) -> Generator[None]:
     """Have the first write that this task makes to the store in the block bring the entry."""
-    recording = Recording(store, tenant, check_entry(entry))
-    token = _recording.set(recording)
+    token = _recording.set(Recording(store, tenant, check_entry(entry)))
     try:
         yield
     finally:
-        recording.is_over = True
         _recording.reset(token)
 
 
 def wanted(store: object) -> Recording | None:
     """The entry that a write to the store by this task has to bring, if there is one."""
     recording = _recording.get()
-    if recording is None or recording.is_over or recording.store is not store:
+    if recording is None or recording.is_on_record or recording.store is not store:
         return None
     return recording if asyncio.current_task() is recording.task else None
