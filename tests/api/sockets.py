@@ -1,6 +1,7 @@
 """A real server on a real socket, and those who talk to it byte by byte."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,3 +61,41 @@ def get(path: str, *more: str) -> bytes:
     """A request after which the connection is closed."""
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+class Reader:
+    """Somebody who reads a stream from a socket, event by event."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self):
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def ask(self, path: str, **headers: str) -> bytes:
+        lines = [f"GET {path} HTTP/1.1", "Host: localhost"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return await self._until(b"\r\n\r\n")
+
+    async def next(self, name: str) -> dict:
+        """The content of the next event with this name."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                text = (await self._until(b"\n\n")).decode()
+                if f"event: {name}\n" in text:
+                    return json.loads(text.partition("data: ")[2])
+
+    async def comment(self) -> bytes:
+        return await self._until(b": still here\n\n")
+
+    async def end(self) -> bytes:
+        """All that is left, until the stream is over."""
+        return await self._until(b"0\r\n\r\n")
+
+    async def _until(self, mark: bytes) -> bytes:
+        return await asyncio.wait_for(self._reader.readuntil(mark), PATIENCE)

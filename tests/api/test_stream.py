@@ -2,18 +2,22 @@
 
 import asyncio
 import json
+from uuid import UUID
 
 import pytest
 from fastapi import FastAPI, Request
 
-from daybell.api import ApiOptions, create_api, stream
+from daybell.api import ApiOptions, create_api
 from daybell.api.problems import TooManyRequests
 from daybell.api.stream import Channels, read_place
 from daybell.api.streaming import WAITING_MAX, Pace, Stream, Streams, event
-from daybell.client import Client
+from daybell.client import Client, mint
+from daybell.core.lifecycle import after_success
+from daybell.core.log import NewLogPart, line_text
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
-from tests.api.sockets import PATIENCE, come, guarded
+from tests.api.sockets import PATIENCE, Reader, come, guarded
+from tests.builders import a_worker
 
 QUICK = Pace(look=0.02, check=0.05, heartbeat=0.1)
 
@@ -31,44 +35,6 @@ class Moody(MemoryStore):
         return await super().list_queues(tenant)
 
 
-class Reader:
-    """Somebody who reads a stream from a socket, event by event."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    async def __aenter__(self):
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-    async def ask(self, path: str, **headers: str) -> bytes:
-        lines = [f"GET {path} HTTP/1.1", "Host: localhost"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        return await self._until(b"\r\n\r\n")
-
-    async def next(self, name: str) -> dict:
-        """The content of the next event with this name."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                text = (await self._until(b"\n\n")).decode()
-                if f"event: {name}\n" in text:
-                    return json.loads(text.partition("data: ")[2])
-
-    async def comment(self) -> bytes:
-        return await self._until(b": still here\n\n")
-
-    async def end(self) -> bytes:
-        """All that is left, until the stream is over."""
-        return await self._until(b"0\r\n\r\n")
-
-    async def _until(self, mark: bytes) -> bytes:
-        return await asyncio.wait_for(self._reader.readuntil(mark), PATIENCE)
-
-
 @pytest.fixture
 async def store():
     moody = Moody()
@@ -79,8 +45,6 @@ async def store():
 
 def an_app(store, *, is_welcome=None, streams_max=5, pace=QUICK) -> FastAPI:
     app = create_api(Client(store), options=ApiOptions(open_tenant="default"))
-    if not any(getattr(route, "path", "") == "/api/v1/stream" for route in app.routes):
-        app.include_router(stream.router, prefix="/api/v1")
     welcome = {} if is_welcome is None else {"is_welcome": is_welcome}
     app.state.streams = Streams(
         monotonic=asyncio.get_running_loop().time, pace=pace, streams_max=streams_max, **welcome
@@ -262,3 +226,51 @@ def test_nothing_in_an_event_begins_another():
 )
 def test_where_a_reader_was_is_read_or_forgotten(text, place):
     assert read_place(text) == place
+
+
+async def test_a_log_is_followed_to_the_end(store):
+    client = Client(store)
+    await client.define("greet")
+    made = await client.enqueue("greet")
+    worker = a_worker(queues=("default",))
+    await store.register("default", worker, lease=60.0)
+    lease = mint()
+    claim = await store.claim("default", worker=worker.id, lease=lease, queues=["default"], limit=1)
+    (one,) = claim.executions
+
+    async def say(number: int, message: str) -> None:
+        text = line_text(1.0, "info", "app", message)
+        part = NewLogPart(id=made.id, attempt=1, lease=lease, number=number, text=text)
+        await store.write_log("default", worker=worker.id, parts=[part])
+
+    path = f"/api/v1/executions/{made.id}/logs"
+    async with guarded(an_app(store)) as (_, port), Reader(port) as reader:
+        await say(1, "one\n\nevent: end")
+        await reader.ask(path, Accept="text/event-stream")
+        first = await reader.next("lines")
+        await say(2, "two")
+        second = await reader.next("lines")
+        async with Reader(port) as later:
+            await later.ask(path, Accept="text/event-stream", Last_Event_ID="1.1")
+            resumed = await later.next("lines")
+        await store.apply(
+            "default", worker=worker.id, transitions=[after_success(one, result="1", ran=0.0)]
+        )
+        ended = await reader.next("end")
+        await reader.end()
+
+    assert [line["message"] for line in first["items"]] == ["one\n\nevent: end"]
+    assert [line["message"] for line in second["items"]] == ["two"]
+    assert resumed == second
+    assert ended == {"status": "succeeded"}
+
+
+async def test_the_log_of_nothing_is_not_followed(store):
+    app = an_app(store)
+    async with guarded(app) as (_, port), Reader(port) as reader:
+        head = await reader.ask(
+            f"/api/v1/executions/{UUID(int=7)}/logs", Accept="text/event-stream"
+        )
+
+        assert b"HTTP/1.1 404" in head
+        assert len(app.state.streams) == 0
