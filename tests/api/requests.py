@@ -1,0 +1,41 @@
+"""A good request for every operation: something to ask with, whatever is to be found out."""
+
+from typing import Any
+
+from daybell.api import create_api
+from daybell.client import Client
+
+UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
+
+BODIES: dict[str, Any] = {
+    "create_job": {"name": "daily", "task": "resize", "schedule": "0 0 * * *"},
+    "update_job": {"queue": "mail"},
+    "trigger_job": {"args": {"width": 1}},
+    "rollback_job": {"version": 1},
+    "backfill_job": {"since": "2026-01-01", "until": "2026-01-02"},
+    "enqueue_executions": [{"job": "resize"}],
+    "cancel_executions": {"filter": {}},
+    "retry_executions": {"filter": {}},
+    "retry_dead_letters": {"filter": {}},
+    "discard_dead_letters": {"filter": {}},
+    "create_tenant": {"name": "acme"},
+    "update_tenant": {"jobs": 1},
+    "create_key": {"name": "ci", "role": "viewer"},
+}
+QUERIES = {"preview_schedule": "?cron=0 0 * * *"}
+STREAMS = {"stream"}  # they do not end by themselves
+
+
+def operations() -> list[tuple[str, str, str]]:
+    """Method, path below the base, and id of every operation that is answered at once."""
+    paths = create_api(Client("memory://")).openapi()["paths"]
+    return [
+        (method.upper(), _filled(path) + QUERIES.get(said["operationId"], ""), said["operationId"])
+        for path, methods in paths.items()
+        for method, said in methods.items()
+        if path.startswith("/api/") and said["operationId"] not in STREAMS
+    ]
+
+
+def _filled(path: str) -> str:
+    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images")

@@ -1,0 +1,66 @@
+"""When the store is away, and when we have made a mistake: what callers are told, and what not."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from daybell.api import ApiOptions, create_api
+from daybell.client import Client
+from daybell.errors import SchemaError, Unavailable
+from tests.api.conftest import asking
+from tests.api.requests import BODIES, operations
+
+SECRET = "postgresql://ana:pass@secret-host/jobs"
+
+
+class Away:
+    """A store that answers everything with an error."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def auditing(self, *_):
+        return nullcontext()
+
+    def __getattr__(self, name):
+        async def fail(*_, **__):
+            raise self._error
+
+        return fail
+
+
+def asking_of(error):
+    store: object = Away(error)
+    client = Client(store)  # pyright: ignore[reportArgumentType]
+    return asking(create_api(client, options=ApiOptions(open_tenant="default")))
+
+
+@pytest.mark.parametrize(("method", "path", "id"), operations(), ids=lambda one: str(one)[:40])
+async def test_every_operation_says_when_to_come_back(method, path, id):
+    async with asking_of(Unavailable(f"cannot reach {SECRET}")) as http:
+        answer = await http.request(method, path, json=BODIES.get(id))
+
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret-host" not in answer.text
+
+
+async def test_a_schema_that_does_not_fit_is_for_the_log(caplog):
+    async with asking_of(SchemaError(f"{SECRET} is too old; run daybell migrate")) as http:
+        answer = await http.get("/jobs")
+
+    assert answer.status_code == 503
+    assert "secret-host" not in answer.text
+    assert "run daybell migrate" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/executions", "/queues", "/stats"])
+async def test_a_mistake_of_ours_is_in_the_log_and_not_in_the_answer(path, caplog):
+    async with asking_of(RuntimeError(SECRET)) as http:
+        answer = await http.get(path)
+
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "urn:daybell:problem:internal-error"
+    assert "secret-host" not in answer.text and "Traceback" not in answer.text
+    assert "secret-host" in caplog.text
