@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import Header
 from pydantic import BaseModel
 
+from daybell.api.examples import EXAMPLES
 from daybell.api.problems import MEDIA_TYPE, URN
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 
@@ -78,16 +79,14 @@ def operation(
     body: type[BaseModel] | None = None,
     is_optional: bool = False,
     examples: Mapping[str, Any] | None = None,
-    example: Any = None,
     errors: tuple[int, ...] = (),
     headers: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of a route's decorator. `examples` are bodies, `example` is an answer."""
-    good: dict[str, Any] = {"model": answers, "description": says}
+    """The arguments of a route's decorator. `examples` are bodies."""
+    content = {"application/json": {"example": EXAMPLES[answers.__name__]}}
+    good: dict[str, Any] = {"model": answers, "description": says, "content": content}
     if headers:
         good["headers"] = dict(headers)
-    if example is not None:
-        good["content"] = {"application/json": {"example": example}}
     found = sorted({*ALWAYS, *errors, *(WITH_BODY if body else ())})
     return {
         "operation_id": id,

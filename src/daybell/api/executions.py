@@ -127,7 +127,7 @@ _LOGS = operation(
     says="Lines of its log; or, to who accepts text/event-stream, the log as it grows.",
     errors=(404,),
 )
-_LOGS["responses"][200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+_LOGS["responses"][200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
 
 @router.get("/executions/{id}/logs", **_LOGS)

@@ -14,6 +14,7 @@ from typing import Final
 from fastapi import APIRouter, Response
 
 from daybell.api.answers import answer
+from daybell.api.sights import Health
 from daybell.errors import DaybellError
 
 logger = logging.getLogger("daybell.api")
@@ -62,12 +63,23 @@ def router(readiness: Readiness) -> APIRouter:
     """The two routes."""
     routes = APIRouter(tags=["health"])
 
-    @routes.get("/healthz", operation_id="healthz")
+    @routes.get(
+        "/healthz",
+        operation_id="healthz",
+        responses={200: {"model": Health, "description": "It answers."}},
+    )
     async def healthz() -> Response:
         """Whether this process answers."""
         return answer({"status": "ok"}, headers=NO_STORE)
 
-    @routes.get("/readyz", operation_id="readyz")
+    @routes.get(
+        "/readyz",
+        operation_id="readyz",
+        responses={
+            200: {"model": Health, "description": "It can work."},
+            503: {"model": Health, "description": "Its store does not answer."},
+        },
+    )
     async def readyz() -> Response:
         """Whether its store answers, too."""
         error = await readiness.error()

@@ -27,10 +27,6 @@ router = APIRouter(prefix="/schedules", tags=["schedules"])
         "preview_schedule",
         answers=sights.Preview,
         says="The schedule in words, and its next times.",
-        example={
-            "description": "At 09:00, Monday through Friday, Europe/Berlin",
-            "next": ["2026-11-16T09:00:00+01:00"],
-        },
     ),
 )
 async def preview_schedule(

@@ -9,6 +9,13 @@ from pydantic import BaseModel
 from daybell.api.shapes import Id, LastExecution, Time
 
 
+class Health(BaseModel):
+    """Whether a process, or its store, is well."""
+
+    status: Literal["ok", "ready", "unavailable"]
+    error: str | None = None
+
+
 class Worker(BaseModel):
     """A worker."""
 

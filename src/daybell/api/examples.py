@@ -1,0 +1,264 @@
+"""Answers to read by: one example of each, as the OpenAPI document shows them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_JOB_ID: Final = "019a8c1e-6c00-7a3b-8f21-5b1f0c9d4e11"
+_ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
+_WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
+_AT: Final = "2026-11-16T09:00:00+00:00"
+_LATER: Final = "2026-11-17T00:00:00+00:00"
+
+Example = dict[str, Any]
+
+EXECUTION: Final[Example] = {
+    "execution_id": _ID,
+    "job": "daily-report",
+    "version": 1,
+    "tenant": "default",
+    "status": "succeeded",
+    "reason": None,
+    "queue": "default",
+    "priority": "normal",
+    "args": {"day": "2026-11-15"},
+    "attempt": 1,
+    "failures": 0,
+    "crashes": 0,
+    "created_at": _AT,
+    "run_at": _AT,
+    "scheduled_for": None,
+    "expires_at": None,
+    "started_at": _AT,
+    "finished_at": _AT,
+    "cancel_requested_at": None,
+    "worker_id": _WORKER_ID,
+    "unique_key": None,
+    "retries": None,
+    "timeout": None,
+    "parent_id": None,
+    "schedule_id": None,
+    "progress": 100.0,
+    "note": None,
+    "outcome": "succeeded",
+    "result": {"pages": 12},
+    "error": None,
+    "is_discarded": False,
+}
+LISTED: Final[Example] = {**EXECUTION, "job_id": _JOB_ID}
+DETAIL: Final[Example] = {
+    **LISTED,
+    "attempts": [
+        {
+            "attempt": 1,
+            "outcome": "succeeded",
+            "worker_id": _WORKER_ID,
+            "started_at": _AT,
+            "ended_at": _AT,
+            "error": None,
+        }
+    ],
+    "timeline": [
+        {"at": _AT, "event": "created"},
+        {"at": _AT, "event": "started", "attempt": 1, "worker_id": _WORKER_ID},
+        {"at": _AT, "event": "ended as succeeded"},
+    ],
+}
+VERSION: Final[Example] = {
+    "job_id": _JOB_ID,
+    "name": "daily-report",
+    "version": 1,
+    "tenant": "default",
+    "task": "report",
+    "kind": "task",
+    "queue": "default",
+    "priority": "normal",
+    "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
+    "timeout": 3600.0,
+    "expires": None,
+    "max_crashes": 3,
+    "on_lost": "retry",
+    "store_result": True,
+    "description": "",
+    "user_id": None,
+    "settings": {"task": "report"},
+    "args": {},
+    "schedules": [{"cron": "0 0 * * *"}],
+    "overlap": None,
+    "misfire": {},
+    "pause_after_failures": None,
+    "dependencies": [],
+    "author": "key deploy (dbk_Zk3v)",
+    "created_at": _AT,
+    "is_current": True,
+    "paused_at": None,
+    "pause_note": "",
+}
+SCHEDULE: Final[Example] = {
+    "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
+    "name": "",
+    "rule": {"cron": "0 0 * * *"},
+    "description": "At 00:00, UTC",
+    "args": {},
+    "delay": None,
+    "is_reboot": False,
+    "next_run_at": _LATER,
+    "last_run_at": None,
+    "last_success_at": None,
+    "is_declared": True,
+    "is_paused": False,
+    "fired": 0,
+    "skipped": 0,
+    "missed": 0,
+    "failures": 0,
+}
+JOB: Final[Example] = {
+    **VERSION,
+    "status": "scheduled",
+    "progress": None,
+    "started_at": None,
+    "next_run_at": _LATER,
+    "schedules": [SCHEDULE],
+    "last_execution": None,
+}
+QUEUE: Final[Example] = {
+    "name": "default",
+    "is_paused": False,
+    "queued": 12,
+    "scheduled": 3,
+    "retrying": 1,
+    "running": 4,
+    "waiting": 0,
+    "oldest_run_at": _AT,
+}
+WORKER: Final[Example] = {
+    "worker_id": _WORKER_ID,
+    "name": "worker-1",
+    "tenant": "default",
+    "state": "live",
+    "host": "node-1",
+    "pid": 4242,
+    "version": "0.1.0",
+    "queues": ["default"],
+    "kinds": ["task"],
+    "labels": {},
+    "capacity": 8,
+    "running": 4,
+    "started_at": _AT,
+    "renewed_at": _AT,
+    "lease_until": _AT,
+}
+TENANT: Final[Example] = {
+    "name": "acme",
+    "created_at": _AT,
+    "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
+}
+KEY: Final[Example] = {
+    "key_id": "019a8c30-7d00-7e11-8a5c-1d2e3f405162",
+    "tenant": "default",
+    "name": "deploy",
+    "role": "operator",
+    "hint": "dbk_Zk3v",
+    "created_at": _AT,
+    "created_by": "cli ana@host",
+    "expires_at": None,
+    "used_at": None,
+    "revoked_at": None,
+}
+ENTRY: Final[Example] = {
+    "entry_id": "019a8c31-2b00-7f22-9b6d-2e3f40516273",
+    "tenant": "default",
+    "at": _AT,
+    "actor": "key deploy (dbk_Zk3v)",
+    "action": "job.pause",
+    "target": "daily-report",
+    "before": None,
+    "after": {"note": "until the disk is replaced"},
+    "source": "10.0.0.7",
+}
+_TOTALS: Final = {"queued": 12, "scheduled": 3, "retrying": 1, "running": 4, "waiting": 0}
+
+
+def _page(item: Example) -> Example:
+    return {"items": [item], "next_cursor": None}
+
+
+# By the names of the models in shapes.py and sights.py.
+EXAMPLES: Final[dict[str, Example]] = {
+    "Job": JOB,
+    "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
+    "JobPage": _page(JOB),
+    "JobVersions": {"items": [VERSION]},
+    "Deleted": {"job_id": _JOB_ID, "name": "daily-report", "status": "deleted", "cancelled": 2},
+    "Backfill": {
+        "backfill_id": None,
+        "job": "daily-report",
+        "dry_run": True,
+        "ticks": 1,
+        "created": 0,
+        "items": [
+            {"scheduled_for": _AT, "schedule": "", "execution_id": None, "created": False},
+        ],
+    },
+    "Enqueued": {"execution_id": _ID, "status": "queued", "created": True},
+    "EnqueuedMany": {
+        "count": 1,
+        "created": 1,
+        "items": [{"execution_id": _ID, "created": True}],
+    },
+    "ExecutionPage": _page(LISTED),
+    "ExecutionDetail": DETAIL,
+    "StateCounts": {"executions": {"queued": 12, "succeeded": 340}},
+    "LogPage": {
+        "items": [
+            {"at": _AT, "attempt": 1, "level": "info", "source": "app", "message": "12 pages"}
+        ],
+        "next_cursor": None,
+        "end_cursor": "1.3",
+    },
+    "Why": {
+        "execution_id": _ID,
+        "status": "queued",
+        "reason": "queue_paused",
+        "detail": "queue 'mail' is paused; resume it",
+        "next_at": None,
+    },
+    "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
+    "Retried": {"execution_id": _ID, "created": False},
+    "Counts": {"matched": 3, "cancelled": 2, "unknown": 1},
+    "Queues": {"items": [QUEUE]},
+    "QueueState": {"name": "mail", "is_paused": True},
+    "Purged": {"name": "mail", "cancelled": 12},
+    "Scaling": {
+        "queue": "default",
+        "value": 16,
+        "queued": 12,
+        "running": 4,
+        "workers": 1,
+        "capacity": 8,
+        "is_paused": False,
+    },
+    "Workers": {"items": [WORKER]},
+    "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
+    "Preview": {
+        "description": "At 09:00 on Monday to Friday, Europe/Berlin",
+        "next": ["2026-11-16T09:00:00+01:00"],
+    },
+    "Stats": {
+        "now": _AT,
+        "totals": _TOTALS,
+        "queues": [QUEUE],
+        "workers": [WORKER],
+        "rates": {"enqueued": 10.5, "finished": 10.2, "failed": 0.1},
+        "dead_letters": [],
+        "has_more_dead_letters": False,
+    },
+    "Status": {"now": _AT, "leaders": []},
+    "Tenant": TENANT,
+    "Tenants": {"items": [TENANT]},
+    "Key": KEY,
+    "Keys": {"items": [KEY]},
+    "NewKeyAnswer": {**KEY, "token": "dbk_…"},
+    "Entries": _page(ENTRY),
+    "Health": {"status": "ok"},
+}
