@@ -8,12 +8,17 @@ from uuid import UUID
 import pytest
 
 from daybell import errors
-from daybell.client.remote import transport
+from daybell.client.remote import reading, transport
 from daybell.client.remote.transport import Transport, check_url, path_of
 from daybell.errors import AccessDenied, Unavailable, UsageError
 from tests.remote.answering import GONE, a_problem, an_answer, answering
 
 KEY = "dbk_secret123"
+
+
+def as_is(answer):
+    """Reads nothing into an answer."""
+    return answer
 
 
 @pytest.fixture
@@ -32,7 +37,9 @@ async def ask():
 
 async def test_a_request_carries_the_key_and_parameters_that_are_given(ask):
     async with answering(an_answer(200, {"items": []})) as server:
-        answer = await ask(server.url + "/", key=KEY).get("/jobs", {"q": "a b", "queue": None})
+        answer = await ask(server.url + "/", key=KEY).get(
+            "/jobs", {"q": "a b", "queue": None}, read=as_is
+        )
 
     (asked,) = server.asked
     assert answer == {"items": []}
@@ -42,14 +49,14 @@ async def test_a_request_carries_the_key_and_parameters_that_are_given(ask):
 
 async def test_another_tenant_is_named_with_every_request(ask):
     async with answering(an_answer(200, {})) as server:
-        await ask(server.url, tenant="acme").post("/queues/mail/pause")
+        await ask(server.url, tenant="acme").post("/queues/mail/pause", read=as_is)
 
     assert server.asked[0].path == "/api/v1/queues/mail/pause?tenant=acme"
 
 
 async def test_an_address_may_name_the_base_already_and_a_path_before_it(ask):
     async with answering(an_answer(200, {})) as server:
-        await ask(f"{server.url}/bell/api/v1/").get("/jobs")
+        await ask(f"{server.url}/bell/api/v1/").get("/jobs", read=as_is)
 
     assert server.asked[0].path == "/bell/api/v1/jobs"
 
@@ -61,7 +68,7 @@ def test_a_name_is_one_part_of_a_path():
 @pytest.mark.parametrize("lost", [GONE, a_problem(503, "unavailable"), an_answer(502, b"oops")])
 async def test_what_is_done_once_is_sent_again_under_the_same_key(ask, lost):
     async with answering(lost, an_answer(202, {"execution_id": "x"})) as server:
-        answer = await ask(server.url).post("/jobs/a/trigger", {"args": {}}, once=True)
+        answer = await ask(server.url).post("/jobs/a/trigger", {"args": {}}, once=True, read=as_is)
 
     first, second = server.asked
     assert answer == {"execution_id": "x"}
@@ -73,7 +80,7 @@ async def test_what_is_done_once_is_sent_again_under_the_same_key(ask, lost):
 async def test_it_is_sent_again_once_only(ask):
     async with answering(a_problem(503, "unavailable", "the store is away")) as server:
         with pytest.raises(Unavailable, match="the store is away"):
-            await ask(server.url).post("/jobs/a/trigger", {}, once=True)
+            await ask(server.url).post("/jobs/a/trigger", {}, once=True, read=as_is)
 
     assert len(server.asked) == 2
 
@@ -81,8 +88,8 @@ async def test_it_is_sent_again_once_only(ask):
 async def test_two_requests_have_two_keys(ask):
     async with answering(an_answer(202, {})) as server:
         remote = ask(server.url)
-        await remote.post("/jobs/a/trigger", {}, once=True)
-        await remote.post("/jobs/a/trigger", {}, once=True)
+        await remote.post("/jobs/a/trigger", {}, once=True, read=as_is)
+        await remote.post("/jobs/a/trigger", {}, once=True, read=as_is)
 
     assert len({one.headers["idempotency-key"] for one in server.asked}) == 2
 
@@ -90,14 +97,14 @@ async def test_two_requests_have_two_keys(ask):
 async def test_what_may_not_be_done_twice_is_not_sent_again(ask):
     async with answering(GONE, an_answer(200, {})) as server:
         with pytest.raises(Unavailable, match="the connection broke"):
-            await ask(server.url).post("/executions/x/retry")
+            await ask(server.url).post("/executions/x/retry", read=as_is)
 
     assert len(server.asked) == 1
 
 
 async def test_what_only_looks_is_asked_again(ask):
     async with answering(GONE, an_answer(200, {"items": [1]})) as server:
-        assert await ask(server.url).get("/jobs") == {"items": [1]}
+        assert await ask(server.url).get("/jobs", read=as_is) == {"items": [1]}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ async def test_what_only_looks_is_asked_again(ask):
 async def test_a_problem_is_the_error_that_the_database_would_raise(ask, answer, kind, said):
     async with answering(answer) as server:
         with pytest.raises(kind, match=said) as caught:
-            await ask(server.url, key=KEY).get("/jobs/x")
+            await ask(server.url, key=KEY).get("/jobs/x", read=as_is)
 
     assert caught.type is kind
 
@@ -128,7 +135,7 @@ async def test_a_problem_names_the_field(ask):
     found = [{"field": "timeout", "message": "no"}, {"field": "queue", "message": "no"}]
     async with answering(a_problem(422, "invalid-duration", errors=found)) as server:
         with pytest.raises(errors.InvalidDuration) as caught:
-            await ask(server.url).post("/jobs", {})
+            await ask(server.url).post("/jobs", {}, read=as_is)
 
     assert caught.value.field == "timeout"
 
@@ -139,7 +146,7 @@ async def test_a_quota_says_which_and_until_when(ask):
     )
     async with answering(answer) as server:
         with pytest.raises(errors.QuotaExceeded) as caught:
-            await ask(server.url).post("/jobs", {})
+            await ask(server.url).post("/jobs", {}, read=as_is)
 
     assert (caught.value.quota, caught.value.retry_after) == ("jobs", 7.0)
 
@@ -148,7 +155,7 @@ async def test_what_is_in_the_way_is_named(ask):
     id = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
     async with answering(a_problem(409, "execution-in-the-way", execution_id=id)) as server:
         with pytest.raises(errors.ExecutionInTheWay) as caught:
-            await ask(server.url).post("/jobs/x/trigger", {})
+            await ask(server.url).post("/jobs/x/trigger", {}, read=as_is)
 
     assert caught.value.execution == UUID(id)
 
@@ -159,7 +166,7 @@ async def test_what_is_in_the_way_is_named(ask):
 async def test_a_missing_or_wrong_key_is_told_with_the_way_out(ask, key, advice):
     async with answering(a_problem(401, "key-needed")) as server:
         with pytest.raises(AccessDenied, match=f"{advice}.*DAYBELL_API_KEY") as caught:
-            await ask(server.url, key=key).get("/jobs")
+            await ask(server.url, key=key).get("/jobs", read=as_is)
 
     assert KEY not in str(caught.value)
 
@@ -177,9 +184,16 @@ async def test_a_missing_or_wrong_key_is_told_with_the_way_out(ask, key, advice)
 async def test_a_stranger_is_noticed(ask, answer, said):
     async with answering(answer) as server:
         with pytest.raises(UsageError, match=said):
-            await ask(server.url, key=KEY).get("/jobs")
+            await ask(server.url, key=KEY).get("/jobs", read=as_is)
 
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, "jobs", {"items": [{}]}, {"items": 3}])
+async def test_an_answer_to_something_else_is_noticed(ask, answer):
+    async with answering(an_answer(200, answer)) as server:
+        with pytest.raises(UsageError, match=r"does not understand.*daybell server"):
+            await ask(server.url).get("/jobs", read=reading.page_of(reading.standing))
 
 
 async def test_an_answer_has_an_end(ask, monkeypatch):
@@ -187,7 +201,7 @@ async def test_an_answer_has_an_end(ask, monkeypatch):
     bomb = an_answer(200, gzip.compress(b" " * 100_000), Content_Encoding="gzip")
     async with answering(bomb) as server:
         with pytest.raises(UsageError, match="more than 1,000 bytes"):
-            await ask(server.url).get("/jobs")
+            await ask(server.url).get("/jobs", read=as_is)
 
 
 async def test_an_answer_that_does_not_come_is_not_waited_for(ask):
@@ -199,7 +213,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(ask):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         remote = ask(url, seconds=0.05)
         with pytest.raises(Unavailable, match=r"no answer within 0\.05 s"):
-            await remote.post("/executions/x/cancel")
+            await remote.post("/executions/x/cancel", read=as_is)
         await remote.close()
 
 
@@ -210,7 +224,7 @@ async def test_a_server_that_is_down_is_told_with_the_way_out(ask):
         url = f"http://127.0.0.1:{port}"
 
         with pytest.raises(Unavailable, match=f"{url} cannot be reached.*DAYBELL_API_URL"):
-            await ask(url, key=KEY).post("/jobs/a/trigger", {}, once=True)
+            await ask(url, key=KEY).post("/jobs/a/trigger", {}, once=True, read=as_is)
 
 
 @pytest.mark.parametrize(

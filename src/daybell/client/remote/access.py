@@ -33,36 +33,35 @@ class Access:
             "expires": read_limit(expires, "expires"),
         }
         # Not sent again: a server that kept the answer for that would keep a secret.
-        answer = await self.transport.post("/keys", body)
-        return reading.key(answer), answer["token"]
+        return await self.transport.post("/keys", body, read=_with_token)
 
     async def keys(self) -> list[Key]:
         """The tenant's keys, newest first; revoked and expired ones too."""
-        return [reading.key(one) for one in (await self.transport.get("/keys"))["items"]]
+        return await self.transport.get("/keys", read=reading.items_of(reading.key))
 
     async def revoke_key(self, id: Id) -> Key:
         """Let a key open nothing any more."""
-        return reading.key(await self.transport.post(path_of("keys", read_id(id), "revoke")))
+        path = path_of("keys", read_id(id), "revoke")
+        return await self.transport.post(path, read=reading.key)
 
     async def tenants(self) -> list[Tenant]:
         """All tenants with their quotas, by name."""
-        return [reading.tenant(one) for one in (await self.transport.get("/tenants"))["items"]]
+        return await self.transport.get("/tenants", read=reading.items_of(reading.tenant))
 
     async def tenant_record(self, name: str) -> Tenant:
         """A tenant with its quotas."""
-        return reading.tenant(await self.transport.get(path_of("tenants", name)))
+        return await self.transport.get(path_of("tenants", name), read=reading.tenant)
 
     async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Create a tenant. One that exists is refused."""
         read_quotas(Quotas(), quotas)
         body = {"name": check_name(name, what="tenant"), **quotas}
-        return reading.tenant(await self.transport.post("/tenants", body))
+        return await self.transport.post("/tenants", body, read=reading.tenant)
 
     async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit."""
         read_quotas(Quotas(), quotas)
-        path = path_of("tenants", name)
-        return reading.tenant(await self.transport.patch(path, quotas))
+        return await self.transport.patch(path_of("tenants", name), quotas, read=reading.tenant)
 
     async def audit(
         self,
@@ -85,4 +84,8 @@ class Access:
             "limit": limit,
             "cursor": cursor,
         }
-        return reading.page(await self.transport.get("/audit", asked), reading.entry)
+        return await self.transport.get("/audit", asked, read=reading.page_of(reading.entry))
+
+
+def _with_token(of: reading.Wire) -> tuple[Key, str]:
+    return reading.key(of), str(of["token"])

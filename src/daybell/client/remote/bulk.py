@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
@@ -44,9 +45,10 @@ class Bulk:
         """Cancel what has not ended; answers how many went which way."""
         where = unfinished(read_filter(**filters))
         body = {"filter": writing.of_filter(where)}
-        answer = await self.transport.post("/executions/cancel", body)
-        on_step(answer["matched"])
-        return _counted(answer, Cancellation)
+        read = partial(_counted, words=Cancellation)
+        matched, answers = await self.transport.post("/executions/cancel", body, read=read)
+        on_step(matched)
+        return answers
 
     async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
         """How many `retry_many` would run again."""
@@ -63,9 +65,10 @@ class Bulk:
         where = read_filter(**filters)
         retryable(where, force=force)  # says what is wrong with it
         body = {"filter": writing.of_filter(where), "force": force}
-        answer = await self.transport.post("/executions/retry", body)
-        on_step(answer["matched"])
-        return _counted(answer, Retrial)
+        read = partial(_counted, words=Retrial)
+        matched, answers = await self.transport.post("/executions/retry", body, read=read)
+        on_step(matched)
+        return answers
 
     # Dead letters.
 
@@ -79,7 +82,8 @@ class Bulk:
     ) -> Page[Execution]:
         """Dead letters, newest first."""
         asked = {**_which(job, queue), "limit": limit, "cursor": cursor}
-        return reading.page(await self.transport.get("/dead-letters", asked), reading.execution)
+        read = reading.page_of(reading.execution)
+        return await self.transport.get("/dead-letters", asked, read=read)
 
     async def count_dead_letters(self, *, job: str | None = None, queue: str | None = None) -> int:
         """How many there are."""
@@ -106,9 +110,10 @@ class Bulk:
         """Run many again, their tries counted anew; answers how many went which way."""
         answers: Counter[Revival] = Counter()
         for body in _chosen(ids, job, queue):
-            answer = await self.transport.post("/dead-letters/retry", body)
-            answers += _counted(answer, Revival)
-            on_step(answer["matched"])
+            read = partial(_counted, words=Revival)
+            matched, some = await self.transport.post("/dead-letters/retry", body, read=read)
+            answers += some
+            on_step(matched)
         return answers
 
     async def discard_dead_letters(
@@ -122,10 +127,10 @@ class Bulk:
         """Take many off the list; answers how many were on it, and how many were not."""
         listed = others = 0
         for body in _chosen(ids, job, queue):
-            answer = await self.transport.post("/dead-letters/discard", body)
-            listed += answer.get("discarded", 0)
-            others += answer.get("not_listed", 0)
-            on_step(answer["matched"])
+            some = await self.transport.post("/dead-letters/discard", body, read=_discarded)
+            listed += some[0]
+            others += some[1]
+            on_step(sum(some))
         return listed, others
 
 
@@ -146,6 +151,10 @@ def _chosen(
         yield {"ids": [str(id) for id in wanted[start : start + ENQUEUE_BATCH_MAX]]}
 
 
-def _counted(answer: dict[str, Any], words: type[W]) -> Counter[W]:
-    """How many went which way; ways that nothing went are left out."""
-    return Counter({word: answer[word] for word in words if answer.get(word)})
+def _counted(of: reading.Wire, words: type[W]) -> tuple[int, Counter[W]]:
+    """How many there were, and how many went which way; ways that nothing went are left out."""
+    return int(of["matched"]), Counter({word: int(of[word]) for word in words if of.get(word)})
+
+
+def _discarded(of: reading.Wire) -> tuple[int, int]:
+    return int(of["discarded"]), int(of["not_listed"])

@@ -64,15 +64,13 @@ class Executions:
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
 
     async def _enqueue(self, items: list[dict[str, Any]]) -> list[Enqueued]:
-        answer = await self.transport.post("/executions", items, once=True)
-        return [
-            Enqueued(read_id(one["execution_id"]), created=one["created"])
-            for one in answer["items"]
-        ]
+        read = reading.items_of(reading.enqueued)
+        return await self.transport.post("/executions", items, once=True, read=read)
 
     async def execution(self, id: Id) -> ExecutionDetail:
         """One execution, with its ended attempts."""
-        return reading.detail(await self.transport.get(path_of("executions", read_id(id))))
+        path = path_of("executions", read_id(id))
+        return await self.transport.get(path, read=reading.detail)
 
     async def executions(
         self,
@@ -83,22 +81,21 @@ class Executions:
     ) -> Page[Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended."""
         asked = {**writing.filters(filters), "limit": limit, "cursor": cursor}
-        return reading.page(await self.transport.get("/executions", asked), reading.execution)
+        read = reading.page_of(reading.execution)
+        return await self.transport.get("/executions", asked, read=read)
 
     async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
         """How many executions there are in each state."""
         return await self._counts(writing.filters(filters))
 
     async def _counts(self, asked: dict[str, Any]) -> dict[State, int]:
-        found = await self.transport.get("/counts", asked)
-        return {State(word): number for word, number in found["executions"].items()}
+        return await self.transport.get("/counts", asked, read=_counts)
 
     async def cancel(self, id: Id) -> Cancellation:
         """Cancel an execution: at once if it has not started, else by asking it to stop."""
         # Asked as one of many, since that tells one that had ended before from one that ends now.
         body = {"ids": [str(read_id(id))]}
-        answer = await self.transport.post("/executions/cancel", body)
-        (outcome,) = (one for one in Cancellation if answer.get(one))
+        outcome = await self.transport.post("/executions/cancel", body, read=_only)
         if outcome is Cancellation.UNKNOWN:
             raise ExecutionNotFound(f"no execution {id}")
         return outcome
@@ -108,5 +105,14 @@ class Executions:
         arguments. `force` does the latter for one that succeeded, or was discarded.
         """
         path = path_of("executions", read_id(id), "retry")
-        answer = await self.transport.post(path, {"force": force})
-        return Enqueued(read_id(answer["execution_id"]), created=answer["created"])
+        return await self.transport.post(path, {"force": force}, read=reading.enqueued)
+
+
+def _counts(of: reading.Wire) -> dict[State, int]:
+    return {State(word): int(number) for word, number in of["executions"].items()}
+
+
+def _only(of: reading.Wire) -> Cancellation:
+    """What became of the only one."""
+    (outcome,) = (one for one in Cancellation if of.get(one))
+    return outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Literal, Unpack
 
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from daybell.client.requests import (
     Status,
     Time,
     read_bound,
-    read_id,
     read_job_status,
     read_text,
     read_whole,
@@ -79,7 +79,8 @@ class Jobs:
             "limit": limit,
             "cursor": cursor,
         }
-        return reading.page(await self.transport.get("/jobs", asked), reading.standing)
+        read = reading.page_of(reading.standing)
+        return await self.transport.get("/jobs", asked, read=read)
 
     async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
         """How jobs in hand stand now."""
@@ -93,8 +94,7 @@ class Jobs:
 
     async def standing(self, job: str) -> Standing:
         """How a job stands, a deleted one too: its status, and when it runs next."""
-        found = await self.transport.get(path_of("jobs", job))
-        return reading.standing(found)
+        return await self.transport.get(path_of("jobs", job), read=reading.standing)
 
     async def job(self, name: str, *, version: int | None = None) -> Job:
         """A job, at its current version or the one asked for."""
@@ -107,8 +107,8 @@ class Jobs:
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        found = await self.transport.get(path_of("jobs", name, "versions"))
-        return [reading.job(one) for one in found["items"]]
+        path = path_of("jobs", name, "versions")
+        return await self.transport.get(path, read=reading.items_of(reading.job))
 
     async def create(
         self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
@@ -120,7 +120,8 @@ class Jobs:
         check_name(task, what="task")
         said = {"schedule": "manual", **writing.definition(name, options, "create()")}
         body = {**said, "name": check_name(name, what="job"), "task": task}
-        return reading.standing(await self.transport.post("/jobs", body, once=True)).job
+        made = await self.transport.post("/jobs", body, once=True, read=reading.standing)
+        return made.job
 
     async def update(
         self,
@@ -135,21 +136,23 @@ class Jobs:
         With `expect`, only if it is at that version still.
         """
         body = writing.definition(name, options, "update()")
-        return reading.standing(
-            await self.transport.patch(path_of("jobs", name), body, version=expect)
-        ).job
+        path = path_of("jobs", name)
+        changed = await self.transport.patch(path, body, version=expect, read=reading.standing)
+        return changed.job
 
     async def rollback(
         self, name: str, version: int, *, author: str = "", expect: int | None = None
     ) -> Job:
         """Make an older version the current one again, as a new version."""
         path = path_of("jobs", name, "rollback")
-        answer = await self.transport.post(path, {"version": version}, version=expect)
-        return reading.standing(answer).job
+        changed = await self.transport.post(
+            path, {"version": version}, version=expect, read=reading.standing
+        )
+        return changed.job
 
     async def delete_job(self, name: str) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""
-        return (await self.transport.delete(path_of("jobs", name)))["cancelled"]
+        return await self.transport.delete(path_of("jobs", name), read=reading.cancelled)
 
     async def pause(self, job: str, note: str = "") -> None:
         """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
@@ -158,11 +161,12 @@ class Jobs:
                 f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
                 field="note",
             )
-        await self.transport.post(path_of("jobs", job, "pause"), {"note": note})
+        path = path_of("jobs", job, "pause")
+        await self.transport.post(path, {"note": note}, read=reading.standing)
 
     async def resume(self, job: str) -> None:
         """Let a job's schedules fire again, from now on."""
-        await self.transport.post(path_of("jobs", job, "resume"))
+        await self.transport.post(path_of("jobs", job, "resume"), read=reading.standing)
 
     async def schedules(self, job: str) -> list[Schedule]:
         """The schedules of a job, by name."""
@@ -184,8 +188,8 @@ class Jobs:
         Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
         """
         body = writing.execution(job, args, unique_key=unique_key, what="trigger()", **options)
-        answer = await self.transport.post(path_of("jobs", job, "trigger"), body, once=True)
-        return Enqueued(read_id(answer["execution_id"]), created=answer["created"])
+        path = path_of("jobs", job, "trigger")
+        return await self.transport.post(path, body, once=True, read=reading.enqueued)
 
     async def backfill(
         self,
@@ -210,8 +214,8 @@ class Jobs:
             "dry_run": dry_run,
         }
         path = path_of("jobs", job, "backfill")
-        answer = await self.transport.post(path, body, once=not dry_run)
-        return reading.backfill(answer, none=mint())
+        read = partial(reading.backfill, none=mint())
+        return await self.transport.post(path, body, once=not dry_run, read=read)
 
     async def job_named(self, id_or_name: Id) -> Job:
         """A job by its id, or by its name."""

@@ -28,12 +28,15 @@ class Logs:
         cursor = None if after == START else f"{after[0]}.{after[1]}"
         path = path_of("executions", read_id(id), "logs")
         while True:
-            page = await self.transport.get(path, {"cursor": cursor})
-            for part in _parts(page):
+            parts, cursor = await self.transport.get(path, {"cursor": cursor}, read=_page)
+            for part in parts:
                 yield part
-            cursor = page["next_cursor"]
             if cursor is None:
                 return
+
+
+def _page(of: dict[str, Any]) -> tuple[list[LogPart], str | None]:
+    return list(_parts(of)), of["next_cursor"]
 
 
 def _parts(page: dict[str, Any]) -> Iterator[LogPart]:

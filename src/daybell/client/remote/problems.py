@@ -128,3 +128,12 @@ def not_json(place: str, said: str) -> UsageError:
         " `daybell server`?",
         field="api_url",
     )
+
+
+def not_understood(place: str) -> UsageError:
+    """An answer in JSON that says something else than was asked for."""
+    return UsageError(
+        f"{place} gives an answer that this version does not understand; is it a `daybell server`,"
+        " and of a version that is not far from this one?",
+        field="api_url",
+    )

@@ -18,7 +18,7 @@ from daybell.client.remote.transport import ANSWER_BYTES_MAX
 from daybell.core import payload
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry
-from daybell.core.execution import Attempt, Execution, ExecutionDetail, Outcome, State
+from daybell.core.execution import Attempt, Enqueued, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant, from_iso
 from daybell.core.job import Job, JobDefinition
 from daybell.core.priority import Priority
@@ -38,6 +38,16 @@ _DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(Jo
 def page(of: Wire, item: Callable[[Wire], T]) -> Page[T]:
     """A page of a list."""
     return Page(items=tuple(map(item, of["items"])), next_cursor=of["next_cursor"])
+
+
+def page_of(item: Callable[[Wire], T]) -> Callable[[Wire], Page[T]]:
+    """What reads pages of such things."""
+    return lambda of: page(of, item)
+
+
+def items_of(item: Callable[[Wire], T], name: str = "items") -> Callable[[Wire], list[T]]:
+    """What reads lists of such things."""
+    return lambda of: [item(one) for one in of[name]]
 
 
 def job(of: Wire) -> Job:
@@ -180,6 +190,26 @@ def execution(of: Wire) -> Execution:
         cancel_requested_at=time(of["cancel_requested_at"]),
         is_discarded=of["is_discarded"],
     )
+
+
+def enqueued(of: Wire) -> Enqueued:
+    """The answer to an enqueue."""
+    return Enqueued(UUID(of["execution_id"]), created=bool(of["created"]))
+
+
+def cancelled(of: Wire) -> int:
+    """How many were cancelled."""
+    return int(of["cancelled"])
+
+
+def is_paused(of: Wire) -> bool:
+    """Whether a queue gives nothing out."""
+    return bool(of["is_paused"])
+
+
+def state(of: Wire) -> WorkerState:
+    """What a worker does."""
+    return WorkerState(of["state"])
 
 
 def detail(of: Wire) -> ExecutionDetail:

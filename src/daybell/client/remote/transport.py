@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -32,6 +32,7 @@ ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 # A proxy of the company's has no business with this machine's own addresses.
 _LOOPBACK: Final = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
+T = TypeVar("T")
 Parameters = Mapping[str, Any]
 
 
@@ -69,13 +70,22 @@ class Transport:
             await self._http.aclose()
             self._http = None
 
-    async def get(self, path: str, parameters: Parameters | None = None) -> Any:
-        """What is at a path. Parameters that are None are left out."""
-        return await self._repeated(_Request("GET", path, parameters=parameters or {}))
+    async def get(
+        self, path: str, parameters: Parameters | None = None, *, read: Callable[[Any], T]
+    ) -> T:
+        """What is at a path, as `read` makes it of JSON. Parameters that are None are left out."""
+        asked = _Request("GET", path, parameters=parameters or {})
+        return self._understood(await self._repeated(asked), read)
 
     async def post(
-        self, path: str, body: Any = None, *, once: bool = False, version: int | None = None
-    ) -> Any:
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        read: Callable[[Any], T],
+        once: bool = False,
+        version: int | None = None,
+    ) -> T:
         """Have something done; to what is at this version, if one is given.
 
         With `once` it is sent again if the answer is lost, under a key by which the server knows
@@ -83,17 +93,28 @@ class Transport:
         """
         headers = _if_at(version)
         if not once:
-            return await self._ask(_Request("POST", path, body, headers=headers))
-        headers["Idempotency-Key"] = str(mint())
-        return await self._repeated(_Request("POST", path, body, headers=headers))
+            answer = await self._ask(_Request("POST", path, body, headers=headers))
+        else:
+            headers["Idempotency-Key"] = str(mint())
+            answer = await self._repeated(_Request("POST", path, body, headers=headers))
+        return self._understood(answer, read)
 
-    async def patch(self, path: str, body: Any, *, version: int | None = None) -> Any:
+    async def patch(
+        self, path: str, body: Any, *, read: Callable[[Any], T], version: int | None = None
+    ) -> T:
         """Change what is at a path; with a version, only if it still is at that one."""
-        return await self._ask(_Request("PATCH", path, body, headers=_if_at(version)))
+        asked = _Request("PATCH", path, body, headers=_if_at(version))
+        return self._understood(await self._ask(asked), read)
 
-    async def delete(self, path: str) -> Any:
+    async def delete(self, path: str, *, read: Callable[[Any], T]) -> T:
         """Have what is at a path deleted."""
-        return await self._ask(_Request("DELETE", path))
+        return self._understood(await self._ask(_Request("DELETE", path)), read)
+
+    def _understood(self, answer: Any, read: Callable[[Any], T]) -> T:
+        try:
+            return read(answer)
+        except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
+            raise problems.not_understood(self.place) from error
 
     async def _repeated(self, request: _Request) -> Any:
         try:
