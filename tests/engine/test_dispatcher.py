@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.tenant import Quotas
 from daybell.engine.clock import ManualClock
-from daybell.engine.dispatcher import AHEAD_MAX, POLL_SECONDS
+from daybell.engine.dispatcher import AHEAD_MAX, LIMITED_SECONDS, POLL_SECONDS
 from daybell.engine.loop import AGAIN
 from daybell.engine.run import Stop
 from daybell.errors import Unavailable
@@ -87,6 +88,29 @@ async def test_a_slow_store_is_no_reason_to_take_more_of_slow_tasks_ahead(store,
         release.clear()
 
     assert {asked["limit"] for asked in store.asked("claim")} == {20}
+
+
+async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(store, clock):
+    release = asyncio.Event()
+
+    async def slow(_):
+        await release.wait()
+
+    await enqueued(store, 5)
+    await store.set_quotas(TENANT, Quotas(running=2))
+    bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
+    woken = asyncio.Event()
+    bench.dispatcher.wake = woken.set
+
+    assert await bench.dispatcher.tick() == LIMITED_SECONDS
+    assert len(bench.executor) == 2
+    assert not woken.is_set()
+    release.set()
+    await turns()
+    assert woken.is_set()
+
+    await store.set_quotas(TENANT, Quotas())
+    assert await bench.dispatcher.tick() == POLL_SECONDS  # the other three, and that is all
 
 
 async def test_never_more_run_at_once_than_there_are_slots(store, clock):

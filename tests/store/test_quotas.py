@@ -245,6 +245,26 @@ async def test_no_more_run_at_the_same_time_than_the_quota(store):
     assert len((await claim(store, 5)).executions) == 2
 
 
+async def test_a_claim_says_whether_the_quota_made_it_short(store):
+    await enqueued(store, 4)
+    await limit(store, running=3)
+    worker = await registered(store)
+
+    async def ask(most):
+        return await store.claim(
+            TENANT, worker=worker, lease=mint(), queues=["default"], limit=most
+        )
+
+    assert not (await ask(2)).is_limited
+    assert (await ask(2)).is_limited
+    assert (await ask(2)).is_limited
+    await limit(store)
+    assert not (await ask(2)).is_limited
+    await limit(store, running=3)
+    await enqueued(store, delay=60.0)
+    assert not (await ask(2)).is_limited  # there is nothing that could be taken
+
+
 async def test_a_claim_that_is_asked_again_answers_what_it_took(store):
     await enqueued(store, 10)
     await limit(store, running=3)

@@ -71,6 +71,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     executions: list[Claimed]
     # When the next one is due that such a claim could take. Known only if this one came back short.
     next_due: Instant | None = None
+    is_limited: bool = False  # it came back short because the tenant may not run more at a time
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):

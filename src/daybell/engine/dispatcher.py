@@ -25,6 +25,7 @@ from daybell.engine.queues import Queues
 from daybell.store.protocol import Store
 
 POLL_SECONDS: Final = 1.0
+LIMITED_SECONDS: Final = 0.1  # until a tenant at its quota may have room again; ends tell nobody
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
 STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
@@ -103,9 +104,12 @@ class Dispatcher:
         self._buffer.extend(claim.executions)
         self._start()
         # A repeated claim is answered with what it took then, and says nothing of what is due now.
-        self._is_dry = not is_repeated and len(claim.executions) < limit
-        if not self._is_dry:
+        is_short = not is_repeated and len(claim.executions) < limit
+        self._is_dry = is_short and not claim.is_limited
+        if not is_short:
             return AGAIN
+        if claim.is_limited:
+            return LIMITED_SECONDS
         if claim.next_due is None:
             return POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))

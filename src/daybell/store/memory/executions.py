@@ -66,6 +66,8 @@ class MemoryExecutions(Part):
         with self._begin(tenant) as tables:
             now = self._clock()
             claimer = living(tables, tenant, worker)
+            room = quotas.room(tables, tenant, limit)
+            is_limited = False
             if lease in tables.leases:
                 taken = [
                     row
@@ -78,7 +80,7 @@ class MemoryExecutions(Part):
                 found = claimable(tables, tenant, queues, kinds)
                 due = [row for row in found if row.execution.run_at <= now]
                 due.sort(key=lambda row: claim_order(row, queues))
-                room = quotas.room(tables, tenant, limit)
+                is_limited = room < min(limit, len(due))
                 taken = [moves.start(row, worker, lease, now) for row in due[:room]]
             for row in taken:
                 tables.put(row)
@@ -91,6 +93,7 @@ class MemoryExecutions(Part):
                 next_due=min(
                     (at for at in coming if at > now and len(taken) < limit), default=None
                 ),
+                is_limited=is_limited,
             )
 
     async def next_due(

@@ -179,8 +179,7 @@ class Claiming(Loading):
         key, lanes = await self.names.lanes(tenant, queues, kinds)
         is_limited = (await self.quotas(key)).running is not None
         async with self.db.transaction() if is_limited else self.db.link() as link:
-            if is_limited:
-                limit = await self.room(link, key, limit)
+            room = await self.room(link, key, limit) if is_limited else limit
             lane_queues = [queue for queue in queues for _ in kinds]
             bounds = self._bounds.setdefault((key, tuple(lanes)), Bounds())
             done = self.done_leases[:]
@@ -190,7 +189,7 @@ class Claiming(Loading):
                     key,
                     worker,
                     lease,
-                    limit,
+                    room,
                     [lane for _ in PRIORITIES for lane in lanes],
                     [queue for _ in PRIORITIES for queue in lane_queues],
                     [priority for priority in PRIORITIES for _ in lanes],
@@ -207,13 +206,20 @@ class Claiming(Loading):
                 return None
             if head["id"] is None:
                 rows = []
-            if limit > 0:
-                bounds.move(rows, lanes=lanes, limit=limit, now=head["now"])
+            if room > 0:
+                bounds.move(rows, lanes=lanes, limit=room, now=head["now"])
             if rows:
                 self.open_leases[worker, lease] = len(rows)
             executions = await self.claimed_from(link, tenant, rows, lease=lease)
+            left = None
+            if len(rows) == room < limit:
+                left = await self._next_due(link, key, queues, lanes, after=0.0)
             return Claim(
-                lease=lease, now=head["now"], executions=executions, next_due=head["next_due"]
+                lease=lease,
+                now=head["now"],
+                executions=executions,
+                next_due=head["next_due"],
+                is_limited=left is not None and left <= head["now"],
             )
 
     RECALL = f"""

@@ -39,12 +39,14 @@ class SqliteClaim(Part):
         def operation(tx: Transaction) -> Claim:
             owner = tx.names.tenant(tx, tenant)
             lanes = find_lanes(tx, owner, queues, kinds)
-            rows = claim(tx, owner, worker, lease, lanes, limit)
+            most = room(tx, owner, limit)
+            rows = claim(tx, owner, worker, lease, lanes, most)
             return Claim(
                 lease=lease,
                 now=tx.now,
                 executions=claimed(tx, tenant, [lease] * len(rows), rows),
                 next_due=first_after(tx, lanes, tx.now) if len(rows) < limit else None,
+                is_limited=len(rows) == most < limit and bool(find_due(tx, lanes, 1)),
             )
 
         return await self._write(operation)
@@ -82,7 +84,7 @@ def claim(
     held = tx.execute(_HELD, (*key, owner)).fetchall()
     if held or state == DRAINING or tx.execute(_IS_USED, (lease.bytes,)).fetchone():
         return held
-    found = find_due(tx, lanes, room(tx, owner, limit))
+    found = find_due(tx, lanes, limit)
     if found:
         _START.run(tx, [row[0] for row in found], first=key)
         tx.execute(_REMEMBER, (lease.bytes, tx.now))
