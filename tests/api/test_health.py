@@ -51,3 +51,10 @@ async def test_a_method_that_is_not_there_is_answered_with_those_that_are(http):
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET"
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_all_methods_of_a_path_are_named(http):
+    answer = await http.put("/jobs/resize")
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "DELETE, GET, PATCH"

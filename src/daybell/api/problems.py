@@ -12,6 +12,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from daybell import errors
 from daybell.api.answers import encode
@@ -160,7 +161,19 @@ async def _of_status(request: Request, error: Exception) -> Response:
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not for this path",
     }.get(status, str(error.detail))
     kind = status.phrase.lower().replace(" ", "-")
-    return problem(status, kind, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
+        headers["Allow"] = ", ".join(methods)
+    return problem(status, kind, detail, headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All that can be done at a path: each route knows only of its own method."""
+    found: set[str] = set()
+    for path, methods in request.app.openapi()["paths"].items():
+        if compile_path(path)[0].fullmatch(request.url.path):
+            found.update(method.upper() for method in methods)
+    return sorted(found)
 
 
 async def _of_mistake(request: Request, error: Exception) -> Response:
