@@ -1,4 +1,9 @@
-"""The OpenAPI document: complete, stable and true to itself."""
+"""The OpenAPI document: complete, stable and true to itself.
+
+`python -m tests.api.test_openapi` writes the table of the reference page again.
+"""
+
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +23,10 @@ from daybell.api.schema import (
     Trigger,
 )
 from daybell.client import Client
+from tests.api.test_roles import needed
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "api.md"
+BEGIN, END = "<!-- operations -->\n", "<!-- /operations -->\n"
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +174,35 @@ def test_an_example_of_a_body_is_one(document):
                 BODIES[name].model_validate(one["value"])
 
     assert seen >= BODIES.keys()
+
+
+def table():
+    """All operations with the role that each takes, by their tags."""
+    document = create_api(Client("memory://")).openapi()
+    rows = [
+        (said["tags"][0], _row(method, path, said))
+        for path, methods in document["paths"].items()
+        for method, said in methods.items()
+    ]
+    tags = [one["name"] for one in document["tags"]]
+    ordered = [row for _, row in sorted(rows, key=lambda pair: tags.index(pair[0]))]
+    return "\n".join(["| operation | role | |", "| --- | --- | --- |", *ordered, ""])
+
+
+def _row(method, path, said):
+    role = needed(said["operationId"]) if path.startswith("/api/") else "none"
+    told = said["description"].partition("\n")[0]
+    return f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {role} | {told} |"
+
+
+def test_the_reference_page_lists_every_operation():
+    page = PAGE.read_text()
+
+    written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)]
+
+    assert written == table(), "run: python -m tests.api.test_openapi"
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2])
