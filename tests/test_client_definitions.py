@@ -5,7 +5,8 @@ import pytest
 from daybell.client import Client
 from daybell.core.job import JobDefinition
 from daybell.core.limits import DEPENDENCIES_MAX
-from daybell.errors import JobNotFound, UsageError, VersionConflict
+from daybell.core.retry import Retry
+from daybell.errors import InvalidRetry, JobNotFound, UsageError, VersionConflict
 from tests.stores import open_place
 
 
@@ -32,6 +33,16 @@ async def test_dependencies_are_kept_and_changed(client):
     assert none.definition.dependencies == ()
     assert "dependencies" in made.definition.to_json()
     assert "dependencies" not in none.definition.to_json()  # equal to what was stored before
+
+
+async def test_how_often_to_retry_is_changed_without_how_long_to_wait(client):
+    await client.define("load", retries=Retry.fixed("5s", retries=9))
+
+    changed = await client.update("load", retries=2)
+
+    assert changed.definition.retry == Retry.fixed("5s", retries=2)
+    with pytest.raises(InvalidRetry):
+        await client.update("load", retries=-1)
 
 
 @pytest.mark.parametrize(

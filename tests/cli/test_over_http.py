@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from daybell import App, Client, ExecutionFailed, cli, cron
+from daybell import App, Client, ExecutionFailed, Retry, cli, cron
 from tests.cli.terminal import Running, environment
 
 KEY_ROLES = ("superadmin", "operator")
@@ -46,7 +46,10 @@ def an_app(url: str) -> App:
         raise ValueError("no \x1b[31mgood")
 
     @app.task(
-        schedule=cron("0 9 * * mon-fri", tz="Europe/Rome"), misfire="fire_all", misfire_limit=3
+        schedule=cron("0 9 * * mon-fri", tz="Europe/Rome"),
+        misfire="fire_all",
+        misfire_limit=3,
+        retries=Retry.fixed("5s", retries=9),
     )
     async def report(day: str = "monday") -> None: ...
 
@@ -211,6 +214,7 @@ def test_an_execution_is_shown_with_all_that_is_known_of_it(same):
         same("executions", "logs", "ID", **one)
         same("executions", "logs", "ID", "-f", "--json", **one)
         same("executions", "wait", "ID", **one)
+        same("executions", "why", "ID", **one)
     ours, _ = same("executions", "logs", "ID", **done)
     assert "greeting Ada" in ours.out
     short = {side: id[-8:] for side, id in done.items()}
@@ -224,7 +228,10 @@ def test_a_job_lives_and_dies_the_same(same):
         "jobs create weekly --task greet --json",
         "jobs show weekly",
         "jobs update nightly --queue slow --priority high --json",
-        "jobs update nightly --retries 0",
+        "jobs update nightly --retries 0 --json",
+        "jobs update report --misfire-limit 5 --jitter 5m --max-executions 9 --json",
+        "jobs update report --gap skip --retries 2 --json",
+        "jobs update nightly --jitter 5m --json",
         "jobs pause nightly --note disk",
         "jobs list --json",
         "jobs pause nightly",
@@ -268,6 +275,7 @@ def test_executions_are_made_cancelled_and_repeated_the_same(same):
     made = ids(same("jobs", "trigger", "greet", "--args", '{"name": "Zoë"}', "--priority", "high"))
     same("executions", "show", "ID", **made)
     same("executions", "wait", "ID", "--timeout", "0s", **made)
+    same("executions", "why", "ID", "--json", **made)
     same("executions", "cancel", "ID", **made)
     same("executions", "cancel", "ID", **made)
     same("executions", "retry", "ID", **made)

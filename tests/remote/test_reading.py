@@ -18,11 +18,14 @@ from daybell.client import wire
 from daybell.client.backfills import Backfill, Filled
 from daybell.client.remote import reading
 from daybell.client.when import read_misfire
+from daybell.core.access import Key
+from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.job import Job, JobDefinition
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.when import cron, every
 from daybell.core.worker import Leadership, Worker
@@ -57,6 +60,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Execution, "result"): st.none() | results,
     (Execution, "error"): st.none() | texts,
     (Attempt, "error"): st.none() | texts,
+    (Entry, "before"): st.none() | texts,
+    (Entry, "after"): st.none() | texts,
     (Schedule, "args"): texts,
     (Schedule, "rule"): rules.map(lambda rule: rule.to_json()),
     (JobDefinition, "args"): texts,
@@ -118,6 +123,9 @@ ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
     (Worker, wire.worker, reading.worker),
     (Queue, wire.queue, reading.queue),
     (Leadership, wire.leader, reading.leader),
+    (Key, wire.key, reading.key),
+    (Tenant, wire.tenant, reading.tenant),
+    (Entry, wire.entry, reading.entry),
     (
         Schedule,
         lambda one: wire.schedule(one) | {"tenant": one.tenant, "job": one.job},

@@ -22,6 +22,7 @@ from daybell.client.requests import (
 )
 from daybell.core.job import Job, JobDefinition, task_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.retry import Retry
 from daybell.core.view import JobFilter, Page
 from daybell.core.when import Misfire, Schedule
 from daybell.errors import DuplicateKey, JobNotFound, UnknownJob, UsageError, VersionConflict, shown
@@ -155,8 +156,12 @@ class Definitions:
             raise VersionConflict(
                 f"job {name} is at version {old.version}, not {expect}; read it again, then decide"
             )
-        given = cast("dict[str, Any]", options)
+        given = dict(cast("dict[str, Any]", options))
         kept = options_of(old.definition)
+        if isinstance(given.get("retries"), int):
+            # How often, and not how long to wait.
+            often = Retry.parse(given["retries"]).retries
+            given["retries"] = msgspec.structs.replace(kept["retries"], retries=often)
         if "schedule" not in given:
             again = {key: None for key in _COMMON if key in given}
             kept["schedule"] = [one.replaced(**again) for one in kept["schedule"]]

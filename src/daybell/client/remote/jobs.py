@@ -135,7 +135,7 @@ class Jobs:
 
         With `expect`, only if it is at that version still.
         """
-        body = writing.definition(name, options, "update()")
+        body = writing.definition(name, options, "update()", is_change=True)
         path = path_of("jobs", name)
         changed = await self.transport.patch(path, body, version=expect, read=reading.standing)
         return changed.job

@@ -36,17 +36,19 @@ from daybell.errors import UsageError
 Wire = dict[str, Any]
 
 _UNTOLD = frozenset({"kind", "settings", "author", "expect", "promote"})
+_OF_SCHEDULES = ("jitter", "start_at", "end_at", "max_executions", "calendar", "dst")
+_OF_MISFIRE = ("misfire_limit", "misfire_within", "misfire_grace")
 _DURATIONS = ("timeout", "expires", "misfire_within", "misfire_grace", "jitter")
 
 
-def definition(name: str, options: JobOptions, what: str) -> Wire:
-    """What is said of a job."""
+def definition(name: str, options: JobOptions, what: str, *, is_change: bool = False) -> Wire:
+    """What is said of a job, or what is to change about it."""
     check_options(options, JOB_OPTIONS, what)
     given = dict(cast("Mapping[str, Any]", options))
     for field in _UNTOLD & given.keys():
         raise UsageError(f"{what} over HTTP has no {field}", field=field)
     if not _has_delay(given.get("schedule")):  # that counts from the store's now
-        read_definition(name, **cast("Any", given))
+        read_definition(name, **cast("Any", _alone(given) if is_change else given))
     said = {key: _plain(value) for key, value in given.items()}
     if "retries" in given:
         said |= _retries(given["retries"])
@@ -109,6 +111,13 @@ def of_filter(where: ExecutionFilter) -> Wire:
 def time(value: datetime | str | Instant) -> str:
     """A moment, or where a range begins or ends."""
     return value if isinstance(value, str) else to_iso(read_time(value, "time"))
+
+
+def _alone(given: Mapping[str, Any]) -> Wire:
+    """What makes sense or not by itself; the rest depends on what the job says already."""
+    others = set[str]() if "schedule" in given else {*_OF_SCHEDULES}
+    others |= set[str]() if "misfire" in given else {*_OF_MISFIRE}
+    return {key: value for key, value in given.items() if key not in others}
 
 
 def _has_delay(schedule: object) -> bool:
