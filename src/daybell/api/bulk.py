@@ -154,7 +154,7 @@ async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], thi
 def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExecution]:
     """The executions as a store takes them. All that is wrong with them is told at once."""
     if isinstance(asked[0], Plain):
-        ids = None if this.id is None else [_id(at, this) for at in range(len(asked))]
+        ids = None if this.id is None else [_id(this, at) for at in range(len(asked))]
         plain = read_many([one.job for one in asked], [one.args or {} for one in asked], ids)
         if plain is not None:
             return plain
@@ -179,12 +179,11 @@ def _read_one(one: Plain | Asked, position: int, this: Try) -> NewExecution:
     options: dict[str, Any] = {
         name: value for name in OPTIONS if (value := getattr(one, name, None)) is not None
     }
-    return read_new(one.job, one.args, id=_id(position, this), **options)
+    id = None if this.id is None else _id(this, position)
+    return read_new(one.job, one.args, id=id, **options)
 
 
-def _id(position: int, this: Try) -> UUID | None:
-    if this.id is None:
-        return None
+def _id(this: Try, position: int) -> UUID:
     return this.made(position, rank=position, rank_bits=RANK_BITS)
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 from daybell.api.app import create_api
 from daybell.api.auth import Gatekeeper
 from daybell.api.checks import host_name
-from daybell.api.guard import Guard
+from daybell.api.guard import Guard, let_refusals_pass
 from daybell.api.health import Readiness
+from daybell.api.lane import Lane
 from daybell.api.options import ApiOptions
 from daybell.api.server import ApiServer, ServerOptions
 from daybell.api.streaming import Streams
@@ -50,9 +51,10 @@ class Front:
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams
+        let_refusals_pass(app)
         self._server = ApiServer(
             Guard(
-                app,
+                Lane(app),
                 hosts=read_hosts([options.host, *allowed_hosts]),
                 admit=self._admit,
                 told=self.gatekeeper.hear,

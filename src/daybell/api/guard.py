@@ -111,8 +111,7 @@ class Guard:
         self._app = app
         self.told = told
         if isinstance(app, FastAPI):
-            # What is raised while a body is read passes the application on its way here.
-            app.add_exception_handler(Refused, _in_silence)
+            let_refusals_pass(app)
         self.hosts = frozenset(LOOPBACK_NAMES | set(hosts))
         self._admit = admit
         self._limits = limits or Limits()
@@ -330,6 +329,11 @@ def answer_to(refusal: Refusal) -> Response:
     """What is sent instead of an answer."""
     headers = dict(refusal.headers)
     return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
+
+
+def let_refusals_pass(app: FastAPI) -> None:
+    """What is raised while a body is read passes the application on its way to the guard."""
+    app.add_exception_handler(Refused, _in_silence)
 
 
 async def _in_silence(_request: Request, _error: Exception) -> Response:

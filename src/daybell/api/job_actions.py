@@ -15,11 +15,8 @@ from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMat
 from daybell.api.idempotency import Try, once
 from daybell.api.jobs import JobPath, precondition, read_version, tagged
 from daybell.api.schema import BackfillRequest, Nothing, Pause, Rollback, Trigger
+from daybell.api.triggering import trigger
 from daybell.client import wire
-from daybell.client.submitting import read_new
-from daybell.core import payload
-from daybell.core.execution import Enqueued, State
-from daybell.core.overlap import Overlap
 
 router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
 
@@ -47,38 +44,7 @@ async def trigger_job(
     in the way; `force` overrides the rule.
     """
     raw = await read_bytes(request)
-    wanted = checked(read_json(raw), Trigger) if raw else Trigger()
-
-    async def perform(this: Try) -> Response:
-        return await _trigger(caller, name, wanted, this)
-
-    return await once(request, caller, key, raw, perform)
-
-
-async def _trigger(caller: Caller, name: str, wanted: Trigger, this: Try) -> Response:
-    options = {field: getattr(wanted, field) for field in wanted.model_fields_set}
-    job = await caller.client.job_named(name)
-    if options.get("args") is None:
-        options["args"] = payload.decode(job.definition.args)
-    new = read_new(job.name, id=this.made("execution"), **options)
-    made = await caller.client.submit(new, repeat=this.is_repeated)
-    await caller.record("job.trigger", job.name, after={"execution_id": str(made.id)})
-    is_sure = (
-        made.created
-        and new.delay is None
-        and new.at is None
-        and job.definition.overlap_rule() is Overlap.ALLOW
-    )
-    state = State.QUEUED if is_sure else await _state_of(caller, made)
-    return answer(
-        {"execution_id": str(made.id), "status": str(state), "created": made.created},
-        status=202,
-        headers={"Location": f"/api/v1/executions/{made.id}"},
-    )
-
-
-async def _state_of(caller: Caller, made: Enqueued) -> State:
-    return (await caller.client.execution(made.id)).execution.state
+    return await trigger(request, caller, name, raw, key)
 
 
 @router.post(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from daybell.client.coalescer import Coalescer
 from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_pattern
+from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.limits import check_key
+from daybell.core.limits import check_key, check_name
+from daybell.errors import InvalidName
+from daybell.store.ids import mint_many
 from daybell.store.protocol import Store
 
 # Of a UUIDv7, without its time, version and variant: twelve bits, and after the variant the rest.
@@ -64,6 +67,31 @@ def read_new(
         unique_key=None if unique_key is None else check_key(unique_key),
         parent=parent,
     )
+
+
+def read_many(
+    jobs: Sequence[str], args: Sequence[dict[str, Any]], ids: Sequence[UUID] | None = None
+) -> list[NewExecution] | None:
+    """The same for many that say nothing but what is to run, with arguments read from JSON. None:
+    one of them may be wrong, and `read_new` will say how.
+    """
+    texts = payload.encode_read(args)
+    if texts is None or not all(map(is_name, set(jobs))):
+        return None
+    found = mint_many(len(jobs)) if ids is None else ids
+    return [
+        NewExecution(id=id, job=job, args=text)
+        for id, job, text in zip(found, jobs, texts, strict=True)
+    ]
+
+
+def is_name(text: str) -> bool:
+    """Whether a job could have this name."""
+    try:
+        check_name(text, what="job")
+    except InvalidName:
+        return False
+    return True
 
 
 def derived(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:

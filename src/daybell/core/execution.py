@@ -96,6 +96,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     id: UUID
     created: bool = True
     skipped: bool = False  # by its job's overlap rule; only a tick's execution is recorded so
+    at_gate: bool = False  # new, and its job's overlap rule was asked: it may have to wait
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

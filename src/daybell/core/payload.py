@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, NoReturn, cast
 
@@ -55,6 +55,29 @@ def encode(value: object, *, what: str = "args", bytes_max: int = ARGS_BYTES_MAX
         raise PayloadError(_problem(value, what, 0) or f"{what}: contains NaN", field=what)
     _check_depth(raw, what)
     return raw.decode()
+
+
+def encode_read(values: Sequence[dict[str, Any]]) -> list[str] | None:
+    """The same for many objects that JSON was read into, so that there is no NaN in them; None if
+    one of them has to be looked at more closely, by `encode`.
+    """
+    try:
+        raw = _ENCODER.encode_lines(values)
+    except Exception:
+        return None
+    texts = raw.decode().split("\n")  # within a text they are escaped
+    texts.pop()  # what comes after the last line
+    # Only a text of some length can be too long, and each level takes two brackets.
+    is_fine = len(raw) <= 2 * PAYLOAD_DEPTH_MAX or all(map(_is_modest, texts))
+    return texts if is_fine else None
+
+
+def _is_modest(text: str) -> bool:
+    if len(text) <= 2 * PAYLOAD_DEPTH_MAX:
+        return True
+    return (
+        4 * len(text) <= ARGS_BYTES_MAX and text.count("[") + text.count("{") <= PAYLOAD_DEPTH_MAX
+    )
 
 
 def decode(text: str, *, what: str = "payload") -> Any:

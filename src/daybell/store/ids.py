@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from typing import Final
@@ -26,16 +27,30 @@ def mint() -> UUID:
     """A new id, greater than every earlier one of this process."""
     # 48 bits of milliseconds and 12 of a fraction make one counter, so that a burst within a
     # millisecond still rises; 62 random bits keep processes apart.
-    global _last
-    nanoseconds = time.time_ns()
-    milliseconds, rest = divmod(nanoseconds, 1_000_000)
-    stamp = (milliseconds << 12) | (rest * 4096 // 1_000_000)
-    with _lock:
-        if stamp <= _last:
-            stamp = _last + 1
-        _last = stamp
+    stamp = _take(1)
     random = int.from_bytes(os.urandom(8)) >> 2
     return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)
+
+
+def mint_many(count: int) -> list[UUID]:
+    """So many new ids, rising, for less than as many single ones."""
+    first = _take(count)
+    randoms = struct.unpack(f">{count}Q", os.urandom(8 * count))
+    return [
+        UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random >> 2)
+        for stamp, random in zip(range(first, first + count), randoms, strict=True)
+    ]
+
+
+def _take(count: int) -> int:
+    """The first of so many stamps in a row that nobody else gets."""
+    global _last
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    stamp = (milliseconds << 12) | (rest * 4096 // 1_000_000)
+    with _lock:
+        first = max(stamp, _last + 1)
+        _last = first + count - 1
+    return first
 
 
 def first_at(instant: Instant) -> UUID:

@@ -65,7 +65,7 @@ def pass_gate(tables: Tables, row: Row, new: NewExecution, rule: Overlap, now: I
             return Enqueued(new.id, skipped=True)
         case Entry.SKIP:
             raise checks.in_the_way(new.job, rule, first_in_the_way(tables, row, rule, now))
-    return Enqueued(new.id)
+    return Enqueued(new.id, at_gate=True)
 
 
 def decide(tables: Tables, row: Row, new: NewExecution, rule: Overlap, now: Instant) -> Entry:

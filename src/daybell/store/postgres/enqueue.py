@@ -193,7 +193,8 @@ class Enqueueing(Entering, Metering):
         specs.made.update(row["id"] for row in made)
         if passing.entries:
             await self.take(link, specs, passing, made)
-        return {row["id"]: Enqueued(row["id"]) for row in made}
+        minded = {e.id for e in executions if e.gate is None and e.id in passing.entries}
+        return {id: Enqueued(id, at_gate=id in minded) for id in (row["id"] for row in made)}
 
 
 def _in_turns(specs: Specs, executions: Sequence[NewExecution]) -> Iterator[Sequence[NewExecution]]:

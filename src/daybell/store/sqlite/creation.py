@@ -68,6 +68,7 @@ class Creation:
         self._decided: set[UUID] = set()  # of those rows: known to be new
         self._unsure: list[NewExecution] = []  # of those rows: their id or key may be there already
         self._answers: dict[UUID, Enqueued] = {}
+        self.minded: set[UUID] = set()  # that their job's overlap rule was asked about
 
     def find_gates(self, executions: Iterable[NewExecution]) -> None:
         """Look up the gates that are named. Raises UsageError for one that does not exist."""
@@ -106,6 +107,7 @@ class Creation:
             return
         entry = self._decide(new, rule)
         room = self._room(job.name)
+        self.minded.add(new.id)
         if entry is Entry.IN:
             room.inside += 1
             room.taken += 1

@@ -72,7 +72,8 @@ def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> l
     for new in others:
         creation.add(new)
     answers = creation.finish()
-    return [answers.get(new.id) or Enqueued(new.id) for new in executions]
+    minded = creation.minded
+    return [answers.get(new.id) or Enqueued(new.id, at_gate=new.id in minded) for new in executions]
 
 
 def sort_out(
