@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from daybell import Client, RemoteClient, Retry, cron, every
 from daybell.api.front import Front
@@ -12,8 +13,10 @@ from daybell.api.options import ApiOptions
 from daybell.api.server import ServerOptions
 from daybell.client import wire
 from daybell.client.bulk import Retrial
+from daybell.client.logs import START
 from daybell.core.access import Role
 from daybell.core.execution import State
+from daybell.core.log import LAST, NewLogPart, line_text
 from daybell.core.tenant import Quotas
 from daybell.engine.clock import SystemClock
 from daybell.errors import (
@@ -30,7 +33,7 @@ from daybell.errors import (
 )
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
-from tests.builders import claim, death
+from tests.builders import apply, claim, death, retry
 
 # What only programs beside the store can say, or what the server decides itself.
 ONLY_ON_THE_STORE = {"parent", "id", "repeat"}
@@ -228,6 +231,49 @@ async def test_dead_letters_are_decided_on(store, remote):
     assert await remote.discard_dead_letters(job="plain") == (1, 0)
     assert await remote.retry_dead_letters([]) == Counter()
     assert (await remote.execution(three)).execution.is_discarded
+
+
+async def test_a_log_is_read_as_it_grows(store, remote):
+    made = await remote.enqueue("plain")
+    hands = await claim(store.store, queues=["images"])
+
+    async def say(*numbers):
+        parts = [
+            NewLogPart(
+                made.id, 1, hands.lease, number, line_text(number, "info", "app", "é" * number)
+            )
+            for number in numbers
+        ]
+        await store.store.write_log("default", worker=hands.worker, parts=parts)
+
+    async def heard(after):
+        parts = [part async for part in remote.log_parts(made.id, after=after)]
+        lines = [len(line.message) for part in parts for line in part.lines]
+        return lines, (parts[-1].attempt, parts[-1].number) if parts else after
+
+    assert await heard(START) == ([], START)
+    await say(*range(1, 26))  # several pages
+    lines, end = await heard(START)
+    assert lines == list(range(1, 26))
+    assert await heard(end) == ([], end)
+    await say(26)
+    assert await heard(end) == ([26], (1, 26))
+    assert (await heard((0, 2**31 - 1)))[0] == list(range(1, 27))
+
+
+async def test_a_log_has_several_attempts(store, remote):
+    made = await remote.enqueue("plain")
+    first = await claim(store.store, queues=["images"])
+    said = line_text(1.5, "stdout", "", "x" * 10_000)
+    await apply(store.store, first, replace(retry(first.one, delay=0.0), log=said))
+    second = await claim(store.store, queues=["images"])
+    await apply(store.store, second, replace(death(second.one), log=said))
+
+    here = [list(part.lines) async for part in store.log_parts(made.id)]
+    there = [part async for part in remote.log_parts(made.id)]
+
+    assert [list(part.lines) for part in there] == here
+    assert [(part.attempt, part.number) for part in there] == [(1, LAST), (2, LAST)]
 
 
 async def test_keys_are_made_listed_and_revoked(store, remote, address):

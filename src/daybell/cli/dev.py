@@ -19,7 +19,7 @@ import typer
 from daybell import __version__
 from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
-from daybell.cli.edge import DONE, run_command, with_flag
+from daybell.cli.edge import DONE, complain, run_command, with_flag
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.instant import Seconds
@@ -69,6 +69,9 @@ async def dev(
         flag = flag or DemoSettings.load().database_url
         options = msgspec.structs.replace(options, is_demo=True)
     app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
+    if settings.api_url is not None:
+        place = masked_url(settings.api_url)
+        complain(f"note: DAYBELL_API_URL is set, so other commands ask {place} and not this store")
     return await run_all(settings, app=app, options=options)
 
 
