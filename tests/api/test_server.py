@@ -188,13 +188,18 @@ async def test_idle_connections_make_way_for_others():
             writer.close()
 
 
-async def test_who_does_not_read_is_cut_off():
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_who_does_not_read_is_cut_off(is_stream):
+    kind = b"text/event-stream" if is_stream else b"application/json"
+
     async def flood(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        headers = [(b"content-type", kind)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         for _ in range(1000):
             await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
 
-    async with guarded(flood, guard={"limits": Limits(send_seconds=0.1)}) as (server, port):
+    limits = Limits(send_seconds=0.1) if is_stream else Limits(request_seconds=0.2)
+    async with guarded(flood, guard={"limits": limits}) as (server, port):
         # A small window, so that little fits on the way.
         call = socket.socket()
         call.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -206,6 +211,20 @@ async def test_who_does_not_read_is_cut_off():
         await come(lambda: server.connections == 1)
         await come(lambda: server.connections == 0)
         call.close()
+
+
+async def test_a_stream_may_last_longer_than_an_answer():
+    async def stream(scope, receive, send):
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for _ in range(10):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.sleep(0.02)
+        await send({"type": "http.response.body", "body": b"the end"})
+
+    limits = Limits(request_seconds=0.1)
+    async with guarded(stream, guard={"limits": limits}) as (_, port):
+        assert b"the end" in await talk(port, get("/stream"))
 
 
 async def test_stopping_lets_an_answer_be_sent_and_cuts_off_who_is_silent():

@@ -16,7 +16,7 @@ from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
 # What may go wrong with any request, and with any that has a body.
-ALWAYS: Final = (400, 401, 403, 404, 408, 422, 429, 431, 500, 503)
+ALWAYS: Final = (400, 401, 403, 404, 408, 421, 422, 429, 431, 500, 503)
 WITH_BODY: Final = (413, 415)
 
 EXPLAINED: Final[Mapping[int, tuple[str, str]]] = {
@@ -29,6 +29,7 @@ EXPLAINED: Final[Mapping[int, tuple[str, str]]] = {
     412: ("precondition-failed", "It is not at the version that If-Match names."),
     413: ("payload-too-large", "There is more of it than one request may have."),
     415: ("unsupported", "The body is not said to be JSON."),
+    421: ("wrong-host", "The server does not go by the name in the Host header."),
     422: ("invalid", "Something in the request makes no sense; errors says what, by field."),
     429: ("quota-exceeded", "More than the tenant, or this address, may ask for now."),
     431: ("request-header-fields-too-large", "The head of the request is too long."),

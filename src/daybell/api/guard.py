@@ -165,11 +165,13 @@ class Passage:
         is_bulk = scope["path"] in BULK_PATHS and scope["method"] == "POST"
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
         self._bytes = 0
-        self._is_body_read = False
+        self._is_body_read = not _has_body(scope)
+        self._is_reading = False
+        self._is_stream = False
         self._is_started = False
         self._is_complete = False
         self._is_counted = False
-        self._is_late: asyncio.Timeout | None = None
+        self._deadline: asyncio.Timeout | None = None  # while there is one
         self._refusal: Refusal | None = None  # decided while the application read the body
         self._is_refused = False
 
@@ -188,22 +190,28 @@ class Passage:
 
     async def through(self, app: App, admit: Admit) -> None:
         """Have it answered in time, and whatever happens, have it answered."""
+        limits = self._limits
+        seconds = limits.request_seconds if self._is_body_read else limits.body_seconds
         try:
-            async with asyncio.timeout(self._limits.request_seconds) as self._is_late:
+            async with asyncio.timeout(seconds) as self._deadline:
                 await admit(self._scope)
                 self._check_length()
                 await app(self._scope, self.receive, self.send)
         except Refused:
             raise
         except DaybellError as error:
+            self._deadline = None
             await self.answer(problems.of_error(error))
         except Unread:
             await self._drop()
         except Exception as error:
             # What is not understood is answered inside, and comes here after that.
-            if self._refusal is None and not self._is_complete:
-                is_late = self._is_late is not None and self._is_late.expired()
-                await self.answer(answer_to(LATE) if is_late else problems.unexpected(error))
+            if self._deadline is not None and self._deadline.expired():
+                self._refusal = SLOW if self._is_reading else LATE
+            elif self._refusal is None and not self._is_complete:
+                self._deadline = None
+                await self.answer(problems.unexpected(error))
+        self._deadline = None
         if self._refusal is not None:
             raise Refused(self._refusal)
 
@@ -219,17 +227,17 @@ class Passage:
         """The next piece of the body, counted."""
         if self._is_body_read:
             return await self._receive()
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                message = await self._receive()
-        except TimeoutError:
-            self._refuse(SLOW)
+        self._is_reading = True
+        message = await self._receive()
+        self._is_reading = False
         if message["type"] != "http.request":
             return message
         count = len(message.get("body", b""))
         self._bytes += count
         self._guard.bodies_bytes += count
-        self._is_body_read = not message.get("more_body", False)
+        if not message.get("more_body", False):
+            self._is_body_read = True
+            self._prolong(self._limits.request_seconds)
         if self._bytes > self._bytes_max:
             self._refuse(too_large(self._bytes_max))
         if self._guard.bodies_bytes > self._limits.bodies_bytes:
@@ -247,11 +255,14 @@ class Passage:
             return
         if message["type"] == "http.response.start":
             self._start(message)
-        try:
-            async with asyncio.timeout(self._limits.send_seconds):
-                await self._send(message)
-        except TimeoutError:
-            raise Unread from None
+        if self._deadline is not None and not self._is_stream:
+            await self._send(message)  # the whole answer has a time to end by
+        else:
+            try:
+                async with asyncio.timeout(self._limits.send_seconds):
+                    await self._send(message)
+            except TimeoutError:
+                raise Unread from None
         is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
         self._is_complete = self._is_complete or is_last
 
@@ -267,10 +278,15 @@ class Passage:
             headers.append(_CLOSE)  # what is still to come of the body is not waited for
         message["headers"] = headers
         if own.get(b"content-type", b"").startswith(_STREAM):
-            # It has a limit of its own, and may last.
-            if self._is_late is not None:
-                self._is_late.reschedule(None)
+            # It may last, as long as somebody reads it, and there is another limit to their number.
+            self._is_stream = True
+            self._prolong(None)
             self.leave()
+
+    def _prolong(self, seconds: Seconds | None) -> None:
+        if self._deadline is not None:
+            now = asyncio.get_running_loop().time()
+            self._deadline.reschedule(None if seconds is None else now + seconds)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer that it goes no further."""
