@@ -328,6 +328,10 @@ def test_keys_and_tenants_are_managed_the_same(same):
     "words",
     [
         "jobs show nope",
+        "jobs show a/versions",
+        "jobs show ..",
+        "jobs pause x/resume",
+        "jobs delete a/b --yes",
         "jobs show report --version 9",
         "jobs create report --task report",
         "jobs create new --task nope",
@@ -369,6 +373,7 @@ def test_keys_and_tenants_are_managed_the_same(same):
         "tenants create a/b",
         "tenants create acme --jobs many",
         "tenants update acme",
+        "tenants update a/b --jobs 1",
     ],
 )
 def test_mistakes_are_told_the_same(same, words):

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import socket
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -11,9 +12,11 @@ from daybell import errors
 from daybell.client.remote import reading, transport
 from daybell.client.remote.transport import Transport, check_url, path_of
 from daybell.errors import AccessDenied, Unavailable, UsageError
+from tests.api.sockets import serving
 from tests.remote.answering import GONE, a_problem, an_answer, answering
 
 KEY = "dbk_secret123"
+TLS = Path(__file__).parents[1] / "api" / "tls"
 
 
 def as_is(answer):
@@ -225,6 +228,31 @@ async def test_a_server_that_is_down_is_told_with_the_way_out(ask):
 
         with pytest.raises(Unavailable, match=f"{url} cannot be reached.*DAYBELL_API_URL"):
             await ask(url, key=KEY).post("/jobs/a/trigger", {}, once=True, read=as_is)
+
+
+async def well(scope, receive, send):
+    """An application that is well, whatever it is asked."""
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def test_a_certificate_is_checked_and_may_be_of_an_authority_of_ones_own(ask, monkeypatch):
+    tls = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(TLS / "key.pem")}
+    async with serving(well, **tls) as (_, port):
+        url = f"https://localhost:{port}"
+        with pytest.raises(Unavailable, match=r"not trusted here.*SSL_CERT_FILE") as caught:
+            await ask(url, key=KEY).get("/jobs", read=as_is)
+        assert caught.value.is_lasting
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
+        assert await ask(url, key=KEY).get("/jobs", read=as_is) == {}
+
+
+async def test_tls_where_there_is_none_is_told(ask):
+    async with serving(well) as (_, port):
+        with pytest.raises(Unavailable, match=r"does not speak TLS.*is it http://"):
+            await ask(f"https://127.0.0.1:{port}").get("/jobs", read=as_is)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from daybell.core.duration import Duration
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page
+from daybell.errors import InvalidName, TenantNotFound, shown
 
 
 class Access:
@@ -50,7 +51,7 @@ class Access:
 
     async def tenant_record(self, name: str) -> Tenant:
         """A tenant with its quotas."""
-        return await self.transport.get(path_of("tenants", name), read=reading.tenant)
+        return await self.transport.get(_path(name), read=reading.tenant)
 
     async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Create a tenant. One that exists is refused."""
@@ -61,7 +62,7 @@ class Access:
     async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit."""
         read_quotas(Quotas(), quotas)
-        return await self.transport.patch(path_of("tenants", name), quotas, read=reading.tenant)
+        return await self.transport.patch(_path(name), quotas, read=reading.tenant)
 
     async def audit(
         self,
@@ -89,3 +90,11 @@ class Access:
 
 def _with_token(of: reading.Wire) -> tuple[Key, str]:
     return reading.key(of), str(of["token"])
+
+
+def _path(name: str) -> str:
+    """Where a tenant is. What cannot be a name is nobody's: a slash in it would lead astray."""
+    try:
+        return path_of("tenants", check_name(name, what="tenant"))
+    except InvalidName:
+        raise TenantNotFound(f"no tenant named {shown(name)}") from None

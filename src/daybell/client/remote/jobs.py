@@ -39,7 +39,7 @@ from daybell.core.limits import (
 from daybell.core.schedule import Schedule
 from daybell.core.standing import DELETED, Standing
 from daybell.core.view import Page
-from daybell.errors import JobNotFound, UsageError, shown
+from daybell.errors import InvalidName, JobNotFound, UsageError, shown
 from daybell.store.ids import mint
 
 LOOKS_MAX = 8  # jobs that are looked at together
@@ -94,7 +94,7 @@ class Jobs:
 
     async def standing(self, job: str) -> Standing:
         """How a job stands, a deleted one too: its status, and when it runs next."""
-        return await self.transport.get(path_of("jobs", job), read=reading.standing)
+        return await self.transport.get(_path(job), read=reading.standing)
 
     async def job(self, name: str, *, version: int | None = None) -> Job:
         """A job, at its current version or the one asked for."""
@@ -107,7 +107,7 @@ class Jobs:
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        path = path_of("jobs", name, "versions")
+        path = _path(name, "versions")
         return await self.transport.get(path, read=reading.items_of(reading.job))
 
     async def create(
@@ -136,7 +136,7 @@ class Jobs:
         With `expect`, only if it is at that version still.
         """
         body = writing.definition(name, options, "update()", is_change=True)
-        path = path_of("jobs", name)
+        path = _path(name)
         changed = await self.transport.patch(path, body, version=expect, read=reading.standing)
         return changed.job
 
@@ -144,7 +144,7 @@ class Jobs:
         self, name: str, version: int, *, author: str = "", expect: int | None = None
     ) -> Job:
         """Make an older version the current one again, as a new version."""
-        path = path_of("jobs", name, "rollback")
+        path = _path(name, "rollback")
         changed = await self.transport.post(
             path, {"version": version}, version=expect, read=reading.standing
         )
@@ -152,7 +152,7 @@ class Jobs:
 
     async def delete_job(self, name: str) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""
-        return await self.transport.delete(path_of("jobs", name), read=reading.cancelled)
+        return await self.transport.delete(_path(name), read=reading.cancelled)
 
     async def pause(self, job: str, note: str = "") -> None:
         """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
@@ -161,12 +161,12 @@ class Jobs:
                 f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
                 field="note",
             )
-        path = path_of("jobs", job, "pause")
+        path = _path(job, "pause")
         await self.transport.post(path, {"note": note}, read=reading.standing)
 
     async def resume(self, job: str) -> None:
         """Let a job's schedules fire again, from now on."""
-        await self.transport.post(path_of("jobs", job, "resume"), read=reading.standing)
+        await self.transport.post(_path(job, "resume"), read=reading.standing)
 
     async def schedules(self, job: str) -> list[Schedule]:
         """The schedules of a job, by name."""
@@ -188,7 +188,7 @@ class Jobs:
         Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
         """
         body = writing.execution(job, args, unique_key=unique_key, what="trigger()", **options)
-        path = path_of("jobs", job, "trigger")
+        path = _path(job, "trigger")
         return await self.transport.post(path, body, once=True, read=reading.enqueued)
 
     async def backfill(
@@ -213,10 +213,19 @@ class Jobs:
             ),
             "dry_run": dry_run,
         }
-        path = path_of("jobs", job, "backfill")
+        path = _path(job, "backfill")
         read = partial(reading.backfill, none=mint())
         return await self.transport.post(path, body, once=not dry_run, read=read)
 
     async def job_named(self, id_or_name: Id) -> Job:
         """A job by its id, or by its name."""
         return await self.job(str(id_or_name))
+
+
+def _path(name: str, *verb: str) -> str:
+    """Where a job is. What cannot be a name is no job's: a slash in it would lead astray."""
+    try:
+        check_name(name, what="job")
+    except InvalidName:
+        raise JobNotFound(f"no job named {shown(name)}") from None
+    return path_of("jobs", name, *verb)

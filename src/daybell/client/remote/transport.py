@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
@@ -160,10 +160,10 @@ class Transport:
                     parts.append(part)
                 return response.status_code, response.headers, b"".join(parts)
         except httpx.ConnectTimeout:
-            why = f"no connection within {CONNECT_SECONDS_MAX:g} s"
-            raise Unreachable(_unreachable(self.place, why)) from None
+            late = TimeoutError(f"no connection within {CONNECT_SECONDS_MAX:g} s")
+            raise _unreachable(self.place, late) from None
         except httpx.ConnectError as error:
-            raise Unreachable(_unreachable(self.place, _reason(error))) from error
+            raise _unreachable(self.place, error) from error
         except TimeoutError:
             raise Unavailable(
                 f"{self.place}: no answer within {self._seconds:g} s; it may have been done all the"
@@ -212,6 +212,12 @@ def _if_at(version: int | None) -> dict[str, str]:
 
 class Unreachable(Unavailable):
     """There is no connection, so nothing was sent."""
+
+
+class Untrusted(Unreachable):
+    """There is no connection that could be trusted."""
+
+    is_lasting = True
 
 
 def path_of(*parts: object) -> str:
@@ -271,17 +277,29 @@ def _decoded(raw: bytes) -> Any:
         return json.loads(raw)  # halves of surrogate pairs, in what somebody sent so
 
 
-def _unreachable(place: str, why: str) -> str:
-    return (
-        f"{place} cannot be reached: {why}; is `daybell server` running there, and is"
+def _unreachable(place: str, error: Exception) -> Unreachable:
+    causes = list(_causes(error))
+    tls = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
+    if isinstance(tls, ssl.SSLCertVerificationError):
+        return Untrusted(
+            f"{place} has a certificate that is not trusted here ({tls.verify_message});"
+            " SSL_CERT_FILE names the certificate of an authority of your own"
+        )
+    if tls is not None:
+        return Untrusted(f"{place} does not speak TLS as it should ({tls.reason}); is it http://?")
+    return Unreachable(
+        f"{place} cannot be reached: {_reason(error)}; is `daybell server` running there, and is"
         " DAYBELL_API_URL right?"
     )
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: Exception) -> str:
     """What was wrong in the first place, if the system has a word for it."""
-    said = str(error) or type(error).__name__
-    while (error := error.__cause__ or error.__context__) is not None:  # type: ignore[assignment]
-        if isinstance(error, OSError) and error.strerror:
-            said = error.strerror
-    return said
+    words = [one.strerror for one in _causes(error) if isinstance(one, OSError) and one.strerror]
+    return words[-1] if words else str(error) or type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
