@@ -177,7 +177,7 @@ async def test_a_body_that_does_not_come_is_given_up():
 
 
 async def test_idle_connections_make_way_for_others():
-    async with guarded(app, connections=20) as (_, port):
+    async with guarded(app, connections=20, header_seconds=3600) as (_, port):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
 
         assert await is_well(port)

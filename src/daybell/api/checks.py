@@ -178,6 +178,8 @@ def check_content(scope: Scope, fields: Fields) -> Refusal | None:
 
 def is_json(content_type: str) -> bool:
     """Whether a content type is JSON in UTF-8."""
+    if content_type == "application/json":
+        return True
     kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
     main, _, sub = kind.partition("/")
     if main != "application" or not (sub == "json" or sub.endswith("+json")):
