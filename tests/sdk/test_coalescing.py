@@ -94,7 +94,7 @@ async def test_an_error_of_ours_leaves_nobody_waiting():
     is_broken = True
     may_go = asyncio.Event()
 
-    async def send(group):
+    async def send(group, entries):
         await may_go.wait()
         if is_broken:
             raise ZeroDivisionError
@@ -130,7 +130,7 @@ async def test_a_caller_that_gives_up_takes_nobody_along(client, store):
 
 
 async def test_a_sender_that_is_cancelled_leaves_nobody_waiting():
-    async def send(group):
+    async def send(group, entries):
         await asyncio.Event().wait()
         return []
 
@@ -163,7 +163,7 @@ async def test_tasks_are_coalesced_too(app: App):
 
 
 async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other():
-    async def send(group):
+    async def send(group, entries):
         if len(group) > 1:
             raise JobNotFound("one of them")
         raise ZeroDivisionError

@@ -8,9 +8,15 @@ import pytest
 
 from daybell.core.audit import EntryFilter
 from daybell.core.tenant import Quotas
-from daybell.core.view import Retention
-from daybell.errors import JobNotFound, TenantNotFound, UsageError, VersionConflict
-from tests.builders import TENANT, a_job, an_entry, defined, enqueued
+from daybell.core.view import ExecutionFilter, Retention
+from daybell.errors import (
+    JobNotFound,
+    QuotaExceeded,
+    TenantNotFound,
+    UsageError,
+    VersionConflict,
+)
+from tests.builders import TENANT, a_job, an_entry, an_execution, defined, enqueued
 
 OTHER = "acme"
 DAY = 86400.0
@@ -272,3 +278,60 @@ async def past_the_store(place, statement):
         await connection.execute(statement.format("daybell.audit"))
     finally:
         await connection.close()
+
+
+# Entries that come with executions.
+
+GROUPS = {
+    "alike": lambda: [an_execution(), an_execution()],
+    "not alike": lambda: [an_execution(), an_execution(delay=5.0)],
+    "with a key": lambda: [an_execution(unique_key="k")],
+}
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+async def test_executions_bring_their_entries(store, clock, group, is_limited):
+    await defined(store)
+    if is_limited:
+        await store.set_quotas(TENANT, Quotas(queued=5))
+    entries = [an_entry("job.trigger", after='{"a": 1}'), an_entry("job.trigger")]
+
+    await store.enqueue(TENANT, group(), entries=entries)
+
+    kept = (await store.list_audit(TENANT)).items
+    assert {entry.id for entry in kept} == {entry.id for entry in entries}
+    assert {entry.at for entry in kept} == {clock.now()}
+    assert {entry.after for entry in kept} == {'{"a": 1}', None}
+
+
+async def test_executions_that_are_sent_again_bring_their_entries_once(store):
+    await defined(store)
+    group, entry = [an_execution()], an_entry()
+
+    await store.enqueue(TENANT, group, entries=[entry])
+    await store.enqueue(TENANT, group, entries=[entry])
+    await store.enqueue(TENANT, group, entries=[entry], repeat=True)
+
+    assert len(await actions(store)) == 1
+
+
+async def test_executions_that_are_refused_bring_no_entry(store):
+    await defined(store)
+    with pytest.raises(JobNotFound):
+        await store.enqueue(TENANT, [an_execution(job="nobody")], entries=[an_entry()])
+    await store.set_quotas(TENANT, Quotas(queued=0))
+    with pytest.raises(QuotaExceeded):
+        await store.enqueue(TENANT, [an_execution()], entries=[an_entry()])
+
+    assert await actions(store) == []
+
+
+async def test_an_entry_that_cannot_be_kept_keeps_its_executions_out(store):
+    await defined(store)
+
+    with pytest.raises(UsageError, match="actor"):
+        await store.enqueue(TENANT, [an_execution()], entries=[an_entry(actor="\0")])
+
+    assert await actions(store) == []
+    assert not any((await store.count_executions(TENANT, ExecutionFilter())).values())

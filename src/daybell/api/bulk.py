@@ -20,7 +20,7 @@ from daybell.api.idempotency import Try, once
 from daybell.api.problems import ERRORS_MAX, Invalid
 from daybell.api.schema import Items, Retrial, Selection
 from daybell.client.submitting import read_many, read_new
-from daybell.core.execution import NewExecution
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
@@ -142,13 +142,26 @@ def _decoded(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
 
 async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], this: Try) -> Response:
     news = read_all(asked, this)
-    made = await caller.client.submit_many(news, repeat=this.is_repeated)
+    made = await _submit(caller, news, this)
     created = sum(one.created for one in made)
-    jobs = sorted({one.job for one in asked})
-    after = {"count": len(made), "created": created, "first": str(made[0].id)}
-    await caller.record("execution.enqueue", ", ".join(jobs)[:200], after=after)
     items = [Made(one.id, one.created) for one in made]
     return answer({"count": len(made), "created": created, "items": items}, status=202)
+
+
+async def _submit(caller: Caller, news: Sequence[NewExecution], this: Try) -> list[Enqueued]:
+    """Enqueue them, and put it on record: in the same transaction, if it is known before what will
+    be created.
+    """
+    jobs = ", ".join(sorted({new.job for new in news}))[:200]
+    if all(new.unique_key is None for new in news):
+        after = {"count": len(news), "created": len(news), "first": news[0].id}
+        entry = caller.entry("execution.enqueue", jobs, after=after, id=this.made("entry"))
+        return await caller.client.submit_many(news, repeat=this.is_repeated, entry=entry)
+    made = await caller.client.submit_many(news, repeat=this.is_repeated)
+    created = sum(one.created for one in made)
+    after = {"count": len(made), "created": created, "first": made[0].id}
+    await caller.record("execution.enqueue", jobs, after=after)
+    return made
 
 
 def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExecution]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 import msgspec
 from fastapi import Depends, Query, Request
@@ -54,11 +55,17 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, client=other, tenant=found.name)
 
     def entry(
-        self, action: str, target: object, *, before: Any = None, after: Any = None
+        self,
+        action: str,
+        target: object,
+        *,
+        before: Any = None,
+        after: Any = None,
+        id: UUID | None = None,
     ) -> NewEntry:
         """What the audit log is told of a change that they make."""
         return NewEntry(
-            id=mint(),
+            id=mint() if id is None else id,
             actor=self.actor,
             action=action,
             target=str(target),

@@ -68,8 +68,7 @@ def _read_plain(raw: bytes) -> dict[str, Any] | None:
 
 async def _trigger(caller: Caller, name: str, options: dict[str, Any], this: Try) -> Response:
     new = await _read_new(caller, name, options, this)
-    made = await caller.client.submit(new, repeat=this.is_repeated)
-    await caller.record("job.trigger", new.job, after={"execution_id": str(made.id)})
+    made = await _submit(caller, new, this)
     is_now = new.delay is None and new.at is None
     is_sure = made.created and is_now and not made.at_gate and not this.is_repeated
     state = State.QUEUED if is_sure else await _state_of(caller, made)
@@ -78,6 +77,19 @@ async def _trigger(caller: Caller, name: str, options: dict[str, Any], this: Try
         status=202,
         headers={"Location": f"/api/v1/executions/{made.id}"},
     )
+
+
+async def _submit(caller: Caller, new: NewExecution, this: Try) -> Enqueued:
+    """Enqueue it, and put it on record: in the same transaction, if it is known before which
+    execution the entry is about.
+    """
+    if new.unique_key is None:
+        after = {"execution_id": new.id}
+        entry = caller.entry("job.trigger", new.job, after=after, id=this.made("entry"))
+        return await caller.client.submit(new, repeat=this.is_repeated, entry=entry)
+    made = await caller.client.submit(new, repeat=this.is_repeated)
+    await caller.record("job.trigger", new.job, after={"execution_id": made.id})
+    return made
 
 
 async def _read_new(caller: Caller, name: str, options: dict[str, Any], this: Try) -> NewExecution:

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.errors import DaybellError, Unavailable
 
 GROUP_MAX: Final = 1000
 
-Send = Callable[[Sequence[NewExecution]], Awaitable[list[Enqueued]]]
-Waiting = tuple[NewExecution, "asyncio.Future[Enqueued]"]
+Send = Callable[[Sequence[NewExecution], Sequence[NewEntry]], Awaitable[list[Enqueued]]]
+Waiting = tuple[NewExecution, NewEntry | None, "asyncio.Future[Enqueued]"]
 
 
 class Coalescer:
@@ -27,11 +28,13 @@ class Coalescer:
         self._waiting: list[Waiting] = []
         self._sender: asyncio.Task[None] | None = None
 
-    async def enqueue(self, new: NewExecution) -> Enqueued:
-        """Enqueue one, perhaps together with others; their errors are not its."""
+    async def enqueue(self, new: NewExecution, entry: NewEntry | None = None) -> Enqueued:
+        """Enqueue one, perhaps together with others; their errors are not its. `entry` tells the
+        audit log of it, in the same transaction.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Enqueued] = loop.create_future()
-        self._waiting.append((new, answer))
+        self._waiting.append((new, entry, answer))
         if self._sender is None:
             self._sender = loop.create_task(self._send_all())
         return await answer
@@ -52,7 +55,8 @@ class Coalescer:
 
     async def _send_group(self, group: list[Waiting]) -> None:
         try:
-            answers = await self._send([new for new, _ in group])
+            entries = [entry for _, entry, _ in group if entry is not None]
+            answers = await self._send([new for new, _, _ in group], entries)
         except Unavailable as error:
             _fail(group, error)
         except DaybellError as error:
@@ -66,12 +70,12 @@ class Coalescer:
         except Exception as error:
             _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
         else:
-            for (_, future), answer in zip(group, answers, strict=True):
+            for (_, _, future), answer in zip(group, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
 
 
 def _fail(group: list[Waiting], error: BaseException) -> None:
-    for _, future in group:
+    for _, _, future in group:
         if not future.done():
             future.set_exception(error)

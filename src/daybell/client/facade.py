@@ -49,6 +49,7 @@ from daybell.client.schedules import Schedules
 from daybell.client.submitting import Submissions
 from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
+from daybell.core.audit import NewEntry
 from daybell.core.execution import (
     PENDING,
     Enqueued,
@@ -338,12 +339,14 @@ class Client(
         if not await self.store.drain(self.tenant, read_id(id)):
             raise NotFound(f"no live worker {id}")
 
-    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+    async def _enqueue(
+        self, executions: Sequence[NewExecution], entries: Sequence[NewEntry] = ()
+    ) -> list[Enqueued]:
         try:
-            return await self.store.enqueue(self.tenant, executions)
+            return await self.store.enqueue(self.tenant, executions, entries=entries)
         except Unavailable:
             # Perhaps it was committed and only the answer is lost: the ids tell.
-            return await self.store.enqueue(self.tenant, executions, repeat=True)
+            return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
 
     async def _load(self, executions: Iterable[NewExecution]) -> int:
         last: UUID | None = None

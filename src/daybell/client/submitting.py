@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from daybell.client.coalescer import Coalescer
 from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_pattern
 from daybell.core import payload
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import check_key, check_name
 from daybell.errors import InvalidName
@@ -30,23 +31,34 @@ class Submissions:
     tenant: str
     _coalescer: Coalescer
 
-    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
+    async def _enqueue(
+        self, executions: Sequence[NewExecution], entries: Sequence[NewEntry] = ()
+    ) -> list[Enqueued]:
         raise NotImplementedError  # see `Client`
 
-    async def submit(self, new: NewExecution, *, repeat: bool = False) -> Enqueued:
-        """Ask for one execution. `repeat` says that it may have been asked for before."""
+    async def submit(
+        self, new: NewExecution, *, repeat: bool = False, entry: NewEntry | None = None
+    ) -> Enqueued:
+        """Ask for one execution. `repeat` says that it may have been asked for before; `entry`
+        tells the audit log of it, in the same transaction.
+        """
         if not repeat:
-            return await self._coalescer.enqueue(new)
-        (answer,) = await self.submit_many([new], repeat=True)
+            return await self._coalescer.enqueue(new, entry)
+        (answer,) = await self.submit_many([new], repeat=True, entry=entry)
         return answer
 
     async def submit_many(
-        self, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entry: NewEntry | None = None,
     ) -> list[Enqueued]:
-        """Ask for executions, all or nothing. `repeat` as above."""
+        """Ask for executions, all or nothing. `repeat` and `entry` as above."""
+        entries = () if entry is None else (entry,)
         if not repeat:
-            return await self._enqueue(executions)
-        return await self.store.enqueue(self.tenant, executions, repeat=True)
+            return await self._enqueue(executions, entries)
+        return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
 
 
 def read_new(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import PENDING, TERMINAL, Enqueued, NewExecution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
@@ -27,7 +28,12 @@ class MemoryExecutions(Part):
     """See `protocol.Executions`."""
 
     async def enqueue(
-        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
         # Finished ids are recognised anyway: they are in the same table.
         del repeat
@@ -36,6 +42,8 @@ class MemoryExecutions(Part):
             before, now = len(tables.rows), self._clock()
             answers = enqueue(tables, tenant, executions, now)
             quotas.charge(tables, tenant, len(tables.rows) - before, now)
+            for entry in entries:
+                tables.record(tenant, checks.check_entry(entry), now)
             return answers
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NoReturn
 from uuid import UUID
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.store import checks
@@ -60,9 +61,14 @@ class MemoryStore(
             return self._schedule_listeners.add(wake)
 
     async def enqueue(
-        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
-        answers = await super().enqueue(tenant, executions, repeat=repeat)
+        answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
         self._listeners.wake()
         return answers
 

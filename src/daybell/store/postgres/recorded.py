@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from daybell.core.audit import NewEntry
 from daybell.errors import TenantNotFound, shown
@@ -36,9 +36,12 @@ async def record_change(link: Link, wanted: Recording) -> bool:
 
 async def record(link: Link, tenant: int, entries: Sequence[NewEntry]) -> None:
     """Add these entries to the log, but for those that are there."""
-    await link.execute(
-        ADD,
-        tenant,
+    await link.execute(ADD, tenant, *columns(entries))
+
+
+def columns(entries: Sequence[NewEntry]) -> tuple[list[Any], ...]:
+    """Entries as a statement takes them."""
+    return (
         [entry.id for entry in entries],
         [entry.actor for entry in entries],
         [entry.action for entry in entries],

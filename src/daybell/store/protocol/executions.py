@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Transition, Verdict
@@ -17,7 +18,12 @@ class Executions(Protocol):
     """The hot path: in, out, and every change of state."""
 
     async def enqueue(
-        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
         """Create these executions, all or nothing, and answer for each in the order given.
 
@@ -25,7 +31,8 @@ class Executions(Protocol):
         created: the answer names the holder, with `created=False`; that goes for two of the
         same batch too. One with an id that exists already is not created again and is answered
         as created. `repeat=True` says that these may have been sent before (an earlier call
-        ended in Unavailable): then ids that have finished meanwhile are recognised too.
+        ended in Unavailable): then ids that have finished meanwhile are recognised too. `entries`
+        are added to the audit log with them, but for those that are there (by id).
 
         A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
         the gate has a free slot, and takes one at once if there is and it is due.

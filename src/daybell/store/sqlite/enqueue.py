@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.core.overlap import Overlap
@@ -16,6 +17,7 @@ from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.creation import Creation, insert
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import Meter
+from daybell.store.sqlite.recorded import record
 
 LOAD_CHUNK: Final = 4 * ROWS_MAX
 
@@ -24,10 +26,17 @@ class SqliteEnqueue(Part):
     """The first half of `protocol.Executions`."""
 
     async def enqueue(
-        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
         # Finished ids are recognised anyway: they are in the same table.
         del repeat
+        for entry in entries:
+            checks.check_entry(entry)
 
         def operation(tx: Transaction) -> list[Enqueued]:
             owner = tx.names.tenant(tx, tenant)
@@ -36,6 +45,8 @@ class SqliteEnqueue(Part):
             meter = Meter(tx, owner)
             answers = create(tx, owner, executions)
             meter.charge(tenant)
+            if entries:
+                record(tx, tenant, entries)
             return answers
 
         return await self._write(operation)

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Final, NoReturn
 from uuid import UUID
 
+from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.schedule import Firing
 from daybell.errors import Unavailable, UsageError
@@ -109,9 +110,14 @@ class SqliteStore(
             self._schedule_listeners.wake()
 
     async def enqueue(
-        self, tenant: str, executions: Sequence[NewExecution], *, repeat: bool = False
+        self,
+        tenant: str,
+        executions: Sequence[NewExecution],
+        *,
+        repeat: bool = False,
+        entries: Sequence[NewEntry] = (),
     ) -> list[Enqueued]:
-        answers = await super().enqueue(tenant, executions, repeat=repeat)
+        answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
         self._listeners.wake()
         return answers
 
