@@ -305,3 +305,15 @@ async def test_a_store_goes_by_the_clock_it_is_given(tmp_path):
         assert (await store.health()).now == 1_000.0
         await store.close()
     assert (tmp_path / "odd name.db").exists()
+
+
+def test_it_is_known_which_settings_are_given_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "daybell.toml").write_text('lease = "15s"\n')
+    monkeypatch.setenv("DAYBELL_APP", "shop:app")
+    monkeypatch.setenv("DAYBELL_API_URL", "")
+
+    given = Settings.given({"database_url": "sqlite:///daybell.db", "listen_url": None})
+
+    assert given >= {"lease", "app", "database_url"}
+    assert not given & {"api_url", "listen_url"}

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.main import get_command
 
 from daybell import App, Client, ExecutionFailed, Retry, cli, cron
-from tests.cli.terminal import Running, environment
+from tests.cli.terminal import Running, daybell, environment
 
+COMMANDS = get_command(cli.app)  # made of its functions once, and not again for every command
 KEY_ROLES = ("superadmin", "operator")
 URL, KEY = "DAYBELL_API_URL", "DAYBELL_API_KEY"
 
@@ -108,6 +110,7 @@ def run(monkeypatch, capsys, tmp_path):
             for name, value in variables.items():
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["daybell", *words])
+            patch.setattr(cli, "app", COMMANDS)
             with pytest.raises(SystemExit) as end:
                 cli.main()
         out, err = capsys.readouterr()
@@ -465,6 +468,18 @@ def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, c
 
     assert ended.code == 2
     assert f"daybell {command} works on the database itself" in ended.err
+
+
+def test_a_worker_needs_a_store_unless_its_app_names_one(folder):
+    variables = {URL: "http://127.0.0.1:1"}
+    (folder / "own.py").write_text('from daybell import App\napp = App("sqlite:///own.db")\n')
+
+    refused = daybell("worker", "app:app", folder=folder, **variables)
+    own = daybell("worker", "own:app", "--tenant", "a/b", folder=folder, **variables)
+
+    assert refused.code == 2
+    assert "daybell worker works on the database itself" in refused.err
+    assert "tenant name 'a/b'" in own.err  # it got that far
 
 
 def test_an_address_of_something_else_is_told(run, world):
