@@ -224,3 +224,13 @@ async def test_labels_are_not_available_yet(http):
 
     assert answer.status_code == 422
     assert "not available yet" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("schedule", {"event": "file.uploaded"}), ("on_dependency_failure", "run")]
+)
+async def test_what_is_not_built_yet_is_told_as_such(http, field, value):
+    said = (await http.post("/jobs", json={**JOB, field: value})).json()
+
+    assert said["errors"] == [{"field": field, "message": said["errors"][0]["message"]}]
+    assert "not available yet" in said["errors"][0]["message"]
