@@ -100,6 +100,15 @@ async def test_tenants_are_created_and_changed(http):
     assert (await http.patch("/tenants/acme", json={"jobs": -1})).status_code == 422
 
 
+async def test_the_place_of_a_tenant_is_written_for_addresses(http):
+    made = await http.post("/tenants", json={"name": "Äpfel Öl"})
+
+    assert made.status_code == 201
+    assert made.headers["location"] == "/api/v1/tenants/%C3%84pfel%20%C3%96l"
+    found = await http.get(made.headers["location"].removeprefix("/api/v1"))
+    assert found.json() == made.json()
+
+
 async def test_a_keys_token_is_shown_once(http, client):
     made = (
         await http.post("/keys", json={"name": "ci", "role": "viewer", "expires": "90d"})

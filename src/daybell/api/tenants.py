@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -38,7 +39,7 @@ async def create_tenant(request: Request, caller: Superadmin) -> Response:
     quotas = wanted.model_dump(exclude={"name"})
     with caller.auditing("tenant.create", wanted.name, after=quotas):
         made = await caller.client.add_tenant(wanted.name, **quotas)
-    return created(wire.tenant(made), location=f"/api/v1/tenants/{made.name}")
+    return created(wire.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}")
 
 
 @router.get("", **operation("list_tenants", answers=sights.Tenants, says="Tenants, by name."))
