@@ -64,6 +64,18 @@ async def test_an_address_may_name_the_base_already_and_a_path_before_it(ask):
     assert server.asked[0].path == "/bell/api/v1/jobs"
 
 
+async def test_this_machine_is_asked_without_a_proxy(ask, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    async with answering(an_answer(200, {})) as server:
+        for host in ("127.0.0.1", "localhost"):
+            url = server.url.replace("127.0.0.1", host)
+            assert await ask(url, key=KEY).get("/jobs", read=as_is) == {}
+
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await ask("http://daybell.invalid").get("/jobs", read=as_is)
+
+
 def test_a_name_is_one_part_of_a_path():
     assert path_of("jobs", "a b/c?d", "trigger") == "/jobs/a%20b%2Fc%3Fd/trigger"
 
