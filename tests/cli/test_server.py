@@ -73,6 +73,7 @@ def test_it_is_ready_when_its_store_is(tmp_path):
 
 
 def test_others_are_not_let_near_it_before_there_is_a_key(tmp_path):
+    empty = daybell("server", "--host", "0.0.0.0", "--port", "0", folder=tmp_path)
     daybell("migrate", folder=tmp_path)
 
     refused = daybell("server", "--host", "0.0.0.0", "--port", "0", folder=tmp_path)
@@ -81,7 +82,8 @@ def test_others_are_not_let_near_it_before_there_is_a_key(tmp_path):
         port = address(running).rpartition(":")[2]
         well = probe(f"http://127.0.0.1:{port}", "/healthz")
 
-    assert refused.code == 2
+    assert (empty.code, refused.code) == (2, 2)
+    assert "lets other machines in" in empty.err
     assert refused.err == (
         "error: --host 0.0.0.0 lets other machines in, and there is no API key to know anybody by;"
         f" make one with {FIRST_KEY}, or listen on 127.0.0.1\n"

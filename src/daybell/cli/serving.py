@@ -16,6 +16,7 @@ from daybell.api.options import ApiOptions
 from daybell.api.server import ServerOptions
 from daybell.cli import logs
 from daybell.cli.edge import DONE, with_flag
+from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.client import Client
 from daybell.core.instant import Seconds
@@ -65,6 +66,7 @@ class Door:
         self._lock = asyncio.Lock()
         self._reason = ""  # why it is not open
         self.is_open = False
+        self.is_empty = False  # it is there, without a schema
 
     async def tick(self) -> Seconds | None:
         """Try to open it, if it is not open."""
@@ -85,6 +87,7 @@ class Door:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
                 await self._client.store.open()
         except (SchemaError, Unavailable, TimeoutError) as error:
+            self.is_empty = isinstance(error, SchemaError)
             if not self._reason:
                 logger.warning("%s cannot be used yet: %s", masked_url(self._url), _told(error))
             self._reason = _told(error)
@@ -130,6 +133,8 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
             front.bind()
             with stop.heeding():
                 await door.tick()
+            if is_public and door.is_empty:
+                raise _no_key(request.host, request.flag)
             opening.start()
             await attend(front, stop, clock)
         except BrokenOff:
@@ -147,6 +152,7 @@ async def attend(front: Front, stop: Stop, clock: SystemClock) -> None:
     telling = tell_loop(front, clock)
     await front.start()
     telling.start()
+    settle()
     logger.info("listening: %s/api/v1, and /docs, /healthz, /readyz", front.url)
     try:
         await stop.wait()
@@ -163,11 +169,13 @@ def tell_loop(front: Front, clock: SystemClock) -> Loop:
 
 async def demand_key(client: Client, *, host: str, flag: str | None) -> None:
     """Refuse to be reached by others while nobody could tell them apart."""
-    if await client.has_keys():
-        return
-    advice = with_flag(FIRST_KEY, flag)
-    raise UsageError(
+    if not await client.has_keys():
+        raise _no_key(host, flag)
+
+
+def _no_key(host: str, flag: str | None) -> UsageError:
+    return UsageError(
         f"--host {host} lets other machines in, and there is no API key to know anybody by; make"
-        f" one with {advice}, or listen on 127.0.0.1",
+        f" one with {with_flag(FIRST_KEY, flag)}, or listen on 127.0.0.1",
         field="host",
     )
