@@ -462,6 +462,18 @@ def test_a_store_that_is_named_wins_over_a_server(run, world):
     assert "report" in ended.out
 
 
+def test_a_server_may_be_named_by_a_flag(run, world):
+    key = {KEY: world.keys["operator"], URL: "http://[::1]:1"}
+
+    named = run("--api-url", world.address, "jobs", "list", **key)
+    both = run("--api-url", world.address, "jobs", "list", "--database-url", world.here.url)
+
+    assert named.code == 0
+    assert "report" in named.out
+    assert both.code == 2
+    assert "exclude each other" in both.err
+
+
 @pytest.mark.parametrize("command", ["migrate", "doctor", "scheduler", "server", "bench", "chaos"])
 def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, command):
     ended = run(command, DAYBELL_API_URL=world.address)

@@ -27,7 +27,7 @@ from daybell.cli import (
     workers,
 )
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
-from daybell.cli.options import DatabaseUrl, Json, chosen, run
+from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run
 from daybell.errors import UsageError
 
 app = typer.Typer(
@@ -53,12 +53,13 @@ def _show_version(wanted: bool) -> None:
 def read_settings(
     context: typer.Context,
     database_url: DatabaseUrl = None,
+    api_url: ApiUrl = None,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    context.obj = {"database_url": database_url}
+    context.obj = {"database_url": database_url, "api_url": api_url}
 
 
 app.command()(roles.dev)

@@ -21,6 +21,15 @@ DatabaseUrl = Annotated[
         show_default=False,
     ),
 ]
+ApiUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--api-url",
+        metavar="URL",
+        help="A server to ask instead, with the key in DAYBELL_API_KEY. Default: DAYBELL_API_URL.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Tenant = Annotated[
     str | None,
@@ -79,5 +88,7 @@ def chosen(context: typer.Context, database_url: str | None) -> str | None:
 def run(context: typer.Context, command: Command, database_url: str | None) -> None:
     """Run a command and end with its exit code."""
     name = context.command_path.removeprefix("daybell ")
-    flags = {"database_url": chosen(context, database_url)}
+    flags = {"database_url": chosen(context, database_url), "api_url": context.obj["api_url"]}
+    if None not in flags.values():
+        raise typer.BadParameter("--api-url and --database-url exclude each other; give one")
     raise typer.Exit(run_command(command, flags, on_store=name if name in ON_STORE else None))
