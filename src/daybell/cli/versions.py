@@ -24,7 +24,10 @@ def delete_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Let a job run no more, and cancel what has not ended. Its versions and history stay."""
+    """Let a job run no more, and cancel what has not ended.
+
+    Its versions and its history stay.
+    """
     command = partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
@@ -36,7 +39,7 @@ def list_versions(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List all versions of a job, the newest first; of a deleted one, too."""
+    """List a job's versions, newest first; of a deleted one, too."""
     run(context, partial(_versions, name=name, tenant=tenant, as_json=as_json), database_url)
 
 
@@ -48,7 +51,10 @@ def rollback_job(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make an older version of a job current again, as a new version with its schedules."""
+    """Make an older version of a job current again.
+
+    It becomes a new version, with its schedules.
+    """
     command = partial(_rollback, name=name, version=version, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
