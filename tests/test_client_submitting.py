@@ -1,11 +1,15 @@
 """Executions and jobs whose ids the caller chose: sending them twice creates them once."""
 
+import json
+
 import pytest
 
 from daybell.client import Client, mint
-from daybell.client.submitting import derived, read_new
+from daybell.client.submitting import derived, read_many, read_new
 from daybell.core.execution import State
+from daybell.core.limits import ARGS_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.errors import DuplicateKey, VersionConflict
+from daybell.store.ids import mint_many
 
 
 @pytest.fixture
@@ -33,6 +37,42 @@ def test_derived_ids_rise_with_their_rank():
     assert made == sorted(set(made))
     assert {one.version for one in made} == {7}
     assert {one.variant for one in made} == {id.variant}
+
+
+def test_ids_that_are_made_together_rise_between_those_before_and_after():
+    before, many, after = mint(), mint_many(5_000), mint()
+
+    assert [before, *many, after] == sorted({before, *many, after})
+    assert {one.version for one in many} == {7}
+    assert {one.variant for one in many} == {before.variant}
+    assert mint_many(0) == []
+
+
+def test_many_are_read_as_each_would_be():
+    jobs = ["resize", "größer", "resize"]
+    args = [{"a": "\n\u2028ü", "b": [None, 1.5, 2**63]}, {}, {"c": "x" * 500 + "{[" * 20}]
+
+    found = read_many(jobs, args)
+
+    alone = [read_new(job, one) for job, one in zip(jobs, args, strict=True)]
+    assert found is not None
+    assert [(one.job, one.args) for one in found] == [(one.job, one.args) for one in alone]
+    assert all(one.is_plain for one in found)
+
+
+@pytest.mark.parametrize(
+    ("job", "args"),
+    [
+        ("-", {}),
+        ("", {}),
+        ("resize", {"a": "\ud800"}),
+        ("resize", {"a": "x" * ARGS_BYTES_MAX}),
+        ("resize", {"a": json.loads("[" * PAYLOAD_DEPTH_MAX + "]" * PAYLOAD_DEPTH_MAX)}),
+    ],
+    ids=["no name", "an empty name", "half a pair", "too long", "too deep"],
+)
+def test_many_with_one_that_may_be_wrong_are_left_to_a_closer_look(job, args):
+    assert read_many(["resize", job], [{}, args]) is None
 
 
 async def test_an_execution_that_is_submitted_again_is_there_once(client):

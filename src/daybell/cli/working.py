@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -22,6 +21,7 @@ from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE, check_store
 from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
+from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
 from daybell.core.instant import Seconds
@@ -224,17 +224,6 @@ def start_afresh() -> NoReturn:
             stream.flush()
     os.chdir(_STARTED_IN)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def settle() -> None:
-    """Have the garbage collector leave alone what is loaded, and look less often at the rest.
-
-    Executions come and go by the thousand and hold no cycles: its default is a twentieth of a busy
-    worker's work.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
 
 
 async def _supervise(

@@ -14,6 +14,8 @@ import time
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from daybell.core.instant import Instant, Seconds
 
 # Between the time in an id and the moment when others see its row: clocks that differ, and batches.
@@ -36,10 +38,12 @@ def mint_many(count: int) -> list[UUID]:
     """So many new ids, rising, for less than as many single ones."""
     first = _take(count)
     randoms = struct.unpack(f">{count}Q", os.urandom(8 * count))
-    return [
-        UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random >> 2)
+    numbers = (
+        (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random >> 2
         for stamp, random in zip(range(first, first + count), randoms, strict=True)
-    ]
+    )
+    # The constructor alone would take longer than all of this.
+    return msgspec.convert([number.to_bytes(16) for number in numbers], list[UUID])
 
 
 def _take(count: int) -> int:

@@ -1,0 +1,334 @@
+"""The short way for triggers and bulk enqueues answers as the long one does, to the letter."""
+
+import asyncio
+import json
+import re
+from uuid import UUID
+
+import pytest
+
+from daybell.api import ApiOptions, create_api
+from daybell.api.auth import Gatekeeper
+from daybell.api.guard import Guard, Limits, let_refusals_pass
+from daybell.api.lane import Lane
+from daybell.client import Client
+from daybell.core.limits import PAYLOAD_DEPTH_MAX
+
+JOB_ID = UUID("01934b2e-7c00-7000-8000-000000000001")
+NOBODY = "01934b2e-7c00-7000-8000-00000000ffff"
+TRIGGER = "/api/v1/jobs/resize/trigger"
+BULK = "/api/v1/executions"
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class World:
+    """A store with some jobs and keys, behind everything that a request passes."""
+
+    def __init__(self, client, *, has_lane):
+        self.client = client
+        self.long_way = 0  # requests that the application itself has answered
+        self._names = {}
+        gatekeeper = Gatekeeper(client, ApiOptions(), monotonic=asyncio.get_running_loop().time)
+        app = create_api(client, authenticated_by=gatekeeper.authenticate)
+        let_refusals_pass(app)
+
+        async def counted(scope, receive, send):
+            self.long_way += 1
+            await app(scope, receive, send)
+
+        inner = Lane(counted) if has_lane else counted
+        limits = Limits(request_bytes=10_000, bulk_bytes=20_000)
+        self._app = Guard(inner, admit=gatekeeper.admit, told=gatekeeper.hear, limits=limits)
+        self.gatekeeper = gatekeeper
+
+    async def prepare(self):
+        await self.client.define("resize", queue="images", args={"width": 1}, id=JOB_ID)
+        await self.client.define("two words")
+        await self.client.define("skips", overlap="skip")
+        await self.client.define("queues", overlap="queue")
+        self.keys = {
+            role: (await self.client.create_key(role, role=role))[1]
+            for role in ("viewer", "operator", "superadmin")
+        }
+
+    async def ask(self, path, *parts, method="POST", role="operator", headers=(), query=""):
+        """Send a request in these parts; answers all that was sent back, without what differs
+        between two that are alike.
+        """
+        body = b"".join(parts)
+        sent = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
+        if role is not None:
+            sent.append((b"authorization", f"Bearer {self.keys[role]}".encode()))
+        given = dict(headers)
+        if body and b"content-type" not in given:
+            sent.append((b"content-type", b"application/json"))
+        sent += headers
+        raw_path = path.encode()
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path.replace("%20", " ").replace("%2F", "/"),
+            "raw_path": raw_path,
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": sent,
+            "client": ("127.0.0.1", 5000),
+            "server": ("127.0.0.1", 8080),
+        }
+        rest = [
+            {"type": "http.request", "body": part, "more_body": at < len(parts) - 1}
+            for at, part in enumerate(parts or (b"",))
+        ]
+        got = []
+
+        async def receive():
+            return rest.pop(0) if rest else {"type": "http.disconnect"}
+
+        async def send(message):
+            got.append(message)
+
+        await self._app(scope, receive, send)
+        text = b"".join(message.get("body", b"") for message in got[1:]).decode()
+        start = got[0]
+        headers = sorted((name, self.masked(value.decode())) for name, value in start["headers"])
+        return start["status"], headers, self.masked(text)
+
+    def masked(self, text):
+        """A text with its ids numbered as they came, and the key's first letters hidden."""
+        return re.sub(
+            r"dbk_\w+",
+            "dbk_…",
+            _ID.sub(lambda found: self._names.setdefault(found[0], f"<{len(self._names)}>"), text),
+        )
+
+    async def kept(self):
+        """All that is in the store after it."""
+        log = [
+            (entry.actor, entry.action, entry.target, entry.after, entry.source)
+            for entry in (await self.client.audit(limit=1000)).items
+        ]
+        found = [
+            (one.job, one.state, one.args, one.queue, one.priority, one.unique_key)
+            for one in (await self.client.executions(limit=1000)).items
+        ]
+        # Those of the same moment come in the order of their ids.
+        return sorted(map(self.masked, map(str, log))), sorted(map(str, found))
+
+
+def key(text):
+    return ((b"idempotency-key", text),)
+
+
+def kind(text):
+    return ((b"content-type", text),)
+
+
+def deep(levels):
+    return b'{"args":{"a":' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}}"
+
+
+SHORT = {
+    "arguments": (TRIGGER, b'{"args":{"width":2}}'),
+    "in two parts": (TRIGGER, b'{"args":', b'{"width":3}}'),
+    "null arguments": (TRIGGER, b'{"args":null}'),
+    "an empty object": (TRIGGER, b"{}"),
+    "by its id": (f"/api/v1/jobs/{JOB_ID}/trigger", b'{"args":{}}'),
+    "an unknown job": ("/api/v1/jobs/nobody/trigger", b'{"args":{}}'),
+    "an unknown job, no arguments": ("/api/v1/jobs/nobody/trigger", b"{}"),
+    "an unknown id": (f"/api/v1/jobs/{NOBODY}/trigger", b'{"args":{}}'),
+    "not a name": ("/api/v1/jobs/-x/trigger", b'{"args":{}}'),
+    "options": (TRIGGER, b'{"args":{},"delay":"5m","priority":"high","queue":"q","retries":1}'),
+    "at": (TRIGGER, b'{"at":"2030-01-01T00:00:00Z"}'),
+    "a unique key": (TRIGGER, b'{"unique_key":"k"}'),
+    "a unique key, held": (TRIGGER, b'{"unique_key":"k","args":{}}'),
+    "skips": ("/api/v1/jobs/skips/trigger", b'{"args":{}}'),
+    "skips, with one in the way": ("/api/v1/jobs/skips/trigger", b'{"args":{}}'),
+    "skips, by force": ("/api/v1/jobs/skips/trigger", b'{"args":{},"force":true}'),
+    "queues": ("/api/v1/jobs/queues/trigger", b'{"args":{}}'),
+    "queues, and waits": ("/api/v1/jobs/queues/trigger", b'{"args":{}}'),
+    "two mistakes": (TRIGGER, b'{"args":[],"delay":"soon"}'),
+    "an unknown field": (TRIGGER, b'{"args":{},"dealy":1}'),
+    "a key twice": (TRIGGER, b'{"args":{"a":1,"a":2}}'),
+    "a key twice, hidden": (TRIGGER, rb'{"args":{"a":1,"a":"\u003a"}}'),
+    "arguments twice": (TRIGGER, b'{"args":{"a":1},"args":{"a":1}}'),
+    "an escaped colon": (TRIGGER, rb'{"args":{"a":"\u003A"}}'),
+    "a list": (TRIGGER, b"[]"),
+    "not JSON": (TRIGGER, b"{"),
+    "not Unicode": (TRIGGER, b'{"args":{"a":"\xff"}}'),
+    "half a pair": (TRIGGER, rb'{"args":{"a":"\ud800"}}'),
+    "a NUL": (TRIGGER, rb'{"args":{"a":"\u0000"}}'),
+    "NaN": (TRIGGER, b'{"args":{"a":NaN}}'),
+    "too large a number": (TRIGGER, b'{"args":{"a":1e999}}'),
+    "a long integer": (TRIGGER, b'{"args":{"a":' + b"9" * 5000 + b"}}"),
+    "deep": (TRIGGER, deep(PAYLOAD_DEPTH_MAX)),
+    "too deep": (TRIGGER, deep(PAYLOAD_DEPTH_MAX + 1)),
+    "far too deep": (TRIGGER, deep(4000)),
+    "once": (TRIGGER, b'{"args":{}}', {"headers": key(b"k-1")}),
+    "once, again": (TRIGGER, b'{"args":{}}', {"headers": key(b"k-1")}),
+    "once, with another body": (TRIGGER, b'{"args":{"a":1}}', {"headers": key(b"k-1")}),
+    "once, at another path": (BULK, b'[{"job":"resize"}]', {"headers": key(b"k-1")}),
+    "many": (BULK, b'[{"job":"resize","args":{"n":1}},{"job":"resize"}]'),
+    "many with options": (BULK, b'[{"job":"resize","unique_key":"m","args":null},{"job":"skips"}]'),
+    "many of an unknown job": (BULK, b'[{"job":"resize"},{"job":"nobody"}]'),
+    "many mistakes": (BULK, b'[{"job":"-","delay":"soon"},{"job":"resize","retries":-1}]'),
+    "many without a name": (BULK, b'[{"job":"resize"},{"job":""}]'),
+    "many, one of a wrong type": (BULK, b'[{"job":1}]'),
+    "many, an unknown field": (BULK, b'[{"job":"resize","dealy":1}]'),
+    "many, too deep": (BULK, b'[{"job":"resize",' + deep(80)[1:-1] + b"}]"),
+    "none": (BULK, b"[]"),
+    "no list": (BULK, b"{}"),
+    "many, not Unicode": (BULK, rb'[{"job":"resize","args":{"a":"\udc00"}}]'),
+    "many once": (BULK, b'[{"job":"resize"},{"job":"resize"}]', {"headers": key(b"k-2")}),
+    "many once, again": (BULK, b'[{"job":"resize"},{"job":"resize"}]', {"headers": key(b"k-2")}),
+}
+
+LONG = {
+    "nothing said": (TRIGGER,),
+    "a name with a space": ("/api/v1/jobs/two%20words/trigger", b'{"args":{}}'),
+    "another path": ("/api/v1/jobs/resize/triggers", b"{}"),
+    "a slash too many": (TRIGGER + "/", b"{}"),
+    "an escaped slash": ("/api/v1/jobs/re%2Fsize/trigger", b"{}"),
+    "a long name": (f"/api/v1/jobs/{'x' * 201}/trigger", b"{}"),
+    "another method": (TRIGGER, {"method": "GET"}),
+    "a parameter": (TRIGGER, b"{}", {"query": "dry=1"}),
+    "another tenant": (TRIGGER, b"{}", {"query": "tenant=acme"}),
+    "another tenant, by one who may": (
+        TRIGGER,
+        b"{}",
+        {"query": "tenant=acme", "role": "superadmin"},
+    ),
+    "one who may not": (TRIGGER, b"{}", {"role": "viewer"}),
+    "many by one who may not": (BULK, b'[{"job":"resize"}]', {"role": "viewer"}),
+    "another type": (TRIGGER, b"{}", {"headers": kind(b"application/problem+json")}),
+    "a charset": (TRIGGER, b"{}", {"headers": kind(b"application/json; charset=utf-8")}),
+    "an empty key": (TRIGGER, b"{}", {"headers": key(b"")}),
+    "a long key": (TRIGGER, b"{}", {"headers": key(b"k" * 256)}),
+    "a key that is no text": (TRIGGER, b"{}", {"headers": key(b"\xff")}),
+    "a key with a space": (TRIGGER, b"{}", {"headers": key(b"a b")}),
+    "two keys": (TRIGGER, b"{}", {"headers": key(b"a") + key(b"b")}),
+}
+
+# Refused before anybody reads them, or while somebody does.
+REFUSED = {
+    "nobody": (TRIGGER, b"{}", {"role": None}),
+    "too large": (TRIGGER, b'{"args":{"a":"' + b"x" * 10_000 + b'"}}'),
+    "many too large": (BULK, b"[" + b" " * 20_000 + b"]"),
+    "a form": (TRIGGER, b"{}", {"headers": kind(b"text/plain")}),
+}
+
+
+@pytest.fixture
+async def worlds():
+    async with Client("memory://") as one, Client("memory://") as other:
+        made = World(one, has_lane=True), World(other, has_lane=False)
+        for world in made:
+            await world.prepare()
+        yield made
+
+
+async def both(worlds, case):
+    *said, last = case
+    options = last if isinstance(last, dict) else {}
+    parts = said if isinstance(last, dict) else case
+    return [await world.ask(*parts, **options) for world in worlds]
+
+
+async def test_both_ways_answer_alike_and_leave_the_same_behind(worlds):
+    for name, case in {**SHORT, **LONG, **REFUSED}.items():
+        short, long = await both(worlds, case)
+        assert short == long, name
+        assert short[0] < 500, name
+
+    short, long = [await world.kept() for world in worlds]
+    assert short == long
+
+
+STATUSES = {
+    "a key twice": 422,
+    "a key twice, hidden": 422,
+    "arguments twice": 422,
+    "an escaped colon": 202,
+    "half a pair": 202,
+    "a NUL": 202,
+    "deep": 202,
+    "too deep": 422,
+    "too large a number": 422,
+    "an unknown job": 404,
+    "not a name": 404,
+    "skips": 202,
+    "many, too deep": 422,
+}
+
+
+@pytest.mark.parametrize("name", STATUSES)
+async def test_what_is_read_quickly_is_refused_like_the_rest(worlds, name):
+    (status, _, _), _ = await both(worlds, SHORT[name])
+
+    assert status == STATUSES[name]
+
+
+async def test_what_has_to_wait_says_so(worlds):
+    first, second = [(await both(worlds, SHORT["queues"]))[0] for _ in range(2)]
+
+    assert [json.loads(one[2])["status"] for one in (first, second)] == ["queued", "waiting"]
+
+
+async def test_only_what_is_usual_takes_the_short_way(worlds):
+    lane = worlds[0]
+
+    for name, case in SHORT.items():
+        await both(worlds, case)
+        assert lane.long_way == 0, name
+    for expected, (name, case) in enumerate(LONG.items(), start=1):
+        await both(worlds, case)
+        assert lane.long_way == expected, name
+
+
+async def test_the_short_way_is_taken_by_good_requests(worlds):
+    (status, headers, text), _ = await both(worlds, SHORT["arguments"])
+
+    assert status == 202
+    assert json.loads(text) == {"execution_id": "<0>", "status": "queued", "created": True}
+    assert (b"location", "/api/v1/executions/<0>") in headers
+    (kept,) = (await worlds[0].client.executions()).items
+    assert (kept.job, kept.args) == ("resize", '{"width":2}')
+    (entry,) = (await worlds[0].client.audit(action="job.trigger")).items
+    assert (entry.target, json.loads(entry.after or "")) == (
+        "resize",
+        {"execution_id": str(kept.id)},
+    )
+
+
+async def test_one_who_is_gone_is_not_answered(worlds):
+    lane = worlds[0]
+    got = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        got.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": TRIGGER,
+        "raw_path": TRIGGER.encode(),
+        "query_string": b"",
+        "scheme": "http",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-length", b"2"),
+            (b"content-type", b"application/json"),
+            (b"authorization", f"Bearer {lane.keys['operator']}".encode()),
+        ],
+        "client": ("127.0.0.1", 5000),
+        "server": ("127.0.0.1", 8080),
+    }
+    await lane._app(scope, receive, send)
+
+    assert got == []
+    assert not (await lane.client.executions()).items
