@@ -28,12 +28,14 @@ from daybell.errors import (
     JobNotFound,
     PayloadError,
     TenantNotFound,
+    Unavailable,
     UsageError,
     VersionConflict,
 )
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import apply, claim, death, retry
+from tests.remote.losing import losing
 
 # What only programs beside the store can say, or what the server decides itself.
 ONLY_ON_THE_STORE = {"parent", "id", "repeat"}
@@ -202,6 +204,30 @@ async def test_executions_are_cancelled_by_filter(store, remote):
     assert await remote.count(job="plain") == {State.CANCELLED: 2}
     assert await remote.count_retryable(job="plain", status="cancelled") == 2
     assert await remote.retry_many(job="plain", status="cancelled") == Counter({Retrial.RENEWED: 2})
+
+
+async def test_what_is_created_is_created_once_although_the_answer_is_lost(store, address):
+    _, token = await store.create_key("root", role="superadmin")
+    async with losing(address) as way, RemoteClient(way.url, key=token) as remote:
+        way.to_lose = 1
+        one = await remote.trigger("plain")
+        way.to_lose = 1
+        many = await remote.enqueue_many("plain", [{}, {}, {}])
+        way.to_lose = 1
+        job = await remote.create("thumbs", task="plain")
+        way.to_lose = 1
+        filled = await remote.backfill("resize", "2026-01-01", "2026-01-04")
+        way.to_lose = 1
+        counted = await remote.count(job="plain")  # what only looks is asked again, too
+        way.to_lose = 1
+        with pytest.raises(Unavailable, match="the connection broke"):
+            await remote.retry(one.id)
+
+    assert way.lost == 6
+    assert one.created and all(made.created for made in many.executions)
+    assert counted == await store.count(job="plain") == {State.QUEUED: 4}
+    assert (job.version, filled.created) == (1, 3)
+    assert sum((await store.count(job="resize")).values()) == 3
 
 
 async def test_one_execution_is_cancelled_once(remote):
