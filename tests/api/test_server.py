@@ -213,6 +213,27 @@ async def test_who_does_not_read_is_cut_off(is_stream):
         call.close()
 
 
+async def test_stopping_cuts_off_who_does_not_read():
+    is_stuck = asyncio.Event()
+
+    async def flood(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+            is_stuck.set()
+
+    async with guarded(flood, stop_seconds=0) as (server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(get("/flood"))
+        await is_stuck.wait()
+
+        await asyncio.wait_for(server.stop(), PATIENCE)
+
+        await come(lambda: server.connections == 0)
+        writer.close()
+        assert not reader.at_eof()
+
+
 async def test_a_stream_may_last_longer_than_an_answer():
     async def stream(scope, receive, send):
         headers = [(b"content-type", b"text/event-stream")]

@@ -89,6 +89,7 @@ async def test_nobody_looks_when_nobody_listens(store):
             await reader.ask("/api/v1/stream")
             await reader.next("stats")
         await come(lambda: len(app.state.channels) == 0)
+        await come(lambda: not [one for one in asyncio.all_tasks() if "stats" in one.get_name()])
         looks = store.looks
         async with Reader(port) as reader:  # and it begins again
             await reader.ask("/api/v1/stream")
