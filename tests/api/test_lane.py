@@ -98,7 +98,7 @@ class World:
     def masked(self, text):
         """A text with its ids numbered as they came, and the key's first letters hidden."""
         return re.sub(
-            r"dbk_\w+",
+            r"dbk_[\w-]+",
             "dbk_…",
             _ID.sub(lambda found: self._names.setdefault(found[0], f"<{len(self._names)}>"), text),
         )
