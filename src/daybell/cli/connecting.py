@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daybell.cli.edge import use_server
-from daybell.client import Client
+from daybell.cli.recording import RecordingClient
 from daybell.client.remote.client import AnyClient, RemoteClient
 from daybell.core.job import DEFAULT_TENANT
 from daybell.settings import Settings
@@ -15,6 +15,7 @@ def client_for(settings: Settings, *, tenant: str | None = None) -> AnyClient:
     Without a tenant it is the default one, or over HTTP the one that the key is for.
     """
     if settings.api_url is None:
-        return Client(settings.database_url, tenant=DEFAULT_TENANT if tenant is None else tenant)
+        named = DEFAULT_TENANT if tenant is None else tenant
+        return RecordingClient(settings.database_url, tenant=named)
     use_server()
     return RemoteClient(settings.api_url, key=settings.api_key, tenant=tenant)
