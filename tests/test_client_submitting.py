@@ -1,6 +1,8 @@
 """Executions and jobs whose ids the caller chose: sending them twice creates them once."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -46,6 +48,24 @@ def test_ids_that_are_made_together_rise_between_those_before_and_after():
     assert {one.version for one in many} == {7}
     assert {one.variant for one in many} == {before.variant}
     assert mint_many(0) == []
+
+
+FORK = """
+import os
+from daybell.store.ids import mint
+
+mint()  # what is random is drawn for many at a time
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.write(writer, mint().bytes)
+    os._exit(0)
+here, there = mint().bytes, os.read(reader, 16)
+assert here[8:] != there[8:], (here, there)
+"""
+
+
+def test_a_fork_draws_for_itself():
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
 
 
 def test_many_are_read_as_each_would_be():

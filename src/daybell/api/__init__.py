@@ -2,8 +2,9 @@
 
 app.py puts the parts together. A request passes guard.py (is it one that we serve at all?), auth.py
 (whose is it?), `needs` in caller.py (may they?), body.py (what does it say?) and one function of a
-resource's module: jobs, executions, queues and so on. What goes wrong becomes an answer in
-problems.py. contract.py says all of it in the OpenAPI document.
+resource's module: jobs, executions, queues and so on; triggers and bulk enqueues get to theirs by a
+shorter way, lane.py. What goes wrong becomes an answer in problems.py. contract.py says all of it
+in the OpenAPI document.
 """
 
 from daybell.api.app import create_api

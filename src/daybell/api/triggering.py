@@ -13,7 +13,7 @@ from daybell.api.caller import Caller
 from daybell.api.idempotency import Try, once
 from daybell.api.schema import Trigger
 from daybell.client.definitions import id_in
-from daybell.client.submitting import is_name, read_new
+from daybell.client.submitting import is_name, read_many, read_new
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.limits import PAYLOAD_DEPTH_MAX
@@ -97,11 +97,16 @@ async def _read_new(caller: Caller, name: str, options: dict[str, Any], this: Tr
     its name if this is its id, or the arguments that its schedules use.
     """
     args = options.pop("args", None)
+    id = this.made("execution")
     is_named = len(name) < ID_CHARS_MIN or id_in(name) is None
+    if args is not None and is_named and not options:
+        plain = read_many([name], [args], [id])
+        if plain is not None:
+            return plain[0]
     if args is None or not is_named or not is_name(name):
         job = await caller.client.job_named(name)
         name, args = job.name, payload.decode(job.definition.args) if args is None else args
-    return read_new(name, args, id=this.made("execution"), **options)
+    return read_new(name, args, id=id, **options)
 
 
 async def _state_of(caller: Caller, made: Enqueued) -> State:
