@@ -5,15 +5,23 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, Final
+from types import CoroutineType
+from typing import Any, Final, ParamSpec, TypeVar
 
 from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.core.audit import NewEntry
 from daybell.store.ids import mint
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MANY: Final = "many"  # the target of what is done to several
+IDS_MAX: Final = 100  # of them that are told
+UNTOLD: Final = frozenset({"args", "on_step", "author"})  # of what a verb was called with
 
 
 def whoever_types() -> str:
@@ -34,68 +42,70 @@ def on_record(
     return client.auditing(_entry(action, target, before=before, after=after))
 
 
-class RecordingClient(Client):
-    """A client of a store that puts on record what is done with it, as a server does."""
+def own(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A verb that is a transaction of its own, with its entry in that."""
 
-
-# What is a transaction of its own, and has its entry in that.
-CHANGES: Final = {
-    "create": "job.create",
-    "update": "job.update",
-    "rollback": "job.rollback",
-    "delete_job": "job.delete",
-    "pause": "job.pause",
-    "resume": "job.resume",
-    "cancel": "execution.cancel",
-    "cancel_many": "execution.cancel",
-    "discard": "dead_letter.discard",
-    "discard_dead_letters": "dead_letter.discard",
-    "retry_dead_letters": "dead_letter.retry",
-    "drain_worker": "worker.drain",
-    "pause_queue": "queue.pause",
-    "resume_queue": "queue.resume",
-    "purge_queue": "queue.purge",
-}
-# What may travel with the enqueues of others, and is on record right after it.
-ENQUEUES: Final = {
-    "trigger": "job.trigger",
-    "backfill": "job.backfill",
-    "retry": "execution.retry",
-    "retry_many": "execution.retry",
-}
-MANY: Final = "many"  # the target of what is done to several
-IDS_MAX: Final = 100  # of them that are told
-UNTOLD: Final = frozenset({"args", "on_step", "author"})  # of what a verb was called with
-
-Verb = Callable[..., Awaitable[Any]]
-
-
-def _recorded(verb: Verb, action: str, *, is_own: bool) -> Verb:
     @wraps(verb)
-    async def recorded(self: RecordingClient, *targets: Any, **options: Any) -> Any:
-        if options.get("dry_run"):
-            return await verb(self, *targets, **options)
-        after = {key: value for key, value in options.items() if key not in UNTOLD}
-        target = _target(targets)
-        if target == MANY and targets and targets[0] is not None:
-            after["ids"] = targets[0][:IDS_MAX]
-        entry = _entry(action, target, after=after or None)
-        if is_own:
-            with self.auditing(entry):
-                return await verb(self, *targets, **options)
-        answer = await verb(self, *targets, **options)
-        await self.record([entry])
+    async def recorded(*given: P.args, **options: P.kwargs) -> R:
+        client, entry = _told(action, given, options)
+        with client.auditing(entry):
+            return await verb(*given, **options)
+
+    return recorded
+
+
+def shared(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
+    """A verb whose writes may travel with those of others: its entry comes right after it."""
+
+    @wraps(verb)
+    async def recorded(*given: P.args, **options: P.kwargs) -> R:
+        answer = await verb(*given, **options)
+        client, entry = _told(action, given, options)
+        if not options.get("dry_run"):
+            await client.record([entry])
         return answer
 
     return recorded
 
 
-for name, action in (CHANGES | ENQUEUES).items():
-    verb = getattr(Client, name)
-    setattr(RecordingClient, name, _recorded(verb, action, is_own=name in CHANGES))
+class RecordingClient(Client):
+    """A client of a store that puts on record what is done with it, as a server does."""
+
+    create = own(Client.create, "job.create")
+    update = own(Client.update, "job.update")
+    rollback = own(Client.rollback, "job.rollback")
+    delete_job = own(Client.delete_job, "job.delete")
+    pause = own(Client.pause, "job.pause")
+    resume = own(Client.resume, "job.resume")
+    cancel = own(Client.cancel, "execution.cancel")
+    cancel_many = own(Client.cancel_many, "execution.cancel")
+    discard = own(Client.discard, "dead_letter.discard")
+    discard_dead_letters = own(Client.discard_dead_letters, "dead_letter.discard")
+    retry_dead_letters = own(Client.retry_dead_letters, "dead_letter.retry")
+    drain_worker = own(Client.drain_worker, "worker.drain")
+    pause_queue = own(Client.pause_queue, "queue.pause")
+    resume_queue = own(Client.resume_queue, "queue.resume")
+    purge_queue = own(Client.purge_queue, "queue.purge")
+
+    trigger = shared(Client.trigger, "job.trigger")
+    backfill = shared(Client.backfill, "job.backfill")
+    retry = shared(Client.retry, "execution.retry")
+    retry_many = shared(Client.retry_many, "execution.retry")
 
 
-def _target(targets: tuple[Any, ...]) -> str:
+def _told(
+    action: str, given: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Client, NewEntry]:
+    """Whose verb it is, and what is told of a call: its target, and how it was asked for."""
+    client, *targets = given
+    after = {key: value for key, value in options.items() if key not in UNTOLD}
+    target = _target(targets)
+    if target == MANY and targets and targets[0] is not None:
+        after["ids"] = targets[0][:IDS_MAX]
+    return client, _entry(action, target, after=after or None)
+
+
+def _target(targets: Sequence[Any]) -> str:
     """The first that a verb was given: a name, an id, or many ids."""
     first = targets[0] if targets else None
     if first is None or (isinstance(first, Iterable) and not isinstance(first, str)):
