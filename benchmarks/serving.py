@@ -87,11 +87,15 @@ async def compare(
     count = max(BATCH, int(rows * scale) // BATCH * BATCH)
     ours: list[Cost] = []
     own: list[Cost] = []
+    gathered: list[Cost] = []
     for turn in range(rounds + 1):
         for place in places.values():
             await place.clear()
         through = await server.run(how, count)
         direct = await called(side, how, count, places["direct"])
+        if how == "single" and turn:
+            await places["direct"].clear()
+            gathered.append(await called_together(side, count, places["direct"]))
         assert await places["served"].ask(_COUNT[kind]) == count, "some were not kept"
         say(f"{kind:9} {how:6} {count:,}: {through.shown}, store {direct.shown}")
         if turn:  # the first one is to get warm
@@ -101,15 +105,15 @@ async def compare(
     waits = [1000 * wait for cost in ours for wait in cost.waits]
     cuts = quantiles(waits, n=100)
     rate = median(cost.count / cost.seconds for cost in ours)
-    typical = sorted(ours, key=lambda cost: cost.each)[len(ours) // 2]
-    plain = sorted(own, key=lambda cost: cost.each)[len(own) // 2]
+    typical, plain = usual(ours), usual(own)
+    beside = f", gathered by `Client.enqueue` {usual(gathered).shown}" if gathered else ""
     what = "bulk enqueue, batches of 1,000" if how == "bulk" else f"triggers, {CONNECTIONS} callers"
     return Finding.at_most(
         kind,
         f"API: processor time of {what}",
         ratio,
         BAR,
-        f"{typical.shown} each (store's own {plain.shown}); {rate:,.0f}/s;"
+        f"{typical.shown} each (store's own {plain.shown}{beside}); {rate:,.0f}/s;"
         f" p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms",
     )
 
@@ -123,6 +127,29 @@ async def called(side: StoreSide, how: str, count: int, place: Place) -> Cost:
         await side.enqueue_crowd(batches, 1 if how == "bulk" else CONNECTIONS)
     used = place.server_cpu().since(before)
     return Cost(count, watch.sample.seconds, watch.sample.client_cpu, used)
+
+
+async def called_together(side: StoreSide, count: int, place: Place) -> Cost:
+    """The same through a client, which sends what comes at the same time in one call, as the API
+    does. Its arguments are made into text here, too.
+    """
+    client, left = Client(side.store, tenant=TENANT), iter(range(count))
+    args = json.loads(ARGS)
+
+    async def call() -> None:
+        for _ in left:
+            await client.enqueue(JOB, args)
+
+    before = place.server_cpu()
+    with Stopwatch(count) as watch:
+        await asyncio.gather(*(call() for _ in range(CONNECTIONS)))
+    used = place.server_cpu().since(before)
+    return Cost(count, watch.sample.seconds, watch.sample.client_cpu, used)
+
+
+def usual(costs: Sequence[Cost]) -> Cost:
+    """The one in the middle."""
+    return sorted(costs, key=lambda cost: cost.each)[len(costs) // 2]
 
 
 class Server:
