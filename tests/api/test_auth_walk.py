@@ -133,10 +133,19 @@ async def test_another_tenant_cannot_be_named_by_who_is_not_a_superadmin(tenant)
 
 
 async def test_a_list_shows_nothing_of_another_tenant():
+    lists = ("jobs", "executions", "counts", "dead-letters", "queues", "workers")
     async with world() as here:
-        for path in ("jobs", "executions", "dead-letters", "queues", "workers", "stats", "audit"):
-            text = (await here.ask("GET", f"/api/v1/{path}", here.foreign)).text
-            assert "resize" not in text and here.ids["execution"] not in text, path
+        await here.client.store.lead("backfill default", holder=UUID(int=2), lease=60)
+        await here.client.store.lead("scheduler", holder=UUID(int=3), lease=60)
+        for path in (*lists, "stats", "status", "audit"):
+            answer = await here.ask("GET", f"/api/v1/{path}", here.foreign)
+            assert answer.status_code == 200, path
+            assert "resize" not in answer.text and here.ids["execution"] not in answer.text, path
+            assert "backfill" not in answer.text, path
+        counts = (await here.ask("GET", "/api/v1/counts", here.foreign)).json()
+        assert not any(counts["executions"].values())
+        leaders = (await here.ask("GET", "/api/v1/status", here.foreign)).json()["leaders"]
+        assert [one["name"] for one in leaders] == ["scheduler"]
         listed = (await here.ask("GET", "/api/v1/keys", here.foreign)).json()
         assert [key["name"] for key in listed["items"]] == ["an admin"]
 

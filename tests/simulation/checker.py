@@ -9,9 +9,8 @@ from uuid import UUID
 
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import SUSPECT_CRASHES, Ruling, Transition
-from daybell.core.worker import WorkerState
+from daybell.core.worker import SCHEDULER, WorkerState
 from daybell.engine.clock import JUMP_SECONDS
-from daybell.engine.scheduler import SCHEDULER
 from daybell.errors import LeaseLost
 from daybell.store.outcomes import Cancellation, Revival
 from tests.simulation.loop import Process

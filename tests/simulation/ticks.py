@@ -11,7 +11,7 @@ from uuid import UUID
 from daybell.core.execution import TERMINAL, State
 from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
 from daybell.core.when import Schedule as Rule
-from daybell.engine.scheduler import SCHEDULER
+from daybell.core.worker import SCHEDULER
 from tests.simulation.places import Place, Seen, TickKey
 from tests.simulation.schedules import KINDS
 

@@ -10,8 +10,7 @@ from daybell.core.instant import Instant
 from daybell.core.schedule import Schedule
 from daybell.core.view import Check
 from daybell.core.when import Schedule as Rule
-from daybell.core.worker import Leadership
-from daybell.engine.scheduler import SCHEDULER
+from daybell.core.worker import SCHEDULER, Leadership
 from daybell.errors import InvalidSchedule
 from daybell.store.protocol import Store
 

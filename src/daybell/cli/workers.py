@@ -52,7 +52,7 @@ async def _list(
     from daybell.cli.columns import Column
     from daybell.cli.connecting import client_for
     from daybell.client import wire
-    from daybell.engine.scheduler import SCHEDULER
+    from daybell.core.worker import SCHEDULER
 
     async with client_for(settings, tenant=tenant) as client:
         workers = await client.workers(include_dead=include_dead)

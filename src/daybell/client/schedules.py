@@ -31,7 +31,7 @@ from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
 from daybell.core.view import Page
 from daybell.core.when import Manual
-from daybell.core.worker import Leadership
+from daybell.core.worker import STORE_ROLES, Leadership
 from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
 from daybell.store.checks import check_limit
 from daybell.store.protocol import Store
@@ -220,8 +220,10 @@ class Schedules:
                 return Page(items=tuple(found), next_cursor=cursor)
 
     async def leaders(self) -> list[Leadership]:
-        """Who does what one node should do for all, by name."""
-        return await self.store.list_leaders()
+        """Who does what one node should do for all, by name. Not who does it for one tenant: that
+        would tell the others its name.
+        """
+        return [one for one in await self.store.list_leaders() if one.name in STORE_ROLES]
 
     async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
         """Jobs by this author that still have schedules, but are not among these names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -86,6 +87,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
+
+
+# Roles that one node has for the whole store. Others are about one tenant, and say its name.
+SCHEDULER: Final = "scheduler"
+UPKEEP: Final = "upkeep"
+STORE_ROLES: Final = frozenset({SCHEDULER, UPKEEP})
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):

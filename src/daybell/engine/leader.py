@@ -8,12 +8,12 @@ from typing import Final
 from uuid import UUID
 
 from daybell.core.instant import Seconds
+from daybell.core.worker import UPKEEP
 from daybell.engine.clock import Clock
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.leader")
 
-UPKEEP: Final = "upkeep"
 TERM_SECONDS: Final = 15.0
 DUTY_SECONDS: Final = 3600.0
 MORE_SECONDS: Final = 0.1  # a breath between two rounds of a duty, for everybody else

@@ -22,6 +22,7 @@ from daybell.core.resume import after_record
 from daybell.core.schedule import Decision, Due, Firing, Schedule, Tick
 from daybell.core.when import Misfire, Plan, Planned, plan
 from daybell.core.when import Schedule as Rule
+from daybell.core.worker import SCHEDULER
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events, Fired
 from daybell.engine.loop import AGAIN, Loop
@@ -30,7 +31,6 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.scheduler")
 
-SCHEDULER: Final = "scheduler"
 TERM_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 2.0  # what is new is told; this finds what was said to nobody
 REARM_SECONDS: Final = 15.0
