@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from daybell.client import Client
+from daybell.client.submitting import read_new
 from daybell.core.execution import State
 from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.priority import Priority
@@ -25,7 +26,18 @@ from daybell.errors import (
 )
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation
-from tests.builders import apply, claim, claimed, dead, finished, look, registered, steps, success
+from tests.builders import (
+    an_entry,
+    apply,
+    claim,
+    claimed,
+    dead,
+    finished,
+    look,
+    registered,
+    steps,
+    success,
+)
 from tests.stores import open_place
 
 
@@ -310,8 +322,18 @@ async def test_an_enqueue_whose_answer_was_lost_happens_exactly_once(client, sto
     answer = await over(faulty).enqueue("resize", unique_key="photo-1")
 
     assert answer.created
-    assert faulty.calls == [{}, {"repeat": True}]
+    assert [call.get("repeat", False) for call in faulty.calls] == [False, True]
     assert [one.id for one in (await client.executions()).items] == [answer.id]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+async def test_what_tells_of_it_is_on_record_exactly_once_as_well(client, store, after):
+    faulty, new, entry = Faulty(store, "enqueue", after=after), read_new("resize"), an_entry()
+
+    await over(faulty).submit(new, entry=entry)
+
+    assert [one.id for one in (await client.executions()).items] == [new.id]
+    assert [one.id for one in (await client.audit()).items] == [entry.id]
 
 
 async def test_an_enqueue_that_ran_and_finished_meanwhile_is_not_made_again(client, store):
