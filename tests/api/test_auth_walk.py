@@ -145,7 +145,7 @@ async def test_a_list_shows_nothing_of_another_tenant():
         counts = (await here.ask("GET", "/api/v1/counts", here.foreign)).json()
         assert not any(counts["executions"].values())
         leaders = (await here.ask("GET", "/api/v1/status", here.foreign)).json()["leaders"]
-        assert [one["name"] for one in leaders] == ["scheduler"]
+        assert [one["role"] for one in leaders] == ["scheduler"]
         listed = (await here.ask("GET", "/api/v1/keys", here.foreign)).json()
         assert [key["name"] for key in listed["items"]] == ["an admin"]
 
