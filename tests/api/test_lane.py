@@ -13,6 +13,7 @@ from daybell.api.guard import Guard, Limits, let_refusals_pass
 from daybell.api.lane import Lane
 from daybell.client import Client
 from daybell.core.limits import PAYLOAD_DEPTH_MAX
+from daybell.errors import SchemaError, Unavailable
 
 JOB_ID = UUID("01934b2e-7c00-7000-8000-000000000001")
 NOBODY = "01934b2e-7c00-7000-8000-00000000ffff"
@@ -267,6 +268,24 @@ async def test_what_is_read_quickly_is_refused_like_the_rest(worlds, name):
     (status, _, _), _ = await both(worlds, SHORT[name])
 
     assert status == STATUSES[name]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(Unavailable("away"), 503), (SchemaError("old"), 503), (ZeroDivisionError(), 500)],
+)
+@pytest.mark.parametrize("name", ["arguments", "many"])
+async def test_what_fails_further_in_is_answered_alike(worlds, monkeypatch, name, error, expected):
+    async def fail(*_, **__):
+        raise error
+
+    for world in worlds:
+        monkeypatch.setattr(world.client.store, "enqueue", fail)
+    short, long = await both(worlds, SHORT[name])
+
+    assert short == long
+    assert short[0] == expected
+    assert any(header == b"retry-after" for header, _ in short[1]) is (expected == 503)
 
 
 async def test_what_has_to_wait_says_so(worlds):
