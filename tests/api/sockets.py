@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from daybell.api.guard import Guard
 from daybell.api.server import ApiServer, ServerOptions
 
 PATIENCE = 10  # seconds, before a test gives up
+TLS = Path(__file__).parent / "tls"
+TLS_FILES: dict[str, Any] = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(TLS / "key.pem")}
 
 
 @asynccontextmanager
@@ -37,9 +41,12 @@ async def come(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def talk(port: int, request: bytes, *, is_over: bool = False) -> bytes:
+async def talk(
+    port: int, request: bytes, *, is_over: bool = False, tls: ssl.SSLContext | None = None
+) -> bytes:
     """All that is answered until the server closes; empty if it says nothing."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    name = None if tls is None else "localhost"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
     try:
         writer.write(request)
         if is_over:
@@ -61,6 +68,31 @@ def get(path: str, *more: str) -> bytes:
     """A request after which the connection is closed."""
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def app(scope, receive, send):
+    """Says how long the body is that was sent."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size += len(message["body"])
+        more = message["more_body"]
+    body = f"{scope['method']} {scope['path']} {size}".encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def is_well(port: int, *, tls: ssl.SSLContext | None = None) -> bool:
+    """Whether a server of `app` answers."""
+    return (await talk(port, get("/healthz"), tls=tls)).endswith(b"GET /healthz 0")
+
+
+def trusting() -> ssl.SSLContext:
+    """What a client needs to trust that certificate."""
+    return ssl.create_default_context(cafile=TLS / "cert.pem")
 
 
 class Reader:

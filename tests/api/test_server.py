@@ -3,39 +3,27 @@
 import asyncio
 import contextlib
 import socket
-import ssl
-import warnings
-from pathlib import Path
 
 import pytest
 
 from daybell.api.connections import HEADER_BYTES_MAX
 from daybell.api.guard import Limits
-from daybell.api.listening import is_loopback, tls_context
+from daybell.api.listening import is_loopback
 from daybell.api.server import ApiServer, ServerOptions
 from daybell.errors import Conflict, UsageError
-from tests.api.sockets import PATIENCE, come, get, guarded, serving, status_of, talk
-
-TLS = Path(__file__).parent / "tls"
-
-
-async def app(scope, receive, send):
-    """Says how long the body is that was sent."""
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        size += len(message["body"])
-        more = message["more_body"]
-    body = f"{scope['method']} {scope['path']} {size}".encode()
-    headers = [(b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def is_well(port: int) -> bool:
-    return (await talk(port, get("/healthz"))).endswith(b"GET /healthz 0")
+from tests.api.sockets import (
+    PATIENCE,
+    TLS_FILES,
+    app,
+    come,
+    get,
+    guarded,
+    is_well,
+    serving,
+    status_of,
+    talk,
+    trusting,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +116,50 @@ async def test_a_head_that_comes_in_pieces_has_the_same_limit():
         assert await is_well(port)
 
 
+BEFORE = POST + b"Content-Length: 40000\r\n\r\n" + b"x" * 40_000
+
+
+async def test_a_body_is_not_part_of_the_next_head():
+    request = get("/healthz")
+    async with guarded(app) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(BEFORE + request[:30])
+        await asyncio.wait_for(reader.readuntil(b"POST /api 40000"), PATIENCE)
+        writer.write(request[30:])
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+
+    assert answer.endswith(b"GET /healthz 0")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        b"GET /" + b"x" * 3 * HEADER_BYTES_MAX,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 150 + b"\r\n",
+        b"\x16\x03\x01 nonsense\r\n\r\n",
+    ],
+)
+async def test_a_refusal_is_not_taken_for_the_answer_before_it(second):
+    go_on = asyncio.Event()
+
+    async def slow(scope, receive, send):
+        await go_on.wait()
+        await app(scope, receive, send)
+
+    async with guarded(slow) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(BEFORE)
+        writer.write(second)
+        await writer.drain()
+        go_on.set()
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1" not in answer.partition(b"POST /api 40000")[0][1:]
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /hea", b"\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nX: "])
 async def test_who_does_not_finish_a_head_is_cut_off(said):
     async with guarded(app, header_seconds=0.1) as (_, port):
@@ -176,11 +208,13 @@ async def test_a_body_that_does_not_come_is_given_up():
         assert b"connection: close" in answer
 
 
-async def test_idle_connections_make_way_for_others():
-    async with guarded(app, connections=20, header_seconds=3600) as (_, port):
+@pytest.mark.parametrize("files", [{}, TLS_FILES], ids=["plain", "tls"])
+async def test_idle_connections_make_way_for_others(files):
+    async with guarded(app, connections=20, header_seconds=3600, **files) as (server, port):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
 
-        assert await is_well(port)
+        assert await is_well(port, tls=trusting() if files else None)
+        assert server.connections <= 20
         ends = [asyncio.wait_for(reader.read(), PATIENCE) for reader, _ in idle[:40]]
         for end in await asyncio.gather(*ends, return_exceptions=True):
             assert end == b"" or isinstance(end, ConnectionError)
@@ -329,43 +363,3 @@ def test_only_loopback_addresses_are():
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("::")
     assert not is_loopback("10.0.0.1")
-
-
-def test_a_certificate_that_will_not_do_is_one_sentence(tmp_path):
-    (tmp_path / "cert.pem").write_text("not a certificate")
-    cert = str(tmp_path / "cert.pem")
-
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
-        tls_context(str(tmp_path / "gone.pem"), None)
-    with pytest.raises(UsageError, match="--tls-key needs --tls-cert"):
-        tls_context(None, cert)
-    with pytest.raises(UsageError, match="cannot be used for TLS"):
-        tls_context(cert, cert)
-    with pytest.raises(UsageError, match="does not belong to the certificate"):
-        tls_context(str(TLS / "cert.pem"), str(TLS / "other.pem"))
-    with pytest.raises(UsageError, match="has a passphrase"):
-        tls_context(str(TLS / "cert.pem"), str(TLS / "locked.pem"))
-    assert tls_context(None, None) is None
-
-
-async def test_tls_is_spoken():
-    files = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(TLS / "key.pem")}
-    trust = ssl.create_default_context(cafile=TLS / "cert.pem")
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.load_verify_locations(TLS / "cert.pem")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
-    async with guarded(app, guard={"is_tls": True}, **files) as (server, port):
-        reader, writer = await asyncio.open_connection("localhost", port, ssl=trust)
-        writer.write(get("/healthz"))
-        answer = await asyncio.wait_for(reader.read(), PATIENCE)
-        writer.close()
-        with pytest.raises(OSError):
-            await asyncio.open_connection("localhost", port, ssl=old)
-        plain = await talk(port, get("/healthz"))
-
-    assert server.url.startswith("https://")
-    assert answer.endswith(b"GET /healthz 0")
-    assert b"strict-transport-security" in answer
-    assert b"200 OK" not in plain

@@ -40,13 +40,24 @@ class Connection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _head_bytes: int = 0
     _is_too_large = False
+    _has_ended_one = False  # a message ended in what came last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self.appear(transport)
+        self.begin(transport)
+
+    def appear(self, transport: asyncio.Transport) -> None:
+        """Count from now on, and make way if there are too many."""
+        self.transport = transport
+        self.connections.add(self)
         if self.connections_max and len(self.connections) > self.connections_max:
             self._make_room()
         self.waiting[self] = None
         self._start_timer()
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Be ready for requests."""
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -57,9 +68,12 @@ class Connection(HttpToolsProtocol):
         if self.is_idle:
             # Blank lines are allowed before a request: they are not the beginning of one.
             self._start_timer()
+        self._has_ended_one = False
         super().data_received(data)
         if self._timer is not None and not self.transport.is_closing():
-            self._head_bytes += len(data)
+            # How much of this is the head is not known if another message ended before it. What is
+            # passed over then is one piece at most.
+            self._head_bytes += 0 if self._has_ended_one else len(data)
             if self._head_bytes > HEADER_BYTES_MAX:
                 self._is_too_large = True
                 self.send_400_response("")
@@ -83,6 +97,10 @@ class Connection(HttpToolsProtocol):
         self.waiting.pop(self, None)
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._has_ended_one = True
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.is_idle and not self.transport.is_closing():
@@ -90,6 +108,10 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say that this was not a request, or too much of one, and close."""
+        if self._timer is not None and not self.is_idle:
+            # The next answer is expected to be that of a request before this one. It is the last.
+            self.cycle.keep_alive = False
+            return self.transport.pause_reading()
         status = _TOO_LARGE if self._is_too_large else HTTPStatus.BAD_REQUEST
         detail = (
             f"there are more than {HEADER_BYTES_MAX:,} bytes or {HEADERS_MAX} headers"
@@ -126,6 +148,6 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
 
-def limited(**limits: Any) -> type[Connection]:
+def limited(kind: type[Connection], **limits: Any) -> type[Connection]:
     """A kind of connection with other limits."""
-    return type("LimitedConnection", (Connection,), {"waiting": {}, **limits})
+    return type(f"Limited{kind.__name__}", (kind,), {"waiting": {}, **limits})

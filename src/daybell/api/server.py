@@ -18,6 +18,7 @@ import msgspec
 import uvicorn
 
 from daybell.api.connections import Connection, limited
+from daybell.api.handshakes import SecureConnection
 from daybell.api.listening import BACKLOG, listen, tls_context
 from daybell.core.instant import Seconds
 from daybell.core.limits import CONNECTIONS_MAX, HEADER_SECONDS_MAX
@@ -103,7 +104,7 @@ def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvi
     return uvicorn.Config(
         app,
         interface="asgi3",
-        http=_connections(options),
+        http=_connections(options, tls),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -114,7 +115,6 @@ def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvi
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=options.stop_seconds,
-        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
 
 
@@ -134,7 +134,8 @@ def read_proxies(text: str) -> list[str]:
     return proxies
 
 
-def _connections(options: ServerOptions) -> type[Connection]:
+def _connections(options: ServerOptions, tls: ssl.SSLContext | None) -> type[Connection]:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = max(10, min(options.connections, files - FILES_LEFT))
-    return limited(connections_max=most, header_seconds=options.header_seconds)
+    kind = Connection if tls is None else SecureConnection
+    return limited(kind, connections_max=most, header_seconds=options.header_seconds, tls=tls)
