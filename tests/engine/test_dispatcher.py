@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from daybell.core.execution import State
-from daybell.core.tenant import Quotas
 from daybell.engine.clock import ManualClock
 from daybell.engine.dispatcher import AHEAD_MAX, LIMITED_SECONDS, POLL_SECONDS
 from daybell.engine.loop import AGAIN
@@ -97,7 +96,7 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
         await release.wait()
 
     await enqueued(store, 5)
-    await store.set_quotas(TENANT, Quotas(running=2))
+    await store.set_quotas(TENANT, running=2)
     bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
     woken = asyncio.Event()
     bench.dispatcher.wake = woken.set
@@ -109,7 +108,7 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
     await turns()
     assert woken.is_set()
 
-    await store.set_quotas(TENANT, Quotas())
+    await store.set_quotas(TENANT, running=None)
     assert await bench.dispatcher.tick() == POLL_SECONDS  # the other three, and that is all
 
 

@@ -10,13 +10,15 @@ from daybell.core.audit import EntryFilter
 from daybell.core.tenant import Quotas
 from daybell.core.view import ExecutionFilter, Retention
 from daybell.errors import (
+    DuplicateKey,
     JobNotFound,
     QuotaExceeded,
     TenantNotFound,
     UsageError,
     VersionConflict,
 )
-from tests.builders import TENANT, a_job, an_entry, an_execution, defined, enqueued
+from daybell.store.outcomes import Cancellation, Revival
+from tests.builders import TENANT, a_job, an_entry, an_execution, dead, defined, enqueued
 
 OTHER = "acme"
 DAY = 86400.0
@@ -46,7 +48,7 @@ CHANGES = {
     "pause_queue": lambda s: s.pause_queue(TENANT, "mail", paused=True),
     "enqueue": lambda s: enqueued(s),
     "set_gates": lambda s: s.set_gates(TENANT, {"narrow": 1}),
-    "set_quotas": lambda s: s.set_quotas(TENANT, Quotas(jobs=5)),
+    "set_quotas": lambda s: s.set_quotas(TENANT, jobs=5),
     "add_tenants": lambda s: s.add_tenants([OTHER]),
 }
 
@@ -81,6 +83,53 @@ async def test_what_only_looks_or_changes_nothing_is_not_on_record(store):
         await store.pause_queue(TENANT, "images", paused=False)
 
     assert await actions(store) == []
+
+
+async def test_a_definition_that_is_there_already_is_not_on_record(store):
+    await defined(store)
+
+    with store.auditing(TENANT, an_entry("job.update")):
+        await store.define_jobs(TENANT, [a_job()])
+        await store.set_quotas(TENANT, jobs=None)
+        assert await actions(store) == []
+        await store.define_jobs(TENANT, [a_job(), a_job("other")])
+    await store.delete_job(TENANT, "resize")
+    with store.auditing(TENANT, an_entry("job.create")):
+        await store.define_jobs(TENANT, [a_job()])
+
+    assert set(await actions(store)) == {"job.update", "job.create"}
+
+
+async def test_what_can_be_neither_cancelled_nor_revived_is_not_on_record(store):
+    await defined(store)
+    (held,) = await dead(store, unique_key="k")
+    await enqueued(store, unique_key="k")
+
+    with store.auditing(TENANT, an_entry()):
+        assert await store.revive(TENANT, [held]) == [Revival.KEY_HELD]
+        assert await store.cancel(TENANT, [held]) == [Cancellation.FINISHED]
+
+    assert await actions(store) == []
+
+
+async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(shared, shared_store):
+    others = [shared.connect() for _ in range(4)]
+    for other in others:
+        await other.open()
+
+    async def create(store):
+        with store.auditing(TENANT, an_entry("tenant.create")):
+            await store.add_tenant("new", Quotas(jobs=1))
+
+    try:
+        tries = await asyncio.gather(*(create(o) for o in others * 10), return_exceptions=True)
+    finally:
+        for other in others:
+            await other.close()
+
+    refused = [one for one in tries if one is not None]
+    assert len(refused) == 39 and all(isinstance(one, DuplicateKey) for one in refused)
+    assert await actions(shared_store) == ["tenant.create"]
 
 
 async def test_what_is_refused_is_not_on_record_and_what_follows_is(store):
@@ -294,7 +343,7 @@ GROUPS = {
 async def test_executions_bring_their_entries(store, clock, group, is_limited):
     await defined(store)
     if is_limited:
-        await store.set_quotas(TENANT, Quotas(queued=5))
+        await store.set_quotas(TENANT, queued=5)
     entries = [an_entry("job.trigger", after='{"a": 1}'), an_entry("job.trigger")]
 
     await store.enqueue(TENANT, group(), entries=entries)
@@ -320,7 +369,7 @@ async def test_executions_that_are_refused_bring_no_entry(store):
     await defined(store)
     with pytest.raises(JobNotFound):
         await store.enqueue(TENANT, [an_execution(job="nobody")], entries=[an_entry()])
-    await store.set_quotas(TENANT, Quotas(queued=0))
+    await store.set_quotas(TENANT, queued=0)
     with pytest.raises(QuotaExceeded):
         await store.enqueue(TENANT, [an_execution()], entries=[an_entry()])
 

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 
 import pytest
+from msgspec.structs import asdict
 
 from daybell.core.execution import State
 from daybell.core.overlap import Overlap
-from daybell.core.tenant import Quotas
+from daybell.core.tenant import NO_QUOTAS, Quotas
 from daybell.core.view import ExecutionFilter, Retention
-from daybell.errors import DaybellError, QuotaExceeded, TenantNotFound, UsageError
+from daybell.errors import DaybellError, DuplicateKey, QuotaExceeded, TenantNotFound, UsageError
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
@@ -34,7 +35,8 @@ async def count(store, tenant=TENANT):
 
 
 async def limit(store, tenant=TENANT, **quotas: int):
-    return await store.set_quotas(tenant, Quotas(**quotas))
+    """Give a tenant these quotas and no others."""
+    return await store.set_quotas(tenant, **{**asdict(NO_QUOTAS), **quotas})
 
 
 # What is kept of tenants.
@@ -56,17 +58,55 @@ async def test_tenants_are_created_once_and_shown_with_their_quotas(store, clock
         await store.get_tenant("nobody")
 
 
-async def test_quotas_replace_those_before(store):
+async def test_a_tenant_is_created_with_its_quotas_or_not_at_all(store, clock):
+    made = await store.add_tenant(OTHER, Quotas(jobs=1, running=4))
+
+    assert (made.name, made.created_at) == (OTHER, clock.now())
+    assert made == await store.get_tenant(OTHER)
+    assert made.quotas == Quotas(jobs=1, running=4)
+    with pytest.raises(DuplicateKey, match=OTHER):
+        await store.add_tenant(OTHER, Quotas(jobs=7))
+    with pytest.raises(UsageError, match="jobs=-1"):
+        await store.add_tenant("new", Quotas(jobs=-1))
+    with pytest.raises(UsageError):
+        await store.add_tenant("\0")
+    assert await store.list_tenants() == (OTHER, "default")
+    assert (await store.get_tenant(OTHER)).quotas == Quotas(jobs=1, running=4)
+
+
+async def test_quotas_that_are_not_named_stay(store):
     await limit(store, jobs=1, queued=2)
 
-    assert (await limit(store, running=3)).quotas == Quotas(running=3)
+    changed = await store.set_quotas(TENANT, running=3)
+    assert changed.quotas == Quotas(jobs=1, queued=2, running=3)
+    changed = await store.set_quotas(TENANT, queued=None)
+    assert changed.quotas == Quotas(jobs=1, running=3)
+    assert await store.set_quotas(TENANT) == changed
+    with pytest.raises(UsageError, match="no quota 'days'"):
+        await store.set_quotas(TENANT, days=3)
+
+
+async def test_two_who_change_quotas_at_once_do_not_undo_each_other(shared, shared_store):
+    other = shared.connect()
+    await other.open()
+    try:
+        for most in range(20):
+            await asyncio.gather(
+                shared_store.set_quotas(TENANT, jobs=most, queued=most),
+                other.set_quotas(TENANT, running=most),
+                other.set_quotas(TENANT, per_minute=most),
+            )
+            now = (await other.get_tenant(TENANT)).quotas
+            assert now == Quotas(jobs=most, queued=most, running=most, per_minute=most)
+    finally:
+        await other.close()
 
 
 @pytest.mark.parametrize("name", ["jobs", "queued", "per_minute", "running"])
 async def test_a_quota_that_cannot_be_counted_is_refused(store, name):
     for wrong in (-1, 1_000_000_001):
         with pytest.raises(UsageError, match=f"{name}={wrong}"):
-            await store.set_quotas(TENANT, Quotas(**{name: wrong}))
+            await store.set_quotas(TENANT, **{name: wrong})
 
     assert (await store.get_tenant(TENANT)).quotas == Quotas()
 
@@ -210,8 +250,8 @@ async def test_ticks_are_never_refused_and_count(store, clock):
         await fired(store, schedule)
 
     assert await count(store) == 3
-    for quotas in (Quotas(queued=3), Quotas(per_minute=3)):
-        await store.set_quotas(TENANT, quotas)
+    for quotas in ({"queued": 3, "per_minute": None}, {"queued": None, "per_minute": 3}):
+        await store.set_quotas(TENANT, **quotas)
         with pytest.raises(QuotaExceeded):
             await enqueued(store)
     await limit(store, queued=4, per_minute=4)

@@ -15,7 +15,6 @@ import pytest
 from daybell.core.execution import Claimed
 from daybell.core.log import NewLogPart
 from daybell.core.priority import Priority
-from daybell.core.tenant import Quotas
 from daybell.core.view import ExecutionFilter, JobFilter
 from daybell.errors import DaybellError, ExecutionNotFound, TenantNotFound
 from daybell.store.ids import mint
@@ -169,7 +168,7 @@ OPERATIONS = {
     "add_key": lambda s, t, k: s.add_key(t, a_key(id=k.key)),
     "list_keys": lambda s, t, k: s.list_keys(t),
     "revoke_key": lambda s, t, k: s.revoke_key(t, k.key),
-    "set_quotas": lambda s, t, k: s.set_quotas(t, Quotas(jobs=5)),
+    "set_quotas": lambda s, t, k: s.set_quotas(t, jobs=5),
     "auditing": lambda s, t, k: audited(s, t, k.queue),
     "write_audit": lambda s, t, k: s.write_audit(t, [an_entry(id=k.entry)]),
     "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from daybell.client.requests import read_whole
 from daybell.core.limits import QUOTA_MAX, check_name
 from daybell.core.tenant import Quotas, Tenant
-from daybell.errors import DuplicateKey, UsageError, shown
+from daybell.store.checks import check_quotas
 from daybell.store.protocol import Store
 
 
@@ -30,28 +28,17 @@ class Tenants:
 
     async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Create a tenant. One that exists is refused with DuplicateKey."""
-        wanted = read_quotas(Quotas(), quotas)
-        if not await self.store.add_tenants([check_name(name, what="tenant")]):
-            raise DuplicateKey(f"there is a tenant named {shown(name)} already")
-        if wanted.has_any:
-            return await self.store.set_quotas(name, wanted)
-        return await self.store.get_tenant(name)
+        return await self.store.add_tenant(name, Quotas(**read_quotas(quotas)))
 
     async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit."""
-        tenant = await self.store.get_tenant(name)
-        wanted = read_quotas(tenant.quotas, quotas)
-        return tenant if wanted == tenant.quotas else await self.store.set_quotas(name, wanted)
+        return await self.store.set_quotas(name, **read_quotas(quotas))
 
 
-def read_quotas(before: Quotas, changes: dict[str, int | None]) -> Quotas:
-    """Quotas with some of them changed."""
-    for name, most in changes.items():
-        if name not in before.__struct_fields__:
-            raise UsageError(
-                f"there is no quota {shown(name)}; there are {', '.join(before.__struct_fields__)}",
-                field=name,
-            )
+def read_quotas(quotas: dict[str, int | None]) -> dict[str, int | None]:
+    """Return quotas that are whole numbers, or None."""
+    for name, most in quotas.items():
         if most is not None:
             read_whole(most, name, most=QUOTA_MAX)
-    return replace(before, **changes)
+    check_quotas(quotas)
+    return quotas

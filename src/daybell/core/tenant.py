@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from daybell.core.instant import Instant
@@ -17,14 +19,14 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_any(self) -> bool:
-        return self != _NONE
+        return self != NO_QUOTAS
 
     @property
     def limits_enqueues(self) -> bool:
         return self.queued is not None or self.per_minute is not None
 
 
-_NONE = Quotas()
+NO_QUOTAS: Final = Quotas()
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,4 +34,4 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     created_at: Instant
-    quotas: Quotas = Quotas()
+    quotas: Quotas = NO_QUOTAS

@@ -6,7 +6,7 @@ that fails half-way has to be taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from daybell.core.tenant import Quotas
 from daybell.core.view import JobFilter
 from daybell.core.worker import Report
 from daybell.errors import (
+    DuplicateKey,
     ExecutionInTheWay,
     InvalidName,
     PayloadTooLarge,
@@ -220,16 +221,22 @@ def check_new_key(key: NewKey) -> NewKey:
     return key
 
 
-def check_quotas(quotas: Quotas) -> Quotas:
-    """Return quotas that can be counted."""
-    for name in quotas.__struct_fields__:
-        most = getattr(quotas, name)
+def check_quotas(quotas: Mapping[str, int | None]) -> None:
+    """Refuse quotas that do not exist or cannot be counted."""
+    for name, most in quotas.items():
+        if name not in Quotas.__struct_fields__:
+            known = ", ".join(Quotas.__struct_fields__)
+            raise UsageError(f"there is no quota {shown(name)}; there are {known}", field=name)
         if most is not None and not 0 <= most <= QUOTA_MAX:
             raise UsageError(
                 f"quota {name}={most} must be from 0 to {QUOTA_MAX:,}; leave it out for none",
                 field=name,
             )
-    return quotas
+
+
+def duplicate_tenant(name: str) -> DuplicateKey:
+    """What a caller hears who creates a tenant that exists."""
+    return DuplicateKey(f"there is a tenant named {shown(name)} already")
 
 
 def check_entry(entry: NewEntry) -> NewEntry:

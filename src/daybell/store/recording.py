@@ -19,7 +19,7 @@ from daybell.store.checks import check_entry
 class Recording:
     """An entry that waits for the first write of its block."""
 
-    __slots__ = ("entry", "is_on_record", "store", "task", "tenant")
+    __slots__ = ("entry", "is_idle", "is_on_record", "store", "task", "tenant")
 
     def __init__(self, store: object, tenant: str, entry: NewEntry) -> None:
         self.store = store
@@ -27,6 +27,7 @@ class Recording:
         self.entry = entry
         self.task: asyncio.Task[Any] | None = asyncio.current_task()
         self.is_on_record = False
+        self.is_idle = False  # the write under way has changed nothing, whatever it has locked
 
     def committed(self) -> None:
         """The transaction that has the entry is made. Until then, one that is tried again has to
@@ -54,3 +55,12 @@ def wanted(store: object) -> Recording | None:
     if recording is None or recording.is_on_record or recording.store is not store:
         return None
     return recording if asyncio.current_task() is recording.task else None
+
+
+def idle(store: object) -> None:
+    """Say that the write under way has changed nothing. For those that lock what they look at,
+    where a store takes that for a change.
+    """
+    recording = wanted(store)
+    if recording is not None:
+        recording.is_idle = True

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from daybell.core.audit import EntryFilter
-from daybell.core.tenant import Quotas
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from tests.builders import TENANT, a_key, claim, enqueued
@@ -81,12 +80,12 @@ async def test_a_page_of_the_audit_log_reads_little_more_than_itself(explained, 
 
 
 async def test_what_is_left_of_a_quota_is_counted_up_to_the_quota(explained, sql):
-    await explained.set_quotas(TENANT, Quotas(queued=100_000, per_minute=100_000, running=20))
+    await explained.set_quotas(TENANT, queued=100_000, per_minute=100_000, running=20)
     for _ in range(WARM):
         await enqueued(explained)
         await claim(explained, 1)
     await sql.execute(FILL, ROWS)
-    await explained.set_quotas(TENANT, Quotas(queued=100_000, running=20))
+    await explained.set_quotas(TENANT, queued=100_000, running=20)
 
     plans = await plans_of(explained, claim(explained, 5))
 

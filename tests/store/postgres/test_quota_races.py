@@ -5,7 +5,6 @@ import asyncio
 import asyncpg
 import pytest
 
-from daybell.core.tenant import Quotas
 from daybell.errors import QuotaExceeded
 from daybell.store.ids import mint
 from daybell.store.postgres.borrowed import Call, send
@@ -35,7 +34,7 @@ async def waits(sql, work):
 
 async def test_an_enqueue_counts_what_another_is_about_to_commit(store, other, sql):
     await defined(store)
-    await store.set_quotas(TENANT, Quotas(queued=1))
+    await store.set_quotas(TENANT, queued=1)
     await other.execute(ENQUEUE)
 
     task = await waits(sql, store.enqueue(TENANT, [an_execution()]))
@@ -47,7 +46,7 @@ async def test_an_enqueue_counts_what_another_is_about_to_commit(store, other, s
 
 async def test_an_enqueue_does_not_count_what_another_takes_back(store, other, sql):
     await defined(store)
-    await store.set_quotas(TENANT, Quotas(queued=1))
+    await store.set_quotas(TENANT, queued=1)
     await other.execute(ENQUEUE)
 
     task = await waits(sql, store.enqueue(TENANT, [an_execution()]))
@@ -57,7 +56,7 @@ async def test_an_enqueue_does_not_count_what_another_takes_back(store, other, s
 
 
 async def test_a_definition_counts_what_another_is_about_to_commit(store, other, sql):
-    await store.set_quotas(TENANT, Quotas(jobs=1))
+    await store.set_quotas(TENANT, jobs=1)
     await other.execute("SELECT FROM daybell.tenant WHERE name = 'default' FOR NO KEY UPDATE")
     await other.execute(
         "INSERT INTO daybell.job (id, tenant, name, version, queue)"
@@ -73,7 +72,7 @@ async def test_a_definition_counts_what_another_is_about_to_commit(store, other,
 
 async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
     await enqueued(store, 3)
-    await store.set_quotas(TENANT, Quotas(running=2))
+    await store.set_quotas(TENANT, running=2)
     await other.execute(Metering.LOCK_RUNNING, 1)
 
     task = await waits(sql, claim(store))
@@ -84,7 +83,7 @@ async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
 
 async def test_who_enqueues_in_sql_is_bound_by_quotas_as_well(store, sql, clock):
     await defined(store)
-    await store.set_quotas(TENANT, Quotas(per_minute=2))
+    await store.set_quotas(TENANT, per_minute=2)
     await sql.execute(ENQUEUE)
 
     with pytest.raises(asyncpg.ConfigurationLimitExceededError) as caught:
@@ -101,7 +100,7 @@ async def test_who_enqueues_in_sql_is_bound_by_quotas_as_well(store, sql, clock)
 
 async def test_a_unique_key_that_is_held_costs_no_quota_in_sql(store, sql):
     await defined(store)
-    await store.set_quotas(TENANT, Quotas(queued=1))
+    await store.set_quotas(TENANT, queued=1)
     asked = """SELECT id FROM daybell.enqueue_many('resize', ARRAY['{}'], '{"unique_key": "k"}')"""
 
     assert await sql.fetchval(asked) == await sql.fetchval(asked)
@@ -109,7 +108,7 @@ async def test_a_unique_key_that_is_held_costs_no_quota_in_sql(store, sql):
 
 async def test_a_borrowed_connection_hears_of_the_quota_in_our_words(store, sql):
     await defined(store)
-    await store.set_quotas(TENANT, Quotas(queued=0))
+    await store.set_quotas(TENANT, queued=0)
 
     async with sql.transaction():
         with pytest.raises(QuotaExceeded) as caught:

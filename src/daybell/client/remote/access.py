@@ -11,7 +11,7 @@ from daybell.core.access import Key, Role
 from daybell.core.audit import Entry
 from daybell.core.duration import Duration
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.tenant import Quotas, Tenant
+from daybell.core.tenant import Tenant
 from daybell.core.view import Page
 from daybell.errors import InvalidName, TenantNotFound, shown
 
@@ -55,13 +55,13 @@ class Access:
 
     async def add_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Create a tenant. One that exists is refused."""
-        read_quotas(Quotas(), quotas)
+        read_quotas(quotas)
         body = {"name": check_name(name, what="tenant"), **quotas}
         return await self.transport.post("/tenants", body, read=reading.tenant)
 
     async def update_tenant(self, name: str, **quotas: int | None) -> Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit."""
-        read_quotas(Quotas(), quotas)
+        read_quotas(quotas)
         return await self.transport.patch(_path(name), quotas, read=reading.tenant)
 
     async def audit(

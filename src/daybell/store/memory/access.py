@@ -12,7 +12,8 @@ from daybell.core.access import Key, NewKey
 from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.tenant import Quotas, Tenant
+from daybell.core.limits import check_name
+from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.core.view import Page
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks, recording
@@ -79,6 +80,15 @@ class MemoryAccess(Part):
                     at = max(now - used[id], row.key.used_at or 0.0)
                     tables.keys[tenant, id] = replace(row, key=replace(row.key, used_at=at))
 
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        with self._begin() as tables:
+            checks.check_quotas(asdict(quotas))
+            if check_name(name, what="tenant") in tables.tenants:
+                raise checks.duplicate_tenant(name)
+            made = Tenant(name=name, created_at=self._clock(), quotas=quotas)
+            tables.tenants[name] = made
+            return made
+
     async def get_tenant(self, name: str) -> Tenant:
         with self._begin() as tables:
             tenant = tables.tenants.get(name)
@@ -90,11 +100,12 @@ class MemoryAccess(Part):
         with self._begin() as tables:
             return sorted(tables.tenants.values(), key=lambda tenant: tenant.name)
 
-    async def set_quotas(self, tenant: str, quotas: Quotas) -> Tenant:
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
         with self._begin(tenant) as tables:
-            changed = replace(tables.tenants[tenant], quotas=checks.check_quotas(quotas))
-            tables.tenants[tenant] = changed
-            return changed
+            checks.check_quotas(changes)
+            old = tables.tenants[tenant]
+            tables.tenants[tenant] = replace(old, quotas=replace(old.quotas, **changes))
+            return tables.tenants[tenant]
 
     def auditing(self, tenant: str, entry: NewEntry) -> AbstractContextManager[None]:
         return recording.auditing(self, tenant, entry)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from daybell.core.access import Key, NewKey, Role
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.tenant import Quotas, Tenant
+from daybell.core.limits import check_name
+from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks
 from daybell.store.postgres.connection import Row
@@ -19,9 +22,8 @@ KEYS = """
     SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at,
            k.used_at, k.revoked_at, daybell.now() AS now
       FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant"""
-TENANTS = """
-    SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max
-      FROM daybell.tenant"""
+TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max"
+TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
 class Admitting(Connected):
@@ -97,6 +99,21 @@ class Admitting(Connected):
         async with self.db.link() as link:
             await link.execute(self.TOUCH, list(used), list(used.values()))
 
+    ADD_TENANT = f"""
+    INSERT INTO daybell.tenant (name, jobs_max, queued_max, per_minute_max, running_max)
+    VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING {TENANT_COLUMNS}
+    """
+
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        checks.check_quotas(asdict(quotas))
+        limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
+        async with self.db.link() as link:
+            checked = check_name(name, what="tenant")
+            row = await link.fetchrow(self.ADD_TENANT, checked, *limits)
+            if row is None:
+                raise checks.duplicate_tenant(name)  # in here: what is refused is not on record
+        return _tenant(row)
+
     async def get_tenant(self, name: str) -> Tenant:
         async with self.db.link() as link:
             row = await link.fetchrow(f"{TENANTS} WHERE name = $1", name)
@@ -108,18 +125,18 @@ class Admitting(Connected):
         async with self.db.link() as link:
             return [_tenant(row) for row in await link.fetch(f"{TENANTS} ORDER BY name")]
 
-    SET_QUOTAS = """
-    UPDATE daybell.tenant
-       SET jobs_max = $2, queued_max = $3, per_minute_max = $4, running_max = $5
-     WHERE key = $1 RETURNING name, created_at, jobs_max, queued_max, per_minute_max, running_max
+    # One that has this quota already is not written, and nothing of it is on record.
+    SET_QUOTA = """
+    UPDATE daybell.tenant SET {0} = $2 WHERE key = $1 AND {0} IS DISTINCT FROM $2
     """
 
-    async def set_quotas(self, tenant: str, quotas: Quotas) -> Tenant:
-        checks.check_quotas(quotas)
-        limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
-        async with self.db.link() as link:
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        checks.check_quotas(changes)
+        async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            row = await link.fetchrow(self.SET_QUOTAS, key, *limits)
+            for name, most in changes.items():
+                await link.execute(self.SET_QUOTA.format(f"{name}_max"), key, most)
+            row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
         self.names.forget_quotas(key)
         return _tenant(row)
 

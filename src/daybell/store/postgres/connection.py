@@ -235,6 +235,8 @@ class Database:
         async with link.transaction(isolation=isolation):
             if self.is_pooled:
                 await link.execute(SET_LOCAL)  # a pooler keeps no setting beyond the transaction
+            if wanted is not None:
+                wanted.is_idle = False
             yield
             is_recorded = wanted is not None and await record_change(link, wanted)
         if wanted is not None and is_recorded:

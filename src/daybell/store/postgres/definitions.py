@@ -10,6 +10,7 @@ from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap, gate_of
 from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.store import recording
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import MAKE_JOB_GATES
@@ -55,12 +56,14 @@ class Defining(Scheduling):
                 # Sorted, so that two who define the same jobs meet in the same order.
                 order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
                 made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}
+                if not any(is_changed for _, is_changed in made.values()):
+                    recording.idle(self.db)
                 await self.charge_jobs(link, key, new)
             for job in jobs:
                 self.names.forget_job(key, job.definition.name)
             if any(job.schedules for job in jobs):
                 self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-            return [made[index] for index in range(len(jobs))]
+            return [made[index][0] for index in range(len(jobs))]
 
         return await self.db.settled(work)
 
@@ -86,7 +89,12 @@ class Defining(Scheduling):
 
     VERSION = f"{COLUMNS} WHERE j.key = $1 AND v.version = $2"
 
-    async def _define(self, link: Link, key: int, tenant: str, new: NewJob, text: str) -> Job:
+    async def _define(
+        self, link: Link, key: int, tenant: str, new: NewJob, text: str
+    ) -> tuple[Job, bool]:
+        """Store one definition. Answers the version that is current then, and whether that is
+        another one than before.
+        """
         name = new.definition.name
         taken = await link.fetchrow(self.TAKE, key, new.id, name)
         assert taken is not None
@@ -114,7 +122,7 @@ class Defining(Scheduling):
                 await self.write_schedules(
                     link, key, new.schedules, {name: job}, keeps_cursors=True
                 )
-        return made
+        return made, is_new or taken["is_deleted"]
 
     GET = f"""{COLUMNS}
      WHERE j.tenant = $1 AND j.name = $2 AND v.version = coalesce($3, j.version)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
+from daybell.store import recording
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.postgres.columns import ENDED, IN_HISTORY
 from daybell.store.postgres.listener import WORKERS
@@ -42,6 +43,8 @@ class Intervening(Leasing):
             live, pending = await self.end_pending(link, key, wanted, State.CANCELLED)
             await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
             ended = await ids_of(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+            if not live:
+                recording.idle(self.db)
         self.say_rearmed()
         if live - pending:
             self.notifier.touch(key, [WORKERS])
@@ -126,6 +129,8 @@ class Intervening(Leasing):
             others = [id for id in distinct if id not in dead]
             known = await ids_of(link, self.ENDED_IDS, key, others)
             known |= await ids_of(link, self.FIND_UNFINISHED, key, others)
+            if not revived:
+                recording.idle(self.db)
 
         def answer(id: UUID) -> Revival:
             if id in revived:

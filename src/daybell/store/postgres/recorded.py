@@ -12,7 +12,8 @@ from daybell.store.recording import Recording
 if TYPE_CHECKING:
     from daybell.store.postgres.connection import Link
 
-# A transaction has an id once it has written something, or locked it.
+# A transaction has an id once it has written something, or locked it. Those that lock what they
+# may leave as it is say so themselves; see `recording.idle`.
 HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
 ADD: Final = """
@@ -25,7 +26,7 @@ ADD: Final = """
 
 async def record_change(link: Link, wanted: Recording) -> bool:
     """Add the entry, if this transaction has changed something; answers whether it has."""
-    if not await link.fetchval(HAS_WRITTEN):
+    if wanted.is_idle or not await link.fetchval(HAS_WRITTEN):
         return False
     tenant = await link.fetchval(TENANT, wanted.tenant)
     if tenant is None:

@@ -11,7 +11,7 @@ from daybell.core.access import Key, NewKey
 from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.tenant import Quotas, Tenant
+from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.core.view import Page
 
 
@@ -50,6 +50,10 @@ class Access(Protocol):
 
     # Tenants.
 
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
+        ...
+
     async def get_tenant(self, name: str) -> Tenant:
         """A tenant. Raises TenantNotFound."""
         ...
@@ -58,8 +62,9 @@ class Access(Protocol):
         """All tenants with their quotas, by name."""
         ...
 
-    async def set_quotas(self, tenant: str, quotas: Quotas) -> Tenant:
-        """Give a tenant these quotas instead of those it had.
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
+        if somebody else changes them at the same time. None is no limit.
 
         `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
         and nothing is written. Claims take no more than `running` leaves. Ticks of schedules are

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from daybell.core.access import Key, NewKey, Role
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.tenant import Quotas, Tenant
+from daybell.core.limits import check_name
+from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks
 from daybell.store.sqlite.connection import Part
@@ -39,15 +42,20 @@ class SqliteAccess(Part):
         ages = {id.bytes: age for id, age in used.items()}
         await self._write(lambda tx: touch_keys(tx, ages))
 
+    async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
+        checks.check_quotas(asdict(quotas))
+        checked = check_name(name, what="tenant")
+        return await self._write(lambda tx: add_tenant(tx, checked, quotas))
+
     async def get_tenant(self, name: str) -> Tenant:
         return await self._read(lambda tx: get_tenant(tx, name))
 
     async def list_tenant_records(self) -> list[Tenant]:
         return await self._read(list_tenant_records)
 
-    async def set_quotas(self, tenant: str, quotas: Quotas) -> Tenant:
-        checks.check_quotas(quotas)
-        return await self._write(lambda tx: set_quotas(tx, tenant, quotas))
+    async def set_quotas(self, tenant: str, **changes: int | None) -> Tenant:
+        checks.check_quotas(changes)
+        return await self._write(lambda tx: set_quotas(tx, tenant, changes))
 
     async def begin_request(self, tenant: str, request: NewRequest) -> Request:
         checks.check_request(request)
@@ -151,14 +159,25 @@ def list_tenant_records(tx: Transaction) -> list[Tenant]:
     return [read_tenant(row) for row in tx.execute(f"{_TENANTS} ORDER BY name")]
 
 
-_SET_QUOTAS: Final = """
-UPDATE tenant SET jobs_max = ?, queued_max = ?, per_minute_max = ?, running_max = ? WHERE n = ?
+_ADD_TENANT: Final = """
+INSERT INTO tenant (name, created_at, jobs_max, queued_max, per_minute_max, running_max)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
+# One that has this quota already is not written, and nothing of it is on record.
+_SET_QUOTA: Final = "UPDATE tenant SET {0} = ?2 WHERE n = ?1 AND {0} IS NOT ?2"
 
 
-def set_quotas(tx: Transaction, tenant: str, quotas: Quotas) -> Tenant:
+def add_tenant(tx: Transaction, name: str, quotas: Quotas) -> Tenant:
     limits = (quotas.jobs, quotas.queued, quotas.per_minute, quotas.running)
-    tx.execute(_SET_QUOTAS, (*limits, tx.names.tenant(tx, tenant)))
+    if tx.execute(_ADD_TENANT, (name, tx.now, *limits)).rowcount == 0:
+        raise checks.duplicate_tenant(name)
+    return get_tenant(tx, name)
+
+
+def set_quotas(tx: Transaction, tenant: str, changes: Mapping[str, int | None]) -> Tenant:
+    n = tx.names.tenant(tx, tenant)
+    for name, most in changes.items():
+        tx.execute(_SET_QUOTA.format(f"{name}_max"), (n, most))
     tx.names.quotas_changed()
     return get_tenant(tx, tenant)
 
