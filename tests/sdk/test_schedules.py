@@ -58,7 +58,7 @@ async def test_the_words_of_the_schedule_language_are_at_hand(app: App):
     ("options", "said"),
     [
         ({"schedule": "0 0 30 2 *"}, "never fires"),
-        ({"schedule": "every day"}, "fields"),
+        ({"schedule": "every day"}, "once a day is @daily"),
         ({"overlap": "maybe"}, "overlap 'maybe'"),
         ({"misfire": "maybe"}, "misfire 'maybe'"),
         ({"shedule": "@daily"}, "did you mean 'schedule'"),
