@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.errors import Unavailable
 
 DAILY = {"name": "daily", "task": "resize", "schedule": "0 0 * * *"}
 
@@ -218,6 +219,43 @@ async def test_the_end_of_a_job_cancels_what_is_unfinished(http, client):
     assert await client.count() == {State.CANCELLED: 2}
     assert (await http.get("/jobs/resize")).json()["status"] == "deleted"
     assert (await http.post("/jobs/resize/trigger")).status_code == 404
+
+
+async def test_the_end_of_a_job_that_was_interrupted_is_finished_by_asking_again(
+    http, client, monkeypatch
+):
+    await client.enqueue_many("resize", [{}, {}])
+
+    async def go_away(*_, **__):
+        raise Unavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client.store), "cancel", go_away)
+        lost = await http.delete("/jobs/resize")
+    again = await http.delete("/jobs/resize")
+    third = await http.delete(f"/jobs/{again.json()['job_id']}")
+
+    assert lost.status_code == 503
+    assert (again.status_code, again.json()["cancelled"]) == (200, 2)
+    assert (third.status_code, third.json()["cancelled"]) == (200, 0)
+    assert await client.count() == {State.CANCELLED: 2}
+
+
+async def test_a_job_that_changes_while_it_is_deleted_stays(http, client, monkeypatch):
+    await http.post("/jobs", json=DAILY)
+    looked = type(client).standing
+
+    async def overtaken(self, job):
+        found = await looked(self, job)
+        await client.update("daily", queue="mail")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "standing", overtaken)
+        refused = await http.delete("/jobs/daily", headers={"If-Match": '"1"'})
+
+    assert refused.status_code == 412
+    assert (await client.job("daily")).version == 2
 
 
 async def test_versions_and_the_way_back(http):

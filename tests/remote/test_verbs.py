@@ -38,7 +38,7 @@ from tests.builders import apply, claim, death, retry
 from tests.remote.losing import losing
 
 # What only programs beside the store can say, or what the server decides itself.
-ONLY_ON_THE_STORE = {"parent", "id", "repeat"}
+ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told"}
 
 
 @pytest.fixture
@@ -221,13 +221,17 @@ async def test_what_is_created_is_created_once_although_the_answer_is_lost(store
         counted = await remote.count(job="plain")  # what only looks is asked again, too
         way.to_lose = 1
         with pytest.raises(Unavailable, match="the connection broke"):
-            await remote.retry(one.id)
+            await remote.pause_queue("images")  # whoever asked can ask again
+        await store.cancel(filled.ticks[0].execution)
+        way.to_lose = 1
+        renewed = await remote.retry(filled.ticks[0].execution)
 
-    assert way.lost == 6
+    assert way.lost == 7
+    assert renewed.created
     assert one.created and all(made.created for made in many.executions)
     assert counted == await store.count(job="plain") == {State.QUEUED: 4}
     assert (job.version, filled.created) == (1, 3)
-    assert sum((await store.count(job="resize")).values()) == 3
+    assert sum((await store.count(job="resize")).values()) == 4  # one of them cancelled
 
 
 async def test_one_execution_is_cancelled_once(remote):

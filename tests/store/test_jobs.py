@@ -361,6 +361,21 @@ async def test_a_deleted_job_is_not_shown_but_its_versions_are(store):
         await store.delete_job(TENANT, "resize")
 
 
+async def test_a_job_at_another_version_is_not_deleted(store):
+    await defined(store, timeout=1.0)
+    await defined(store, timeout=2.0)
+
+    with pytest.raises(VersionConflict, match="version 2, not 1"):
+        await store.delete_job(TENANT, "resize", expect=1)
+    assert (await store.get_job(TENANT, "resize")).version == 2
+    await store.delete_job(TENANT, "resize", expect=2)
+
+    with pytest.raises(JobNotFound):
+        await store.delete_job(TENANT, "resize", expect=2)
+    with pytest.raises(JobNotFound):
+        await store.get_job(TENANT, "resize")
+
+
 async def test_a_deleted_job_cannot_be_enqueued_or_scheduled(store):
     await defined(store, "resize")
     await store.delete_job(TENANT, "resize")

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from daybell.api import shapes
 from daybell.api.answers import answer
-from daybell.api.body import read_body, read_bytes, read_json
+from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Caller, Operator
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.executions import selected
@@ -241,20 +241,36 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
             "by filter": {"filter": {"job_id": "resize", "since": "2026-11-15"}},
         },
         errors=(404,),
+        headers=REPLAYED,
     ),
 )
-async def retry_executions(request: Request, caller: Operator) -> Response:
+async def retry_executions(
+    request: Request, caller: Operator, key: IdempotencyKey = None
+) -> Response:
     """Run executions again, by ids or by a filter: dead ones, unless `status` says otherwise."""
-    wanted = await read_body(request, Retrial)
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), Retrial) if raw else await read_body(request, Retrial)
     check_selection(wanted)
+
+    async def perform(this: Try) -> Response:
+        return await _retry(caller, wanted, this)
+
+    return await once(request, caller, key, raw, perform)
+
+
+async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
     said = wanted.model_dump(exclude_unset=True)
-    if wanted.filter is None:
-        answers = await caller.client.retry_picked(wanted.ids or (), force=wanted.force)
-    else:
-        filters = await selected(caller, said["filter"])
-        answers = await caller.client.retry_many(force=wanted.force, **filters)
+    filters = None if wanted.filter is None else await selected(caller, said["filter"])
+    with caller.auditing("execution.retry", "many", after=said, id=this.made("entry")):
+        if filters is None:
+            answers = await caller.client.retry_picked(
+                wanted.ids or (), force=wanted.force, request=this.id, repeat=this.is_repeated
+            )
+        else:
+            answers = await caller.client.retry_many(
+                force=wanted.force, request=this.id, repeat=this.is_repeated, **filters
+            )
     counts = {str(word): number for word, number in answers.items()}
-    await caller.record("execution.retry", "many", before=said, after=counts)
     return answer({"matched": sum(answers.values()), **counts})
 
 

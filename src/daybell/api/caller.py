@@ -15,7 +15,8 @@ from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
 from daybell.client import Client, mint
 from daybell.core.access import Key, Role
-from daybell.core.audit import NewEntry
+from daybell.core.audit import Entry, NewEntry
+from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import AccessDenied, UsageError, shown
 
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
@@ -75,10 +76,23 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def auditing(
-        self, action: str, target: object, *, before: Any = None, after: Any = None
+        self,
+        action: str,
+        target: object,
+        *,
+        before: Any = None,
+        after: Any = None,
+        id: UUID | None = None,
     ) -> AbstractContextManager[None]:
         """The change that is made in here is on record, in its own transaction."""
-        return self.client.auditing(self.entry(action, target, before=before, after=after))
+        return self.client.auditing(self.entry(action, target, before=before, after=after, id=id))
+
+    async def recorded(self, action: str, target: object, id: UUID) -> Entry | None:
+        """The entry with this id, if it is there; then the change that it tells of was made."""
+        page = await self.client.audit(
+            actor=self.actor, action=action, target=str(target), limit=PAGE_ITEMS_MAX
+        )
+        return next((one for one in page.items if one.id == id), None)
 
     async def record(
         self, action: str, target: object, *, before: Any = None, after: Any = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from daybell.api import shapes
 from daybell.api.answers import answer
-from daybell.api.body import read_body
+from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Caller, Operator, Viewer, api_of
-from daybell.api.contract import LOCATION, operation
+from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
+from daybell.api.idempotency import Try, once
 from daybell.api.lists import BoundFilter, Cursor, IdFilter, Limit, StatusFilter, TextFilter
 from daybell.api.naming import name_of, told
 from daybell.api.schema import Force, Nothing
@@ -20,6 +22,8 @@ from daybell.client import wire
 from daybell.client.logs import PARTS_PER_READ, START
 from daybell.client.requests import Filters, read_id
 from daybell.client.why import why
+from daybell.core import payload
+from daybell.core.audit import NewEntry
 from daybell.core.execution import State
 from daybell.core.instant import to_iso
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
@@ -210,21 +214,49 @@ async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator
         is_optional=True,
         examples={"although it succeeded": {"force": True}},
         errors=(404, 409),
-        headers=LOCATION,
+        headers={**LOCATION, **REPLAYED},
     ),
 )
-async def retry_execution(request: Request, id: ExecutionPath, caller: Operator) -> Response:
+async def retry_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
     """Run an execution again: a dead one itself, a cancelled one as a new execution.
 
     `force` does the latter for one that succeeded, or was discarded.
     """
-    wanted = await read_body(request, Force, optional=True)
-    made = await caller.client.retry(id, force=wanted.force)
-    await caller.record("execution.retry", id, after={"execution_id": str(made.id)})
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), Force) if raw else Force()
+    known = read_id(id)
+
+    async def perform(this: Try) -> Response:
+        made = await _retried(caller, known, this) if this.is_repeated else None
+        return _runs(known, made or await _retry(caller, known, this, force=wanted.force))
+
+    return await once(request, caller, key, raw, perform)
+
+
+async def _retry(caller: Caller, id: UUID, this: Try, *, force: bool) -> UUID:
+    def told(made: UUID) -> NewEntry:
+        after = {"execution_id": made}
+        return caller.entry("execution.retry", id, after=after, id=this.made("entry"))
+
+    made = await caller.client.retry(
+        id, force=force, request=this.id, repeat=this.is_repeated, told=told
+    )
+    return made.id
+
+
+async def _retried(caller: Caller, id: UUID, this: Try) -> UUID | None:
+    """What runs because of an earlier try: a dead one that was revived cannot be once more."""
+    entry = await caller.recorded("execution.retry", id, this.made("entry"))
+    return None if entry is None else UUID(payload.decode(entry.after or "{}")["execution_id"])
+
+
+def _runs(old: UUID, made: UUID) -> Response:
     return answer(
-        {"execution_id": str(made.id), "created": made.created},
+        {"execution_id": str(made), "created": made != old},
         status=202,
-        headers={"Location": f"/api/v1/executions/{made.id}"},
+        headers={"Location": f"/api/v1/executions/{made}"},
     )
 
 

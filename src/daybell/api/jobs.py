@@ -223,11 +223,15 @@ def _changes(change: JobChange, before: Job) -> dict[str, Any]:
     ),
 )
 async def delete_job(name: JobPath, caller: Admin, version: IfMatch = None) -> Response:
-    """Cancel a job: it fires no more, and its unfinished executions are cancelled."""
-    job = await caller.client.job_named(name)
-    check_version(version, job)
-    with caller.auditing("job.delete", job.name, before=wire.job(job)):
-        cancelled = await caller.client.delete_job(job.name)
+    """Cancel a job: it fires no more, and its unfinished executions are cancelled.
+
+    A job that is deleted stays so, and what is left unfinished of it is cancelled.
+    """
+    # A deleted one, too: perhaps the store went away before all its executions were cancelled.
+    job = (await caller.client.standing(name)).job
+    expect = read_version(version)
+    with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
+        cancelled = await caller.client.delete_job(job.name, expect=expect)
     return answer(
         {
             "job_id": str(job.id),
@@ -278,15 +282,6 @@ def precondition(expect: int | None) -> Generator[None]:
         if expect is None:
             raise
         raise PreconditionFailed(str(error)) from None
-
-
-def check_version(text: str | None, job: Job) -> None:
-    """Raise PreconditionFailed if a job is not at the version that If-Match names."""
-    expect = read_version(text)
-    if expect is not None and expect != job.version:
-        raise PreconditionFailed(
-            f"job {job.name} is at version {job.version}, not {expect}; read it again, then decide"
-        )
 
 
 # What null means for those that have no None of their own.

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Unpack
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from daybell.client.dead_letters import Step, silently
 from daybell.client.requests import Filters, read_filter
+from daybell.client.submitting import derived
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import ExecutionFilter
-from daybell.errors import DaybellError, Unavailable, UsageError
+from daybell.errors import DaybellError, QuotaExceeded, Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
@@ -29,6 +31,7 @@ class Retrial(StrEnum):
     REVIVED = "revived"  # the dead execution itself
     RENEWED = "renewed"  # a new execution with the same arguments
     KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
+    OVER_QUOTA = "over_quota"  # the tenant's quota has no room for it now
     CHANGED = "changed"  # it was not what it had been any more
     REFUSED = "refused"  # its job is gone, or no longer takes it
 
@@ -42,8 +45,10 @@ class Bulk:
     store: Store
     tenant: str
 
-    async def _enqueue(self, executions: Sequence[NewExecution]) -> list[Enqueued]:
-        raise NotImplementedError  # see `Client`
+    async def submit_many(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        raise NotImplementedError  # see `Submissions`
 
     async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
         """How many `cancel_many` would cancel."""
@@ -60,12 +65,19 @@ class Bulk:
         return await self._count(retryable(read_filter(**filters), force=force))
 
     async def retry_many(
-        self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
+        self,
+        *,
+        force: bool = False,
+        request: UUID | None = None,
+        repeat: bool = False,
+        on_step: Step = silently,
+        **filters: Unpack[Filters],
     ) -> Counter[Retrial]:
         """Run ended ones again, each as `retry` would; answers how many went which way.
 
         Without a status only dead ones are meant: others become new executions, again with every
         call. So cancelled ones have to be named, and succeeded ones need `force` as well.
+        `request` and `repeat` are as `retry` has them.
         """
         answers: Counter[Retrial] = Counter()
         for where in retryable(read_filter(**filters), force=force):
@@ -73,24 +85,31 @@ class Bulk:
                 dead = [one.id for one in some if is_letter(one)]
                 others = [one for one in some if not is_letter(one)]
                 revivals = await self.store.revive(self.tenant, dead) if dead else []
-                answers.update(_RETRIALS[answer] for answer in revivals)
-                answers += await self._renew([again(one) for one in others])
+                answers.update(RETRIALS[answer] for answer in revivals)
+                news = [again(one, request) for one in others]
+                answers += await self._renew(news, repeat=repeat)
                 on_step(len(some))
         return answers
 
-    async def _renew(self, executions: Sequence[NewExecution]) -> Counter[Retrial]:
+    async def _renew(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> Counter[Retrial]:
         if not executions:
             return Counter()
         try:
-            made = await self._enqueue(executions)
+            made = await self.submit_many(executions, repeat=repeat)
         except Unavailable:
             raise
-        except DaybellError:
+        except DaybellError as error:
             # One of them is at fault, and the batch was all or nothing: by halves, then.
+            is_full = isinstance(error, QuotaExceeded)
             if len(executions) == 1:
-                return Counter({Retrial.REFUSED: 1})
+                return Counter({Retrial.OVER_QUOTA if is_full else Retrial.REFUSED: 1})
             middle = len(executions) // 2
-            return await self._renew(executions[:middle]) + await self._renew(executions[middle:])
+            first = await self._renew(executions[:middle], repeat=repeat)
+            if first[Retrial.OVER_QUOTA]:
+                return first + Counter({Retrial.OVER_QUOTA: len(executions) - middle})
+            return first + await self._renew(executions[middle:], repeat=repeat)
         return Counter(Retrial.RENEWED if one.created else Retrial.KEY_HELD for one in made)
 
     async def _cancel_where(
@@ -125,10 +144,10 @@ def is_letter(execution: Execution) -> bool:
     return execution.state is State.DEAD and not execution.is_discarded
 
 
-def again(old: Execution) -> NewExecution:
-    """A new execution like one that has ended."""
+def again(old: Execution, request: UUID | None = None) -> NewExecution:
+    """A new execution like one that has ended. Its id may follow from that of a request."""
     return NewExecution(
-        id=mint(),
+        id=mint() if request is None else derived(request, "again", old.id),
         job=old.job,
         args=old.args,
         queue=old.queue,
@@ -175,9 +194,10 @@ def _listed(states: Iterable[State]) -> str:
     return " or ".join(sorted(states))
 
 
-_RETRIALS: Final = {
+RETRIALS: Final = {
     Revival.REVIVED: Retrial.REVIVED,
     Revival.KEY_HELD: Retrial.KEY_HELD,
+    Revival.OVER_QUOTA: Retrial.OVER_QUOTA,
     Revival.NOT_DEAD: Retrial.CHANGED,
     Revival.UNKNOWN: Retrial.CHANGED,
 }

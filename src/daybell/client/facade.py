@@ -16,10 +16,10 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.access import Access
-from daybell.client.answers import EnqueuedMany, key_held
+from daybell.client.answers import EnqueuedMany
 from daybell.client.audits import Audits
 from daybell.client.backfills import Backfills
-from daybell.client.bulk import UNFINISHED, Bulk, again, is_letter
+from daybell.client.bulk import UNFINISHED, Bulk
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.definitions import Definitions
@@ -67,10 +67,10 @@ from daybell.core.limits import (
 )
 from daybell.core.view import ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import Worker
-from daybell.errors import Conflict, ExecutionNotFound, NotFound, Unavailable
+from daybell.errors import ExecutionNotFound, NotFound, Unavailable
 from daybell.store.ids import mint
 from daybell.store.open import store_for
-from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.outcomes import Cancellation
 from daybell.store.protocol import Store
 
 
@@ -207,10 +207,12 @@ class Client(
         ]
         return await self.store.define_jobs(self.tenant, jobs)
 
-    async def delete_job(self, name: str) -> int:
-        """Let a job run no more, and cancel what is unfinished; answers how many."""
+    async def delete_job(self, name: str, *, expect: int | None = None) -> int:
+        """Let a job run no more, and cancel what is unfinished; answers how many. With `expect`,
+        it must be at that version. For one that is deleted, what is left of that is done.
+        """
         try:
-            await self.store.delete_job(self.tenant, name)
+            await self.store.delete_job(self.tenant, name, expect=expect)
         except NotFound:
             await self.store.list_versions(self.tenant, name)  # raises for one that never was
         return _cancelled(await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED)))
@@ -290,26 +292,6 @@ class Client(
             raise ExecutionNotFound(f"no execution {id}")
         return answer
 
-    async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
-        """Run it again: a dead one itself, a cancelled one as a new execution with the same
-        arguments. `force` does the latter for one that succeeded, or was discarded.
-        """
-        old = (await self.execution(id)).execution
-        if is_letter(old):
-            return await self._revive(old)
-        is_over = old.state is State.SUCCEEDED or old.is_discarded
-        if old.state is State.CANCELLED or (is_over and force):
-            return await self._run_again(old)
-        if is_over:
-            what = "was discarded" if old.is_discarded else "has succeeded"
-            raise Conflict(
-                f"execution {old.id} {what}; force=True (or --force) runs it again, as a new one"
-            )
-        raise Conflict(
-            f"execution {old.id} is {old.state}; only a dead, cancelled or succeeded one can be"
-            " retried"
-        )
-
     # Queues and workers.
 
     async def queues(self) -> list[Queue]:
@@ -373,20 +355,6 @@ class Client(
         except NotFound:
             return False
         return True
-
-    async def _revive(self, old: Execution) -> Enqueued:
-        (answer,) = await self.store.revive(self.tenant, [old.id])
-        if answer is Revival.KEY_HELD:
-            raise key_held(old)
-        if answer is not Revival.REVIVED:
-            raise Conflict(f"execution {old.id} is not dead any more; look at it again")
-        return Enqueued(old.id, created=False)
-
-    async def _run_again(self, old: Execution) -> Enqueued:
-        (answer,) = await self._enqueue([again(old)])
-        if not answer.created:
-            raise key_held(old)
-        return answer
 
 
 def _cancelled(answers: Counter[Cancellation]) -> int:

@@ -1,63 +1,136 @@
-"""Many executions at once, by their ids: cancelled, or run again."""
+"""Executions by their ids, one or many: cancelled, or run again."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 from uuid import UUID
 
-from daybell.client.bulk import Retrial
+from daybell.client.answers import key_held
+from daybell.client.bulk import RETRIALS, Retrial, again, is_letter
 from daybell.client.requests import Id, read_id
-from daybell.core.execution import Enqueued
+from daybell.core.audit import NewEntry
+from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.errors import Conflict, DuplicateKey, JobNotFound, NotFound, UsageError
+from daybell.errors import Conflict, ExecutionNotFound
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
+from daybell.store.quotas import QUEUED_WAIT_SECONDS, exceeded
+
+Told = Callable[[UUID], NewEntry]  # what the audit log is told of an execution that runs again
+
+_HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 
 
 class Picks:
-    """The verbs of `Client` for executions that are named one by one. One that cannot be done stops
-    no other.
-    """
+    """The verbs of `Client` for executions that are named one by one."""
 
     store: Store
     tenant: str
 
-    async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
-        raise NotImplementedError  # see `Client`
+    async def submit_many(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> list[Enqueued]:
+        raise NotImplementedError  # see `Submissions`
+
+    async def _renew(
+        self, executions: Sequence[NewExecution], *, repeat: bool = False
+    ) -> Counter[Retrial]:
+        raise NotImplementedError  # see `Bulk`
+
+    async def retry(
+        self,
+        id: Id,
+        *,
+        force: bool = False,
+        request: UUID | None = None,
+        repeat: bool = False,
+        told: Told | None = None,
+    ) -> Enqueued:
+        """Run it again: a dead one itself, a cancelled one as a new execution with the same
+        arguments. `force` does the latter for one that succeeded, or was discarded.
+
+        The id of a new one follows from that of a `request`; `repeat` says that it may have been
+        asked for before. What is `told` goes to the audit log in the same transaction.
+        """
+        old = (await self.store.get_execution(self.tenant, read_id(id))).execution
+        if is_letter(old):
+            with self._telling(told, old.id):
+                return await self._revive(old)
+        is_over = old.state is State.SUCCEEDED or old.is_discarded
+        if old.state is State.CANCELLED or (is_over and force):
+            new = again(old, request)
+            with self._telling(told, new.id):
+                return await self._run_again(old, new, repeat=repeat)
+        if is_over:
+            what = "was discarded" if old.is_discarded else "has succeeded"
+            raise Conflict(
+                f"execution {old.id} {what}; force=True (or --force) runs it again, as a new one"
+            )
+        raise Conflict(
+            f"execution {old.id} is {old.state}; only a dead, cancelled or succeeded one can be"
+            " retried"
+        )
 
     async def cancel_picked(self, ids: Iterable[Id]) -> Counter[Cancellation]:
-        """Cancel these; answers how many went which way."""
+        """Cancel these; answers how many went which way. One that cannot be stops no other."""
         answers: Counter[Cancellation] = Counter()
         for some in _batches(ids):
             answers.update(await self.store.cancel(self.tenant, some))
         return answers
 
-    async def retry_picked(self, ids: Iterable[Id], *, force: bool = False) -> Counter[Retrial]:
-        """Run these again, each as `retry` would; answers how many went which way."""
+    async def retry_picked(
+        self,
+        ids: Iterable[Id],
+        *,
+        force: bool = False,
+        request: UUID | None = None,
+        repeat: bool = False,
+    ) -> Counter[Retrial]:
+        """Run these again, each as `retry` would; answers how many went which way. One that cannot
+        run stops no other. `request` and `repeat` as there.
+        """
         answers: Counter[Retrial] = Counter()
         for some in _batches(ids):
             revivals = await self.store.revive(self.tenant, some)
-            for id, revival in zip(some, revivals, strict=True):
-                if revival is Revival.REVIVED:
-                    answers[Retrial.REVIVED] += 1
-                elif revival is Revival.KEY_HELD:
-                    answers[Retrial.KEY_HELD] += 1
-                else:
-                    answers[await self._retry_other(id, force=force)] += 1
+            handled = [one for one in revivals if one in _HANDLED]
+            answers.update(RETRIALS[one] for one in handled)
+            others = [id for id, one in zip(some, revivals, strict=True) if one not in _HANDLED]
+            olds = [old for id in others if (old := await self._renewable(id, force=force))]
+            answers += await self._renew([again(old, request) for old in olds], repeat=repeat)
+            answers += Counter({Retrial.CHANGED: len(others) - len(olds)})
         return answers
 
-    async def _retry_other(self, id: UUID, *, force: bool) -> Retrial:
-        """Run one again that was not dead when it was looked at."""
+    async def _renewable(self, id: UUID, *, force: bool) -> Execution | None:
+        """An execution that can run again as a new one."""
         try:
-            answer = await self.retry(id, force=force)
-        except DuplicateKey:
-            return Retrial.KEY_HELD
-        except (JobNotFound, UsageError):
-            return Retrial.REFUSED
-        except (Conflict, NotFound):
-            return Retrial.CHANGED
-        return Retrial.REVIVED if answer.id == id else Retrial.RENEWED
+            old = (await self.store.get_execution(self.tenant, id)).execution
+        except ExecutionNotFound:
+            return None
+        is_over = old.state is State.SUCCEEDED or old.is_discarded
+        return old if old.state is State.CANCELLED or (is_over and force) else None
+
+    def _telling(self, told: Told | None, id: UUID) -> AbstractContextManager[None]:
+        return nullcontext() if told is None else self.store.auditing(self.tenant, told(id))
+
+    async def _revive(self, old: Execution) -> Enqueued:
+        (answer,) = await self.store.revive(self.tenant, [old.id])
+        if answer is Revival.KEY_HELD:
+            raise key_held(old)
+        if answer is Revival.OVER_QUOTA:
+            most = (await self.store.get_tenant(self.tenant)).quotas.queued or 0
+            raise exceeded(self.tenant, "queued", most=most, wait=QUEUED_WAIT_SECONDS)
+        if answer is not Revival.REVIVED:
+            raise Conflict(f"execution {old.id} is not dead any more; look at it again")
+        return Enqueued(old.id, created=False)
+
+    async def _run_again(self, old: Execution, new: NewExecution, *, repeat: bool) -> Enqueued:
+        (answer,) = await self.submit_many([new], repeat=repeat)
+        if not answer.created:
+            raise key_held(old)
+        return answer
 
 
 def _batches(ids: Iterable[Id]) -> Iterable[Sequence[UUID]]:

@@ -66,7 +66,8 @@ class Bulk:
         retryable(where, force=force)  # says what is wrong with it
         body = {"filter": writing.of_filter(where), "force": force}
         read = partial(_counted, words=Retrial)
-        matched, answers = await self.transport.post("/executions/retry", body, read=read)
+        path = "/executions/retry"
+        matched, answers = await self.transport.post(path, body, once=True, read=read)
         on_step(matched)
         return answers
 

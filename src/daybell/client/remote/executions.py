@@ -105,7 +105,8 @@ class Executions:
         arguments. `force` does the latter for one that succeeded, or was discarded.
         """
         path = path_of("executions", read_id(id), "retry")
-        return await self.transport.post(path, {"force": force}, read=reading.enqueued)
+        body = {"force": force}
+        return await self.transport.post(path, body, once=True, read=reading.enqueued)
 
 
 def _counts(of: reading.Wire) -> dict[State, int]:

@@ -150,9 +150,9 @@ class Jobs:
         )
         return changed.job
 
-    async def delete_job(self, name: str) -> int:
+    async def delete_job(self, name: str, *, expect: int | None = None) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many."""
-        return await self.transport.delete(_path(name), read=reading.cancelled)
+        return await self.transport.delete(_path(name), version=expect, read=reading.cancelled)
 
     async def pause(self, job: str, note: str = "") -> None:
         """Let a job's schedules fire no more until it is resumed. It can still be triggered."""

@@ -106,9 +106,10 @@ class Transport:
         asked = _Request("PATCH", path, body, headers=_if_at(version))
         return self._understood(await self._ask(asked), read)
 
-    async def delete(self, path: str, *, read: Callable[[Any], T]) -> T:
-        """Have what is at a path deleted."""
-        return self._understood(await self._ask(_Request("DELETE", path)), read)
+    async def delete(self, path: str, *, read: Callable[[Any], T], version: int | None = None) -> T:
+        """Have what is at a path deleted; with a version, only if it still is at that one."""
+        asked = _Request("DELETE", path, headers=_if_at(version))
+        return self._understood(await self._ask(asked), read)
 
     def _understood(self, answer: Any, read: Callable[[Any], T]) -> T:
         try:

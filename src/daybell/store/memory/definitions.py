@@ -13,12 +13,13 @@ from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
 from daybell.core.tenant import Tenant
 from daybell.core.view import ALL_JOBS, JobFilter, Page
-from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.errors import JobNotFound, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.memory.enqueue import make_gate
 from daybell.store.memory.quotas import check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
+from daybell.store.versions import moved
 
 
 class MemoryDefinitions(Part):
@@ -87,9 +88,11 @@ class MemoryDefinitions(Part):
             row = tables.job(tenant, name, or_deleted=True)
             return [row.shown(job) for job in reversed(row.versions)]
 
-    async def delete_job(self, tenant: str, name: str) -> None:
+    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         with self._begin(tenant) as tables:
             row = tables.job(tenant, name)
+            if expect is not None and row.current.version != expect:
+                raise moved(name, at=row.current.version, expect=expect)
             tables.jobs[tenant, name] = replace(row, is_deleted=True, paused_at=None, pause_note="")
             remove_schedules(tables, tenant, name)
 
@@ -119,10 +122,7 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
     row = tables.jobs.get((tenant, definition.name), JobRow(versions=()))
     current = row.versions[-1].version if row.versions else 0
     if new.expect is not None and new.expect != current:
-        raise VersionConflict(
-            f"job {shown(definition.name)} is at version {current}, not {new.expect};"
-            " read it again, then decide again"
-        )
+        raise moved(definition.name, at=current, expect=new.expect)
     known = [job.definition for job in row.versions]
     is_current = bool(known) and known[-1] == definition
     becomes_current = not is_current and (new.promote or definition not in known)

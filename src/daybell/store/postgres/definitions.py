@@ -9,13 +9,14 @@ from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap, gate_of
 from daybell.core.view import ALL_JOBS, JobFilter, Page
-from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.errors import JobNotFound, shown
 from daybell.store import recording
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.schedules import Scheduling
+from daybell.store.versions import moved
 
 COLUMNS = """
     SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at,
@@ -100,10 +101,7 @@ class Defining(Scheduling):
         assert taken is not None
         job, version = taken["key"], taken["version"]
         if new.expect is not None and new.expect != version:
-            raise VersionConflict(
-                f"job {shown(name)} is at version {version}, not {new.expect};"
-                " read it again, then decide again"
-            )
+            raise moved(name, at=version, expect=new.expect)
         known = {row["version"] for row in await link.fetch(self.KNOWN, job, text)}
         is_new = version not in known and (new.promote or not known)
         if is_new:
@@ -193,14 +191,20 @@ class Defining(Scheduling):
 
     DELETE = """
     UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
-     WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL RETURNING key
+     WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL AND version = coalesce($3, version)
+    RETURNING key
     """
+    AT = "SELECT version FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL"
 
-    async def delete_job(self, tenant: str, name: str) -> None:
+    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         async def work() -> int | None:
             async with self.db.transaction() as link:
                 key = await self.names.tenant(link, tenant)
-                job = await link.fetchval(self.DELETE, key, name)
+                job = await link.fetchval(self.DELETE, key, name, expect)
+                if job is None and expect is not None:
+                    at = await link.fetchval(self.AT, key, name)
+                    if at is not None:
+                        raise moved(name, at=at, expect=expect)
                 # A statement of its own: one that waited for the job saw its schedules before.
                 await link.execute("DELETE FROM daybell.schedule WHERE job = $1", job)
             self.names.forget_job(key, name)

@@ -64,9 +64,9 @@ class Definitions(Protocol):
         """All versions of a job, newest first; of a deleted one too. Raises JobNotFound."""
         ...
 
-    async def delete_job(self, tenant: str, name: str) -> None:
+    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         """Let the job fire and be enqueued no more: its schedules are gone, its versions and
-        executions stay. Raises JobNotFound.
+        executions stay. Raises JobNotFound; VersionConflict if it is not at the version `expect`.
         """
         ...
 

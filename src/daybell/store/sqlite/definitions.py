@@ -10,13 +10,14 @@ from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
 from daybell.core.view import ALL_JOBS, JobFilter, Page
-from daybell.errors import JobNotFound, VersionConflict, shown
+from daybell.errors import JobNotFound, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import JobMeter
 from daybell.store.sqlite.schedules import declare_schedules
+from daybell.store.versions import moved
 
 # Of the columns that `read_job` reads.
 JOB_SQL: Final = """
@@ -67,8 +68,8 @@ class SqliteDefinitions(Part):
     async def list_versions(self, tenant: str, name: str) -> list[Job]:
         return await self._read(lambda tx: list_versions(tx, tenant, name))
 
-    async def delete_job(self, tenant: str, name: str) -> None:
-        await self._write(lambda tx: delete_job(tx, tenant, name))
+    async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
+        await self._write(lambda tx: delete_job(tx, tenant, name, expect))
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         check_name(queue, what="queue")
@@ -106,10 +107,7 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
     latest = tx.execute(_LATEST, (found[0],)).fetchone() if found else None
     current = latest[1] if latest else 0
     if new.expect is not None and new.expect != current:
-        raise VersionConflict(
-            f"job {shown(name)} is at version {current}, not {new.expect};"
-            " read it again, then decide again"
-        )
+        raise moved(name, at=current, expect=new.expect)
     if found is None:
         n = tx.execute(_ADD_JOB, (new.id.bytes, owner, name)).lastrowid
         assert n is not None, "an INSERT has a row"
@@ -217,8 +215,12 @@ UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '' WHERE n = ?
 """
 
 
-def delete_job(tx: Transaction, tenant: str, name: str) -> None:
+def delete_job(tx: Transaction, tenant: str, name: str, expect: int | None) -> None:
     job = tx.names.current(tx, tx.names.tenant(tx, tenant), name).job
+    if expect is not None:
+        version = tx.execute(_LATEST, (job,)).fetchone()[1]
+        if version != expect:
+            raise moved(name, at=version, expect=expect)
     tx.execute(_DELETE_JOB, (job,))
     tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
     tx.names.job_changed()
