@@ -114,8 +114,8 @@ MUTANTS: Final = (
         (
             (
                 "client/facade.py",
-                "return await self.store.enqueue(self.tenant, executions, repeat=True)",
-                "return await self.store.enqueue(self.tenant, ["
+                "self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)",
+                "self.store.enqueue(self.tenant, ["
                 "msgspec.structs.replace(one, id=mint()) for one in executions])",
             ),
         ),
