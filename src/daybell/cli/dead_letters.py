@@ -148,6 +148,7 @@ async def _retry(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) ->
         Revival.REVIVED: "done",
         Revival.NOT_DEAD: "not dead",
         Revival.KEY_HELD: "kept back: another execution has its unique key",
+        Revival.OVER_QUOTA: "kept back: the tenant has as many unfinished executions as it may",
         Revival.UNKNOWN: "no such execution",
     }
     answers = await client.retry_dead_letters(ids, **which)

@@ -34,6 +34,7 @@ RETRIED: Final[Mapping[str, str]] = {
 FAULTS: Final[Mapping[str, str]] = {
     Cancellation.UNKNOWN: "are gone",
     Retrial.KEY_HELD: "were kept back: another execution has their unique key",
+    Retrial.OVER_QUOTA: "were kept back: the tenant's quota has no room for them",
     Retrial.CHANGED: "were decided on by somebody else meanwhile",
     Retrial.REFUSED: "were refused: their job is gone, or takes them no more",
 }

@@ -22,6 +22,7 @@ class Revival(StrEnum):
     REVIVED = "revived"
     NOT_DEAD = "not_dead"
     KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
+    OVER_QUOTA = "over_quota"  # the tenant has as many unfinished executions as it may have
     UNKNOWN = "unknown"
 
 

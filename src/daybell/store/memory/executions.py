@@ -19,6 +19,7 @@ from daybell.errors import DuplicateKey
 from daybell.store import checks
 from daybell.store.memory import endings, gates, moves, quotas
 from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
+from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, Tables, claimed
 from daybell.store.memory.workers import living
 from daybell.store.outcomes import Cancellation, Revival
@@ -149,8 +150,13 @@ class MemoryExecutions(Part):
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         with self._begin(tenant) as tables:
-            now = self._clock()
-            return [revive(tables, tables.rows.get((tenant, id)), now) for id in ids]
+            now, room = self._clock(), queued_room(tables, tenant)
+            answers: list[Revival] = []
+            for id in ids:
+                row = tables.rows.get((tenant, id))
+                answers.append(revive(tables, row, now, is_full=room <= 0))
+                room -= answers[-1] is Revival.REVIVED
+            return answers
 
     async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
         with self._begin(tenant) as tables:
@@ -253,11 +259,13 @@ def is_dead_letter(row: Row) -> bool:
     return row.execution.state is State.DEAD and not row.execution.is_discarded
 
 
-def revive(tables: Tables, row: Row | None, now: Instant) -> Revival:
+def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> Revival:
     if row is None:
         return Revival.UNKNOWN
     if not is_dead_letter(row):
         return Revival.NOT_DEAD
+    if is_full:
+        return Revival.OVER_QUOTA
     dead = row.execution
     if key_holder(tables, dead.tenant, dead.job, dead.unique_key) is not None:
         return Revival.KEY_HELD

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from daybell.core.execution import TERMINAL, State
 from daybell.core.instant import Instant
 from daybell.store.memory.tables import Tables
@@ -37,6 +39,12 @@ def charge(
     tables.minutes[minute] = tables.minutes.get(minute, 0) + made
     if is_refused and tables.minutes[minute] > quotas.per_minute:
         raise exceeded(tenant, "per_minute", most=quotas.per_minute, wait=rest_of_minute(now))
+
+
+def queued_room(tables: Tables, tenant: str) -> float:
+    """How many more unfinished executions a tenant may have."""
+    most = tables.tenants[tenant].quotas.queued
+    return inf if most is None else most - unfinished(tables, tenant)
 
 
 def room(tables: Tables, tenant: str, limit: int) -> int:

@@ -7,16 +7,21 @@ the order schedule, gate, live, agenda.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
+from daybell.errors import Unavailable
 from daybell.store import recording
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.postgres.columns import ENDED, IN_HISTORY
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import ids_of
+from daybell.store.postgres.specs import Outdated
 from daybell.store.postgres.workers import Leasing
 
 
@@ -116,7 +121,10 @@ class Intervening(Leasing):
     """
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        return await self.db.settled(lambda: self._revive(tenant, ids))
+        for _ in range(STALE_TRIES):
+            with suppress(Outdated):
+                return await self.db.settled(lambda: self._revive(tenant, ids))
+        raise Unavailable("others take the room in this tenant's quota faster; try again")
 
     async def _revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         distinct = list(dict.fromkeys(ids))
@@ -124,22 +132,43 @@ class Intervening(Leasing):
             key = await self.names.tenant(link, tenant)
             gates = await self.lock_links_of(link, key, "dead", distinct)
             dead = await ids_of(link, self.LOCK_DEAD, key, distinct)
-            revived = await ids_of(link, self.REVIVE, key, [id for id in distinct if id in dead])
+            wanted = [id for id in distinct if id in dead]
+            revived, over = await self._bring_back(link, key, wanted)
             await self.admit_gates(link, key, gates)
             others = [id for id in distinct if id not in dead]
             known = await ids_of(link, self.ENDED_IDS, key, others)
             known |= await ids_of(link, self.FIND_UNFINISHED, key, others)
             if not revived:
                 recording.idle(self.db)
+            elif (await self.queued_room(link, key, lock=True) or 0) < 0:
+                raise Outdated  # somebody has taken the room that there was
 
         def answer(id: UUID) -> Revival:
             if id in revived:
                 return Revival.REVIVED
+            if id in over:
+                return Revival.OVER_QUOTA
             if id in dead:
                 return Revival.KEY_HELD
             return Revival.NOT_DEAD if id in known else Revival.UNKNOWN
 
         return [answer(id) for id in ids]
+
+    async def _bring_back(
+        self, link: Link, key: int, dead: list[UUID]
+    ) -> tuple[set[UUID], set[UUID]]:
+        """Revive as many of these as there is room for; answers them, and those without room.
+        Those whose key is held take none.
+        """
+        room = await self.queued_room(link, key)
+        if room is None:
+            return await ids_of(link, self.REVIVE, key, dead), set()
+        revived, left = set[UUID](), dead
+        while left and room > len(revived):
+            size = room - len(revived)
+            revived |= await ids_of(link, self.REVIVE, key, left[:size])
+            left = left[size:]
+        return revived, set(left)
 
     DISCARD = f"""
     WITH d AS (DELETE FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)

@@ -37,6 +37,22 @@ class Metering(Connected):
             name = await self.names.tenant_name(link, tenant)
             raise exceeded(name, row["quota"], most=row["most"], wait=row["wait"])
 
+    QUEUED_ROOM = """
+    SELECT t.queued_max - (SELECT count(*) FROM (SELECT FROM daybell.live l WHERE l.tenant = t.key
+                                                  LIMIT t.queued_max + 1) u)
+      FROM daybell.tenant t WHERE t.key = $1
+    """
+
+    async def queued_room(self, link: Link, tenant: int, *, lock: bool = False) -> int | None:
+        """How many more unfinished executions a tenant may have; None: as many as it likes. With
+        the tenant locked, it stays true until this transaction ends.
+        """
+        if (await self.names.quotas(link, tenant)).queued is None:
+            return None
+        if lock:
+            await link.execute(self.LOCK_TENANT, tenant)
+        return await link.fetchval(self.QUEUED_ROOM, tenant)
+
     COUNT_TICKS = "SELECT daybell.count_enqueued($1, $2)"
 
     async def count_ticks(self, link: Link, tenant: int, made: int) -> None:

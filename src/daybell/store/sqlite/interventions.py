@@ -15,6 +15,7 @@ from daybell.store.sqlite import gates
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import LINKS, Links, cancel, end
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.quotas import queued_room
 
 
 class SqliteInterventions(Part):
@@ -33,7 +34,12 @@ class SqliteInterventions(Part):
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         def operation(tx: Transaction) -> list[Revival]:
             owner = tx.names.tenant(tx, tenant)
-            return [revive(tx, owner, id) for id in ids]
+            room = queued_room(tx, owner)
+            answers: list[Revival] = []
+            for id in ids:
+                answers.append(revive(tx, owner, id, is_full=room <= 0))
+                room -= answers[-1] is Revival.REVIVED
+            return answers
 
         return await self._write(operation)
 
@@ -78,7 +84,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def revive(tx: Transaction, owner: int, id: UUID) -> Revival:
+def revive(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Revival:
     """Put a dead letter back; its final attempt becomes an earlier one."""
     row = tx.execute(_LOOK_DEAD, (owner, id.bytes)).fetchone()
     if row is None:
@@ -86,6 +92,8 @@ def revive(tx: Transaction, owner: int, id: UUID) -> Revival:
     n, is_dead_letter, version, gate = row
     if not is_dead_letter:
         return Revival.NOT_DEAD
+    if is_full:
+        return Revival.OVER_QUOTA
     # Read before the update clears it, and logged after: the update may find the key taken.
     final_attempt = tx.execute(_FINAL_ATTEMPT, (n,)).fetchone()
     try:

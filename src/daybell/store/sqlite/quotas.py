@@ -6,6 +6,7 @@ quotas pays for one look at its row per transaction.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from daybell.core.tenant import Quotas
@@ -65,6 +66,12 @@ class Meter:
         if is_refused and counted > quotas.per_minute:
             wait = rest_of_minute(tx.now)
             raise exceeded(tenant, "per_minute", most=quotas.per_minute, wait=wait)
+
+
+def queued_room(tx: Transaction, owner: int) -> float:
+    """How many more unfinished executions a tenant may have."""
+    most = tx.names.quotas(tx, owner).queued
+    return inf if most is None else most - tx.execute(_UNFINISHED, (owner, most)).fetchone()[0]
 
 
 _RUNNING: Final = """
