@@ -5,6 +5,12 @@ import pytest
 from daybell.core.execution import State
 
 KEY = {"Idempotency-Key": "k-1"}
+
+
+async def dying(*_, **__):
+    raise RuntimeError("killed between the change and its answer")
+
+
 REQUESTS = [
     ("/jobs", {"name": "import", "task": "resize"}),
     ("/jobs/resize/trigger", {"args": {"width": 1}}),
@@ -65,6 +71,61 @@ async def test_a_backfill_under_a_key_is_done_once(http, client):
     assert first.json()["created"] == 2
     assert again.text == first.text
     assert sum((await client.count(job="daily")).values()) == 2
+
+
+async def test_a_backfill_whose_answer_was_never_kept_is_answered_as_it_was_done(
+    http, client, monkeypatch
+):
+    await http.post("/jobs", json={"name": "daily", "task": "resize", "schedule": "0 0 * * *"})
+    body = {"since": "2026-01-01", "until": "2026-01-04"}
+    monkeypatch.setattr(type(client.store), "write_audit", dying)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "answer_request", dying)
+        lost = await http.post("/jobs/daily/backfill", json=body, headers=KEY)
+    again = await http.post("/jobs/daily/backfill", json=body, headers=KEY)
+
+    assert lost.status_code == 500
+    assert again.json()["created"] == 3
+    assert {one["execution_id"] for one in again.json()["items"]} == {
+        str(one.id) for one in (await client.executions(job="daily")).items
+    }
+    assert len((await client.audit(action="job.backfill")).items) == 1
+
+
+async def test_a_dry_run_is_not_on_record(http, client):
+    await http.post("/jobs", json={"name": "daily", "task": "resize", "schedule": "0 0 * * *"})
+    body = {"since": "2026-01-01", "until": "2026-01-04", "dry_run": True}
+
+    answer = await http.post("/jobs/daily/backfill", json=body)
+
+    assert answer.status_code == 200
+    assert (await client.audit(action="job.backfill")).items == ()
+
+
+async def test_a_tenant_is_created_once(http, client, monkeypatch):
+    body = {"name": "acme", "queued": 5}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "answer_request", dying)
+        lost = await http.post("/tenants", json=body, headers=KEY)
+    again = await http.post("/tenants", json=body, headers=KEY)
+    third = await http.post("/tenants", json=body, headers=KEY)
+    other = await http.post("/tenants", json=body, headers={"Idempotency-Key": "k-2"})
+    still = await http.post("/tenants", json=body, headers={"Idempotency-Key": "k-2"})
+
+    assert lost.status_code == 500
+    assert (again.status_code, third.text) == (201, again.text)
+    assert (other.status_code, still.status_code) == (409, 409)
+    assert len((await client.audit(action="tenant.create")).items) == 1
+
+
+async def test_keys_take_no_idempotency_key(http, client):
+    answer = await http.post("/keys", json={"name": "ci", "role": "viewer"}, headers=KEY)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert await client.keys() == []
 
 
 async def test_a_refusal_is_not_remembered(http, client):

@@ -38,7 +38,7 @@ from tests.builders import apply, claim, death, retry
 from tests.remote.losing import losing
 
 # What only programs beside the store can say, or what the server decides itself.
-ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told"}
+ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told", "entry"}
 
 
 @pytest.fixture
@@ -222,9 +222,10 @@ async def test_what_is_created_is_created_once_although_the_answer_is_lost(store
         way.to_lose = 1
         with pytest.raises(Unavailable, match="the connection broke"):
             await remote.pause_queue("images")  # whoever asked can ask again
-        await store.cancel(filled.ticks[0].execution)
+        ended = str(filled.ticks[0].execution)
+        await store.cancel(ended)
         way.to_lose = 1
-        renewed = await remote.retry(filled.ticks[0].execution)
+        renewed = await remote.retry(ended)
 
     assert way.lost == 7
     assert renewed.created

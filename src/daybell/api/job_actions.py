@@ -95,15 +95,27 @@ async def resume_job(request: Request, name: JobPath, caller: Operator) -> Respo
     **operation(
         "list_job_versions",
         answers=shapes.JobVersions,
-        says="All versions, newest first.",
+        says="A page of versions, newest first.",
         errors=(404,),
     ),
 )
-async def list_versions(name: JobPath, caller: Viewer) -> Response:
+async def list_versions(
+    name: JobPath, caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
     """List a job's versions."""
     known = (await caller.client.standing(name)).job  # a deleted one has versions, too
     versions = await caller.client.versions(known.name)
-    return answer({"items": [wire.job(one) for one in versions]})
+    return answer(
+        paged(
+            versions,
+            wire.job,
+            key=lambda one: one.version,
+            read=int,
+            limit=limit,
+            cursor=cursor,
+            newest_first=True,
+        )
+    )
 
 
 @router.post(
@@ -169,10 +181,9 @@ async def backfill_job(
 async def _backfill(caller: Caller, job: str, wanted: BackfillRequest, this: Try) -> Response:
     id: UUID = this.made("backfill")
     said: dict[str, Any] = wanted.model_dump()
-    made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated)
-    if not wanted.dry_run:
-        after = {**said, "backfill_id": str(id), "created": made.created}
-        await caller.record("job.backfill", job, after=after)
+    after = {**said, "backfill_id": id}
+    entry = caller.entry("job.backfill", job, after=after, id=this.made("entry"))
+    made = await caller.client.backfill(job, **said, id=id, repeat=this.is_repeated, entry=entry)
     return answer(wire.backfill(made))
 
 

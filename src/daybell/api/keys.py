@@ -11,11 +11,12 @@ from daybell.api.answers import answer, created
 from daybell.api.body import read_body
 from daybell.api.caller import Admin, Caller
 from daybell.api.contract import LOCATION, operation
+from daybell.api.idempotency import HEADER
 from daybell.api.schema import NewKey, Nothing
 from daybell.client import wire
 from daybell.client.requests import read_id
 from daybell.core.access import Role
-from daybell.errors import AccessDenied
+from daybell.errors import AccessDenied, UsageError
 
 router = APIRouter(prefix="/keys", tags=["access"])
 
@@ -36,7 +37,17 @@ KeyPath = Annotated[str, Path(alias="id", description="A key's id.", max_length=
     ),
 )
 async def create_key(request: Request, caller: Admin) -> Response:
-    """Make a key, with a role that is not above your own."""
+    """Make a key, with a role that is not above your own.
+
+    It takes no `Idempotency-Key`: the token is in the answer alone, which therefore is not kept. If
+    it was lost, list the keys, revoke the new one, and make another.
+    """
+    if HEADER in request.headers:
+        raise UsageError(
+            f"{HEADER} is not for keys: their tokens are not kept, so no answer can be repeated; if"
+            " one was lost, revoke that key and make another",
+            field=HEADER,
+        )
     wanted = await read_body(request, NewKey)
     about = await caller.of_tenant(wanted.tenant)
     _check_role(caller, wanted.role)
@@ -48,10 +59,22 @@ async def create_key(request: Request, caller: Admin) -> Response:
     return created({**wire.key(key), "token": token}, location=f"/api/v1/keys/{key.id}")
 
 
-@router.get("", **operation("list_keys", answers=sights.Keys, says="Keys, newest first."))
-async def list_keys(caller: Admin) -> Response:
+@router.get("", **operation("list_keys", answers=sights.Keys, says="A page of keys, newest first."))
+async def list_keys(
+    caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
     """List keys, revoked and expired ones too."""
-    return answer({"items": [wire.key(one) for one in await caller.client.keys()]})
+    return answer(
+        paged(
+            await caller.client.keys(),
+            wire.key,
+            key=lambda one: one.id,
+            read=UUID,
+            limit=limit,
+            cursor=cursor,
+            newest_first=True,
+        )
+    )
 
 
 async def revoke_key(request: Request, id: KeyPath, caller: Admin) -> Response:

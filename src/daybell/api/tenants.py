@@ -9,11 +9,13 @@ from fastapi import APIRouter, Path, Request, Response
 
 from daybell.api import sights
 from daybell.api.answers import answer, created
-from daybell.api.body import read_body
-from daybell.api.caller import Superadmin
-from daybell.api.contract import LOCATION, operation
+from daybell.api.body import checked, read_body, read_bytes, read_json
+from daybell.api.caller import Caller, Superadmin
+from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
+from daybell.api.idempotency import Try, once
 from daybell.api.schema import NewTenant, TenantChange
 from daybell.client import wire
+from daybell.core.tenant import Tenant
 
 router = APIRouter(prefix="/tenants", tags=["access"])
 
@@ -30,22 +32,41 @@ TenantPath = Annotated[str, Path(alias="name", description="A tenant's name.", m
         body=NewTenant,
         examples={"with quotas": {"name": "acme", "jobs": 100, "per_minute": 6000}},
         errors=(409,),
-        headers=LOCATION,
+        headers={**LOCATION, **REPLAYED},
     ),
 )
-async def create_tenant(request: Request, caller: Superadmin) -> Response:
+async def create_tenant(
+    request: Request, caller: Superadmin, key: IdempotencyKey = None
+) -> Response:
     """Create a tenant."""
-    wanted = await read_body(request, NewTenant)
+    raw = await read_bytes(request)
+    wanted = checked(read_json(raw), NewTenant)
+
+    async def perform(this: Try) -> Response:
+        made = await _create(caller, wanted, this)
+        return created(wire.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}")
+
+    return await once(request, caller, key, raw, perform)
+
+
+async def _create(caller: Caller, wanted: NewTenant, this: Try) -> Tenant:
+    entry = this.made("entry")
+    if this.is_repeated and await caller.recorded("tenant.create", wanted.name, entry) is not None:
+        return await caller.client.tenant_record(wanted.name)
     quotas = wanted.model_dump(exclude={"name"})
-    with caller.auditing("tenant.create", wanted.name, after=quotas):
-        made = await caller.client.add_tenant(wanted.name, **quotas)
-    return created(wire.tenant(made), location=f"/api/v1/tenants/{quote(made.name, safe='')}")
+    with caller.auditing("tenant.create", wanted.name, after=quotas, id=entry):
+        return await caller.client.add_tenant(wanted.name, **quotas)
 
 
-@router.get("", **operation("list_tenants", answers=sights.Tenants, says="Tenants, by name."))
-async def list_tenants(caller: Superadmin) -> Response:
+@router.get("", **operation("list_tenants", answers=sights.Tenants, says="A page of tenants, by name."))
+async def list_tenants(
+    caller: Superadmin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
     """List tenants with their quotas."""
-    return answer({"items": [wire.tenant(one) for one in await caller.client.tenants()]})
+    found = await caller.client.tenants()
+    return answer(
+        paged(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
+    )
 
 
 @router.get(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import msgspec
 
 from daybell.client.requests import Time, read_bound, read_whole, read_word
 from daybell.client.submitting import derived
+from daybell.core.audit import NewEntry
 from daybell.core.backfill import Only, Order, choose, ticks_between
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant, to_iso
@@ -58,6 +59,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
 class _Asked(NamedTuple):
     """What somebody wants to have run."""
 
+    id: UUID
     job: str
     begin: Instant
     end: Instant
@@ -88,13 +90,15 @@ class Backfills:
         dry_run: bool = False,
         id: UUID | None = None,
         repeat: bool = False,
+        entry: NewEntry | None = None,
     ) -> Backfill:
         """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
 
         At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
         a tick that another backfill has in its hands is left to it. What is still to be fired is
         left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
-        caller chose, `repeat` says that it may have been asked for before.
+        caller chose, `repeat` says that it may have been asked for before: then the answer is what
+        was done. `entry` tells the audit log of it, in the same transaction.
         """
         wanted = Only(read_word(only, tuple(Only), "only"))
         first = Order(read_word(order, tuple(Order), "order"))
@@ -102,14 +106,15 @@ class Backfills:
         begin, end = read_bound(since, "since"), read_bound(until, "until")
         now = (await self.store.health()).now
         _check_range(begin, end, now)
-        what = _Asked(job, begin, end, wanted, first)
+        what = _Asked(id or mint(), job, begin, end, wanted, first)
         if dry_run:
-            return (await self._plan(what, now, id=id, is_dry_run=True))[0]
+            return (await self._plan(what, now, is_dry_run=True))[0]
         async with self._alone():
-            plan, found = await self._plan(what, now, id=id)
+            plan, found = await self._plan(what, now, repeat=repeat)
             if not found:
                 return plan
-            return await self._fill(plan, found, room, order=first, repeat=repeat)
+            with nullcontext() if entry is None else self.store.auditing(self.tenant, entry):
+                return await self._fill(plan, found, room, order=first, repeat=repeat)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
@@ -128,12 +133,15 @@ class Backfills:
                 await self.store.resign(name, holder=holder)
 
     async def _plan(
-        self, what: _Asked, now: Instant, *, id: UUID | None, is_dry_run: bool = False
+        self, what: _Asked, now: Instant, *, repeat: bool = False, is_dry_run: bool = False
     ) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
-        """What is to be done as things are, and the schedule of each tick."""
+        """What is to be done as things are, or was done by an earlier try, and the schedule of
+        each tick.
+        """
         job = what.job
         schedules = _with_times(job, await self._schedules_of(job))
         found, looked_at = list[tuple[Instant, Schedule]](), 0
+        done = list[tuple[Instant, Schedule]]()
         for schedule in schedules:
             # A tick of this very moment has been decided on, unless the schedule stands at it.
             past = math.nextafter(now, math.inf)
@@ -144,10 +152,15 @@ class Backfills:
             there = await self._occurrences(schedule, ticks)
             chosen = choose(ticks, there, only=what.only, order=what.order)
             found += [(tick, schedule) for tick in chosen]
+            if repeat:
+                ids = {one.id for one in there}
+                mine = [at for at in ticks if _id_of(what.id, schedule, at, what.order) in ids]
+                done += [(at, schedule) for at in mine]
+        found = done or found  # it was all or nothing
         found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
         filled = tuple(Filled(schedule=one.id, name=one.name, at=at) for at, one in found)
         plan = Backfill(
-            id=id or mint(), job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run
+            id=what.id, job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run
         )
         return plan, found
 
@@ -217,15 +230,21 @@ def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
     return timed
 
 
+def _id_of(id: UUID, schedule: Schedule, at: Instant, order: Order) -> UUID:
+    """The id of the execution for a tick. What is due at the same time is claimed in the order of
+    its ids.
+    """
+    tick = int(at * 1000)
+    rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick
+    return derived(id, schedule.id, to_iso(at), rank=rank, rank_bits=TICK_BITS)
+
+
 def _executions(
     id: UUID, found: Sequence[tuple[Instant, Schedule]], gate: str, order: Order
 ) -> Iterator[NewExecution]:
     for at, schedule in found:
-        # What is due at the same time is claimed in the order of its ids.
-        tick = int(at * 1000)
-        rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick
         yield NewExecution(
-            id=derived(id, schedule.id, to_iso(at), rank=rank, rank_bits=TICK_BITS),
+            id=_id_of(id, schedule, at, order),
             job=schedule.job,
             args=schedule.args,
             gate=gate,
