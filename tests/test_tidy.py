@@ -69,6 +69,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         {"time.time", "time.monotonic", "random", "random.random", "asyncio.sleep"},
         "the engine's port to time and chance",
     ),
+    "api/handshakes.py": ({"asyncio.sleep"}, "it waits for the machine to have files again"),
     "client/backfills.py": ({"asyncio.sleep"}, "it waits for another backfill to be made"),
     "store/ids.py": ({"time.time_ns", "os.urandom"}, "UUIDv7 is a time and random bits"),
 }

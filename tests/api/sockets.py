@@ -19,7 +19,7 @@ TLS_FILES: dict[str, Any] = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(T
 @asynccontextmanager
 async def serving(app: Any, **options: Any) -> AsyncGenerator[tuple[ApiServer, int]]:
     """A server of an application, and its port."""
-    server = ApiServer(app, ServerOptions(port=0, **options))
+    server = ApiServer(app, ServerOptions(**{"port": 0, **options}))
     await server.start()
     try:
         yield server, int(server.url.rpartition(":")[2])

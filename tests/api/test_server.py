@@ -349,6 +349,21 @@ async def test_a_taken_port_is_a_conflict():
             ApiServer(app, ServerOptions(port=port)).bind()
 
 
+async def test_a_port_may_be_kept_without_listening():
+    server = ApiServer(app, ServerOptions(port=0))
+    server.bind(listening=False)
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+    async with serving(app, port=port):  # somebody else was quicker
+        with pytest.raises(Conflict, match=f"port {port} of 127.0.0.1 is in use; choose another"):
+            await server.start()
+    await server.start()
+    assert await is_well(port)
+    await server.stop()
+
+
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "", "a" * 300])
 async def test_a_host_that_is_not_here_is_named(host):
     with pytest.raises(UsageError, match=r"cannot listen on|--host is empty"):

@@ -8,14 +8,18 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from daybell.cli.edge import with_flag
-from daybell.cli.serving import FIRST_KEY
+from daybell.cli.serving import FIRST_KEY, ServeRequest, wait_for_key
 from daybell.client import Client
+from daybell.engine.clock import ManualClock
+from daybell.errors import Unavailable, UsageError
 from tests.cli.terminal import Running, daybell, until
 from tests.postgres import Postgres
 from tests.stores import POSTGRES
@@ -91,6 +95,23 @@ def test_others_are_not_let_near_it_before_there_is_a_key(tmp_path):
     assert well[0] == 200
 
 
+def test_others_are_not_let_near_it_while_nobody_knows_of_keys(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("server", "--host", "0.0.0.0", "--port", str(port))
+    # Somebody who takes calls and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"postgresql://127.0.0.1:{mute.getsockname()[1]}/x"
+        with Running(*words, folder=tmp_path, DAYBELL_DATABASE_URL=url) as running:
+            running.wait_for("0.0.0.0 lets other machines in, so this listens once the store says")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=10)
+            running.signal(signal.SIGTERM)
+
+            assert running.end() == 0
+            assert "listening: " not in running.said
+
+
 def test_dev_is_not_open_to_others(folder):
     refused = daybell("dev", "app:app", "--host", "0.0.0.0", "--port", "0", folder=folder)
     token = make_key(f"sqlite:///{folder}/daybell.db")
@@ -121,6 +142,36 @@ def test_dev_is_open_to_this_machine_and_to_no_other_site(folder):
         rebound = urllib.request.Request(f"{place}/api/v1/jobs", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="421"):
             urllib.request.urlopen(rebound, timeout=10)
+
+
+class Coming:
+    """A store that is away at first, and away again when it is asked for keys."""
+
+    def __init__(self, *, has_keys: bool) -> None:
+        self.is_open = self.is_empty = False
+        self.tries = 0
+        self._has_keys = has_keys
+
+    async def tick(self) -> None:
+        self.tries += 1
+        self.is_open = self.tries > 1
+
+    async def has_keys(self) -> bool:
+        if self.tries < 3:
+            raise Unavailable("gone again")
+        return self._has_keys
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+async def test_a_key_is_demanded_when_the_store_has_come(has_keys, caplog):
+    store: Any = Coming(has_keys=has_keys)
+    refusal = nullcontext() if has_keys else pytest.raises(UsageError, match="no API key")
+
+    with refusal:
+        await wait_for_key(store, store, ServeRequest(host="0.0.0.0"), ManualClock())
+
+    assert store.tries == 3
+    assert caplog.text.count("this listens once the store says") == 1
 
 
 def test_a_taken_port_is_named(tmp_path):

@@ -67,9 +67,9 @@ class Front:
     def url(self) -> str:
         return self._server.url
 
-    def bind(self) -> None:
+    def bind(self, *, listening: bool = True) -> None:
         """Take the port. Raises Conflict if others have it, UsageError for a host not here."""
-        self._server.bind()
+        self._server.bind(listening=listening)
 
     async def start(self) -> None:
         """Begin to answer."""

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import Final
 
 from daybell.errors import Conflict, DaybellError, UsageError, shown
@@ -37,8 +38,10 @@ def is_loopback(host: str) -> bool:
     )
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on all addresses of a host, on one port; 0 takes one that is free.
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets on all addresses of a host, on one port; 0 takes one that is free.
+
+    They do not listen yet: whoever comes is refused.
 
     Raises Conflict if the port is taken, UsageError for a host that is not here.
     """
@@ -51,7 +54,6 @@ def listen(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind((name, port))
-            one.listen(BACKLOG)
             one.setblocking(False)
         except OSError as error:
             one.close()
@@ -66,6 +68,15 @@ def listen(host: str, port: int) -> list[socket.socket]:
             one.close()
         raise _refusal(refused, host, port) from refused
     return sockets
+
+
+def listen(sockets: Sequence[socket.socket], host: str) -> None:
+    """Let others come. Raises Conflict if somebody else was quicker to listen on that port."""
+    for one in sockets:
+        try:
+            one.listen(BACKLOG)
+        except OSError as error:
+            raise _refusal(error, host, one.getsockname()[1]) from error
 
 
 def _refusal(error: OSError, host: str, port: int) -> DaybellError:

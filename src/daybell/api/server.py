@@ -12,14 +12,14 @@ import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import uvicorn
 
 from daybell.api.connections import Connection, limited
-from daybell.api.handshakes import SecureConnection
-from daybell.api.listening import BACKLOG, listen, tls_context
+from daybell.api.handshakes import Porter, SecureConnection
+from daybell.api.listening import BACKLOG, bind, listen, tls_context
 from daybell.core.instant import Seconds
 from daybell.core.limits import CONNECTIONS_MAX, HEADER_SECONDS_MAX
 from daybell.errors import UsageError, shown
@@ -54,6 +54,7 @@ class ApiServer:
         self._server = uvicorn.Server(_config(app, options, self._tls))
         self._sockets: list[socket.socket] = []
         self._main: asyncio.Task[None] | None = None
+        self._porter: Porter | None = None  # with TLS
         self.url = ""
 
     @property
@@ -61,22 +62,32 @@ class ApiServer:
         """How many there are now."""
         return len(self._server.server_state.connections)
 
-    def bind(self) -> None:
-        """Take the port. Raises Conflict if others have it, UsageError for a host not here."""
+    def bind(self, *, listening: bool = True) -> None:
+        """Take the port. Raises Conflict if others have it, UsageError for a host not here.
+
+        Who comes before the start waits for it, or without `listening`, is refused.
+        """
         options = self._options
-        self._sockets = listen(options.host, options.port)
+        self._sockets = bind(options.host, options.port)
         port = self._sockets[0].getsockname()[1]
         host = f"[{options.host}]" if ":" in options.host else options.host
         self.url = f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+        if listening:
+            listen(self._sockets, options.host)
 
     async def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer. Raises Conflict if others listen on the port by now."""
         if not self._sockets:
             self.bind()
+        listen(self._sockets, self._options.host)
         config = self._server.config
         config.load()
         self._server.lifespan = config.lifespan_class(config)
-        await self._server.startup(sockets=self._sockets)
+        await self._server.startup(sockets=self._sockets if self._tls is None else [])
+        if self._tls is not None:
+            self._porter = Porter(self._make_secure, self._tls)
+            for one in self._sockets:
+                self._porter.start(one)
         self._main = asyncio.create_task(self._server.main_loop(), name="http")
 
     async def stop(self) -> None:
@@ -88,6 +99,8 @@ class ApiServer:
             for one in self._sockets:
                 one.close()
             return
+        if self._porter is not None:
+            self._porter.stop()
         self._server.should_exit = True
         await self._main
         self._main = None
@@ -95,6 +108,12 @@ class ApiServer:
         await self._server.shutdown(sockets=self._sockets)
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
+
+    def _make_secure(self) -> SecureConnection:
+        server = self._server
+        kind = cast("type[SecureConnection]", server.config.http_protocol_class)
+        state = server.lifespan.state
+        return kind(config=server.config, server_state=server.server_state, app_state=state)
 
 
 def _config(app: App, options: ServerOptions, tls: ssl.SSLContext | None) -> uvicorn.Config:
@@ -138,4 +157,4 @@ def _connections(options: ServerOptions, tls: ssl.SSLContext | None) -> type[Con
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = max(10, min(options.connections, files - FILES_LEFT))
     kind = Connection if tls is None else SecureConnection
-    return limited(kind, connections_max=most, header_seconds=options.header_seconds, tls=tls)
+    return limited(kind, connections_max=most, header_seconds=options.header_seconds)

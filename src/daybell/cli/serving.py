@@ -20,7 +20,7 @@ from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.client import Client
 from daybell.core.instant import Seconds
-from daybell.engine.clock import SystemClock
+from daybell.engine.clock import Clock, SystemClock
 from daybell.engine.loop import Loop
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.settings import Settings, masked_url
@@ -111,9 +111,7 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     is_public = not is_loopback(request.host)
 
     async def look_for_keys() -> None:
-        if is_public and not opening.is_running:  # it is not up yet, and may still refuse
-            await demand_key(client, host=request.host, flag=request.flag)
-        elif not await client.has_keys():
+        if not is_public and not await client.has_keys():
             advice = with_flag(FIRST_KEY, request.flag)
             logger.warning("there is no API key yet, so nobody is let in; %s makes one", advice)
 
@@ -130,11 +128,11 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     opening = Loop("opening", door.tick, interval=OPEN_PAUSE_SECONDS, clock=clock)
     with Stop() as stop:
         try:
-            front.bind()
+            front.bind(listening=not is_public)
             with stop.heeding():
+                if is_public:
+                    await wait_for_key(door, client, request, clock)
                 await door.tick()
-            if is_public and door.is_empty:
-                raise _no_key(request.host, request.flag)
             opening.start()
             await attend(front, stop, clock)
         except BrokenOff:
@@ -165,6 +163,26 @@ def tell_loop(front: Front, clock: SystemClock) -> Loop:
     loop = Loop("keys", front.gatekeeper.tick, interval=TELL_SECONDS, clock=clock)
     front.gatekeeper.on_denial = loop.wake
     return loop
+
+
+async def wait_for_key(door: Door, client: Client, request: ServeRequest, clock: Clock) -> None:
+    """Wait until the store can say whether there is a key. Raises UsageError if there is none."""
+    is_told = False
+    while True:
+        with suppress(Unavailable):
+            await door.tick()
+            if door.is_empty:
+                raise _no_key(request.host, request.flag)
+            if door.is_open:
+                return await demand_key(client, host=request.host, flag=request.flag)
+        if not is_told:
+            logger.warning(
+                "--host %s lets other machines in, so this listens once the store says that there"
+                " is an API key",
+                request.host,
+            )
+        is_told = True
+        await clock.sleep(OPEN_PAUSE_SECONDS)
 
 
 async def demand_key(client: Client, *, host: str, flag: str | None) -> None:
