@@ -95,6 +95,14 @@ async def test_a_name_that_is_not_ours_is_refused(host, status):
             assert is_problem(answer, status, "wrong-host" if status == 421 else "bad-host")
 
 
+async def test_a_name_that_is_refused_is_told_in_short():
+    async with client() as http:
+        answer = await http.get("/healthz", headers={"host": "x" * 5000})
+
+    assert "the name 'xxx" in answer.json()["detail"]
+    assert len(answer.json()["detail"]) < 400
+
+
 async def test_two_hosts_are_refused():
     async with client() as http:
         headers = [("host", "localhost"), ("host", "localhost")]

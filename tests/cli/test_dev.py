@@ -166,8 +166,12 @@ def test_two_of_them_share_a_file(folder):
 
 
 def test_health_is_answered(folder):
-    with dev(folder, "app:app") as running:
+    with dev(folder, "app:app", "--allowed-host", "jobs.example") as running:
         place = address(running)
+        named = urllib.request.Request(f"{place}/healthz", headers={"Host": "jobs.example"})
+
+        with urllib.request.urlopen(named, timeout=10) as answer:
+            assert answer.status == 200
 
         with urllib.request.urlopen(f"{place}/readyz", timeout=10) as ready:
             assert (ready.status, json.load(ready)) == (200, {"status": "ready"})

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from daybell.errors import shown
+
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -76,8 +78,8 @@ def check_host(scope: Scope, fields: Fields, hosts: Collection[str]) -> Refusal 
     return Refusal(
         HTTPStatus.MISDIRECTED_REQUEST,
         "wrong-host",
-        "this server does not go by the name in the Host header; start it with --allowed-host for"
-        " each name that it is reached by",
+        f"this server does not go by the name {shown(name)}, which the Host header has; start it"
+        " with --allowed-host for each name that it is reached by",
     )
 
 

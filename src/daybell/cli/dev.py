@@ -20,6 +20,7 @@ from daybell import __version__
 from daybell.cli import logs, show
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, complain, run_command, with_flag
+from daybell.cli.names import is_everywhere, told
 from daybell.cli.narration import Narrator
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.instant import Seconds
@@ -50,6 +51,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    allowed_hosts: tuple[str, ...] = ()
     concurrency: int = 100
     queues: str = ""
     is_demo: bool = False
@@ -146,6 +148,7 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
         api=ApiOptions(open_tenant=app.tenant if is_open else None),
         monotonic=clock.monotonic,
         ask=client.tenants,
+        allowed_hosts=options.allowed_hosts,
     )
     telling = tell_loop(front, clock)
     try:
@@ -193,6 +196,8 @@ def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }
+    if is_everywhere(options.host):
+        lines["names"] = told(options.allowed_hosts)
     _echo(f"Daybell {__version__} is up after {show.length(took)}; Ctrl-C stops it")
     for name, line in lines.items():
         _echo(f"  {name:<7} {show.printable(line)}")

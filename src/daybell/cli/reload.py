@@ -51,6 +51,8 @@ async def reloading(
     words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
     words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
     words += ["--queues", options.queues, "--parent", str(os.getpid())]
+    for name in options.allowed_hosts:
+        words += ["--allowed-host", name]
     words += ["--prune"] if options.prune else []
     words += ["--drain-timeout", f"{DRAIN_SECONDS:g}s"]
     words += [] if flag is None else ["--database-url", flag]

@@ -19,6 +19,14 @@ AppName = Annotated[
 ]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")]
+AllowedHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A name that it is reached by, besides --host; may be given again.",
+        show_default=False,
+    ),
+]
 Queues = Annotated[
     str,
     typer.Option(
@@ -62,6 +70,7 @@ def dev(
     demo: Annotated[bool, typer.Option("--demo", help="Run the packaged example jobs.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8080,
+    allowed_host: AllowedHost = None,
     concurrency: Concurrency = 100,
     queues: Queues = "",
     reload: Annotated[
@@ -74,11 +83,13 @@ def dev(
 ) -> None:
     """Run everything on this machine, in one process."""
     from daybell.cli.dev import DevOptions, dev
+    from daybell.cli.names import allowed_names
     from daybell.core.duration import parse_duration
 
     options = DevOptions(
         host=host,
         port=port,
+        allowed_hosts=allowed_names(host, allowed_host or ()),
         concurrency=concurrency,
         queues=queues,
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
@@ -153,14 +164,7 @@ def server(
     context: typer.Context,
     host: Host = "127.0.0.1",
     port: Port = 8080,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A name that it is reached by, besides --host; may be given again.",
-            show_default=False,
-        ),
-    ] = None,
+    allowed_host: AllowedHost = None,
     tls_cert: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="A certificate: speak TLS.", show_default=False),
@@ -179,12 +183,13 @@ def server(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP API."""
+    from daybell.cli.names import allowed_names
     from daybell.cli.serving import ServeRequest, serve
 
     request = ServeRequest(
         host=host,
         port=port,
-        allowed_hosts=tuple(allowed_host or ()),
+        allowed_hosts=allowed_names(host, allowed_host or ()),
         tls_cert=tls_cert,
         tls_key=tls_key,
         forwarded_allow_ips=forwarded_allow_ips,
