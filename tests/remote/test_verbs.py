@@ -14,6 +14,7 @@ from daybell.api.server import ServerOptions
 from daybell.client import wire
 from daybell.client.bulk import Retrial
 from daybell.client.logs import START
+from daybell.client.remote import reading
 from daybell.core.access import Role
 from daybell.core.execution import State
 from daybell.core.log import LAST, NewLogPart, line_text
@@ -361,3 +362,13 @@ async def test_the_whole_is_seen_at_a_glance(store, remote):
     assert abs((await remote.health()).now - (await store.health()).now) < 60
     assert await remote.leaders() == await store.leaders()
     assert await remote.purge_queue("images") == 1
+
+
+async def test_a_list_of_many_pages_is_read_to_its_end(store, remote, monkeypatch):
+    monkeypatch.setattr(reading, "PAGE_ITEMS_MAX", 2)
+    for n in range(5):
+        await store.pause_queue(f"q{n}")
+        await store.define("plain", retries=n + 5)
+
+    assert await remote.queues() == await store.queues()
+    assert len(await remote.versions("plain")) == len(await store.versions("plain")) > 5

@@ -188,7 +188,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
     "JobPage": _page(JOB),
-    "JobVersions": {"items": [VERSION]},
+    "JobVersions": {"items": [VERSION], "next_cursor": None},
     "Deleted": {"job_id": _JOB_ID, "name": "daily-report", "status": "deleted", "cancelled": 2},
     "Backfill": {
         "backfill_id": None,
@@ -226,7 +226,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Retried": {"execution_id": _ID, "created": False},
     "Counts": {"matched": 3, "cancelled": 2, "unknown": 1},
-    "Queues": {"items": [QUEUE]},
+    "Queues": {"items": [QUEUE], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
     "Scaling": {
@@ -238,7 +238,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "capacity": 8,
         "is_paused": False,
     },
-    "Workers": {"items": [WORKER]},
+    "Workers": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
     "Preview": {
         "description": "At 09:00 on Monday to Friday, Europe/Berlin",
@@ -255,9 +255,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "Status": {"now": _AT, "leaders": []},
     "Tenant": TENANT,
-    "Tenants": {"items": [TENANT]},
+    "Tenants": {"items": [TENANT], "next_cursor": None},
     "Key": KEY,
-    "Keys": {"items": [KEY]},
+    "Keys": {"items": [KEY], "next_cursor": None},
     "NewKeyAnswer": {**KEY, "token": "dbk_…"},
     "Entries": _page(ENTRY),
     "Health": {"status": "ok"},

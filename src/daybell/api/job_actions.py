@@ -14,9 +14,11 @@ from daybell.api.caller import Admin, Caller, Operator, Viewer
 from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMatch, operation
 from daybell.api.idempotency import Try, once
 from daybell.api.jobs import JobPath, precondition, read_version, tagged
+from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import BackfillRequest, Nothing, Pause, Rollback, Trigger
 from daybell.api.triggering import trigger
 from daybell.client import wire
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
 router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
 

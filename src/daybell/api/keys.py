@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -12,10 +13,12 @@ from daybell.api.body import read_body
 from daybell.api.caller import Admin, Caller
 from daybell.api.contract import LOCATION, operation
 from daybell.api.idempotency import HEADER
+from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import NewKey, Nothing
 from daybell.client import wire
 from daybell.client.requests import read_id
 from daybell.core.access import Role
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
 from daybell.errors import AccessDenied, UsageError
 
 router = APIRouter(prefix="/keys", tags=["access"])
@@ -59,7 +62,7 @@ async def create_key(request: Request, caller: Admin) -> Response:
     return created({**wire.key(key), "token": token}, location=f"/api/v1/keys/{key.id}")
 
 
-@router.get("", **operation("list_keys", answers=sights.Keys, says="A page of keys, newest first."))
+@router.get("", **operation("list_keys", answers=sights.Keys, says="Keys, newest first."))
 async def list_keys(
     caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:

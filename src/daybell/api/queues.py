@@ -11,9 +11,10 @@ from daybell.api.answers import answer
 from daybell.api.body import read_body
 from daybell.api.caller import Caller, Operator, Viewer
 from daybell.api.contract import operation
+from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import Nothing
 from daybell.client import wire
-from daybell.core.limits import check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.view import Queue
 from daybell.core.worker import WorkerState
 
@@ -23,9 +24,12 @@ QueuePath = Annotated[str, Path(alias="name", description="A queue's name.", max
 
 
 @router.get("", **operation("list_queues", answers=sights.Queues, says="Queues, by name."))
-async def list_queues(caller: Viewer) -> Response:
+async def list_queues(
+    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
     """List queues with their numbers."""
-    return answer({"items": [wire.queue(one) for one in await caller.client.queues()]})
+    found = await caller.client.queues()
+    return answer(paged(found, wire.queue, key=lambda one: one.name, limit=limit, cursor=cursor))
 
 
 @router.post(

@@ -303,9 +303,10 @@ class JobPage(BaseModel):
 
 
 class JobVersions(BaseModel):
-    """All versions of a job, newest first."""
+    """A page of a job's versions, newest first."""
 
     items: list[JobVersion]
+    next_cursor: str | None
 
 
 class Deleted(BaseModel):

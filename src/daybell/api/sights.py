@@ -37,9 +37,10 @@ class Worker(BaseModel):
 
 
 class Workers(BaseModel):
-    """Workers, oldest first."""
+    """A page of workers, oldest first."""
 
     items: list[Worker]
+    next_cursor: str | None
 
 
 class Drained(BaseModel):
@@ -63,9 +64,10 @@ class Queue(BaseModel):
 
 
 class Queues(BaseModel):
-    """Queues, by name."""
+    """A page of queues, by name."""
 
     items: list[Queue]
+    next_cursor: str | None
 
 
 class QueueState(BaseModel):
@@ -165,9 +167,10 @@ class Tenant(BaseModel):
 
 
 class Tenants(BaseModel):
-    """Tenants, by name."""
+    """A page of tenants, by name."""
 
     items: list[Tenant]
+    next_cursor: str | None
 
 
 class Key(BaseModel):
@@ -192,9 +195,10 @@ class NewKeyAnswer(Key):
 
 
 class Keys(BaseModel):
-    """Keys, newest first."""
+    """A page of keys, newest first."""
 
     items: list[Key]
+    next_cursor: str | None
 
 
 class Entry(BaseModel):

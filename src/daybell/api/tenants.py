@@ -13,8 +13,10 @@ from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Caller, Superadmin
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import Try, once
+from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import NewTenant, TenantChange
 from daybell.client import wire
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
 from daybell.core.tenant import Tenant
 
 router = APIRouter(prefix="/tenants", tags=["access"])
@@ -58,15 +60,13 @@ async def _create(caller: Caller, wanted: NewTenant, this: Try) -> Tenant:
         return await caller.client.add_tenant(wanted.name, **quotas)
 
 
-@router.get("", **operation("list_tenants", answers=sights.Tenants, says="A page of tenants, by name."))
+@router.get("", **operation("list_tenants", answers=sights.Tenants, says="Tenants, by name."))
 async def list_tenants(
     caller: Superadmin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
-    return answer(
-        paged(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
-    )
+    return answer(paged(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor))
 
 
 @router.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -11,9 +12,12 @@ from daybell.api.answers import answer
 from daybell.api.body import read_body
 from daybell.api.caller import Operator, Viewer
 from daybell.api.contract import operation
+from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import Nothing
 from daybell.client import wire
 from daybell.client.requests import read_id
+from daybell.core.instant import Instant
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 
@@ -24,10 +28,31 @@ WorkerPath = Annotated[str, Path(alias="id", description="A worker's id.", max_l
 async def list_workers(
     caller: Viewer,
     include_dead: Annotated[bool, Query(description="Also those that are gone.")] = False,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+    cursor: Cursor = None,
 ) -> Response:
     """List workers."""
     found = await caller.client.workers(include_dead=include_dead)
-    return answer({"items": [wire.worker(one) for one in found]})
+    return answer(
+        paged(
+            found,
+            wire.worker,
+            key=lambda one: (one.started_at, one.id),
+            read=_read_place,
+            write=_written_place,
+            limit=limit,
+            cursor=cursor,
+        )
+    )
+
+
+def _written_place(place: tuple[Instant, UUID]) -> str:
+    return f"{place[0]!r} {place[1]}"
+
+
+def _read_place(cursor: str) -> tuple[Instant, UUID]:
+    started_at, id = cursor.split(" ")
+    return float(started_at), UUID(id)
 
 
 @router.post(

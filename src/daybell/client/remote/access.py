@@ -38,7 +38,7 @@ class Access:
 
     async def keys(self) -> list[Key]:
         """The tenant's keys, newest first; revoked and expired ones too."""
-        return await self.transport.get("/keys", read=reading.items_of(reading.key))
+        return await reading.whole(self.transport, "/keys", reading.key)
 
     async def revoke_key(self, id: Id) -> Key:
         """Let a key open nothing any more."""
@@ -47,7 +47,7 @@ class Access:
 
     async def tenants(self) -> list[Tenant]:
         """All tenants with their quotas, by name."""
-        return await self.transport.get("/tenants", read=reading.items_of(reading.tenant))
+        return await reading.whole(self.transport, "/tenants", reading.tenant)
 
     async def tenant_record(self, name: str) -> Tenant:
         """A tenant with its quotas."""

@@ -107,8 +107,7 @@ class Jobs:
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        path = _path(name, "versions")
-        return await self.transport.get(path, read=reading.items_of(reading.job))
+        return await reading.whole(self.transport, _path(name, "versions"), reading.job)
 
     async def create(
         self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]

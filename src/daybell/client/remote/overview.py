@@ -31,7 +31,7 @@ class Overviews:
 
     async def queues(self) -> list[Queue]:
         """Queues with their numbers, by name."""
-        return await self.transport.get("/queues", read=reading.items_of(reading.queue))
+        return await reading.whole(self.transport, "/queues", reading.queue)
 
     async def pause_queue(self, name: str) -> None:
         """Give out nothing from a queue until it is resumed. What runs goes on."""
@@ -53,7 +53,7 @@ class Overviews:
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:
         """Workers, oldest first."""
         asked = {"include_dead": True} if include_dead else {}
-        return await self.transport.get("/workers", asked, read=reading.items_of(reading.worker))
+        return await reading.whole(self.transport, "/workers", reading.worker, asked)
 
     async def drain_worker(self, id: Id) -> None:
         """Ask a worker to finish what it has, and claim nothing more."""

@@ -14,13 +14,14 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.backfills import Backfill, Filled
-from daybell.client.remote.transport import ANSWER_BYTES_MAX
+from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.core import payload
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Enqueued, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant, from_iso
 from daybell.core.job import Job, JobDefinition
+from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
@@ -43,6 +44,23 @@ def page(of: Wire, item: Callable[[Wire], T]) -> Page[T]:
 def page_of(item: Callable[[Wire], T]) -> Callable[[Wire], Page[T]]:
     """What reads pages of such things."""
     return lambda of: page(of, item)
+
+
+async def whole(
+    transport: Transport,
+    path: str,
+    item: Callable[[Wire], T],
+    parameters: Parameters | None = None,
+) -> list[T]:
+    """All of a list, page by page."""
+    found, cursor, read = list[T](), None, page_of(item)
+    while True:
+        asked = {**(parameters or {}), "limit": PAGE_ITEMS_MAX, "cursor": cursor}
+        page = await transport.get(path, asked, read=read)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def items_of(item: Callable[[Wire], T], name: str = "items") -> Callable[[Wire], list[T]]:
