@@ -193,6 +193,8 @@ def test_a_taken_port_is_named(tmp_path):
         (["--tls-key", "gone.pem"], "error: --tls-key needs --tls-cert"),
         (["--allowed-host", "http://x"], "error: --allowed-host 'http://x' is not a host name"),
         (["--forwarded-allow-ips", "nonsense"], "error: --forwarded-allow-ips 'nonsense'"),
+        (["--tls-cert", str(TLS / "cert.pem")], "error: --tls-key is missing: "),
+        (["--database-url", "memory://"], "error: --database-url: memory:// is seen by one"),
         (["--database-url", "mysql://x"], "error: --database-url: there is no store for mysql://"),
     ],
 )

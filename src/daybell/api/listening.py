@@ -11,6 +11,7 @@ from typing import Final
 
 from daybell.errors import Conflict, DaybellError, UsageError, shown
 
+PEM_BYTES_MAX: Final = 1_000_000  # of a file that is looked into
 BACKLOG: Final = 1024
 # This machine has no such kind of address, although its name service knows one.
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
@@ -121,6 +122,14 @@ def _ask_nobody() -> str:
 def _tls_fault(error: ssl.SSLError, cert: str, key: str | None) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"--tls-key {shown(key)} does not belong to the certificate in {shown(cert)}"
+    if key is None and _is_certificate(cert):
+        return f"--tls-key is missing: {shown(cert)} holds a certificate and no key"
     files = shown(cert) if key is None else f"{shown(cert)} and {shown(key)}"
     what = "a certificate and a key, both in PEM" if key is None else "a certificate and its key"
     return f"{files} cannot be used for TLS: they must hold {what} ({error.reason or error})"
+
+
+def _is_certificate(file: str) -> bool:
+    with open(file, "rb") as opened:
+        text = opened.read(PEM_BYTES_MAX)
+    return b"-----BEGIN CERTIFICATE-----" in text and b"PRIVATE KEY-----" not in text

@@ -16,6 +16,7 @@ from daybell.api.options import ApiOptions
 from daybell.api.server import ServerOptions
 from daybell.cli import logs
 from daybell.cli.edge import DONE, with_flag
+from daybell.cli.names import is_everywhere, told
 from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.client import Client
@@ -106,6 +107,7 @@ def _told(error: Exception) -> str:
 async def serve(settings: Settings, *, request: ServeRequest) -> int:
     """Answer requests until somebody wants an end, whether the store is there or not."""
     logs.configure()
+    refuse_memory(settings.database_url)
     clock = SystemClock()
     client = Client(settings.database_url)
     is_public = not is_loopback(request.host)
@@ -134,7 +136,7 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
                     await wait_for_key(door, client, request, clock)
                 await door.tick()
             opening.start()
-            await attend(front, stop, clock)
+            await attend(front, stop, clock, names=names_of(request))
         except BrokenOff:
             return stop.code
         finally:
@@ -145,13 +147,28 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     return DONE
 
 
-async def attend(front: Front, stop: Stop, clock: SystemClock) -> None:
+def refuse_memory(url: str) -> None:
+    """Nobody could make a key for such a store, or run its jobs. Raises UsageError."""
+    if url.startswith("memory:"):
+        raise UsageError(
+            "memory:// is seen by one process alone, so a server would have no keys and no workers;"
+            " use sqlite:///jobs.db, or `daybell dev`, which is all in one process",
+            field="database_url",
+        )
+
+
+def names_of(request: ServeRequest) -> str:
+    """By which names it is reached; empty if that goes without saying."""
+    return f"; {told(request.allowed_hosts)}" if is_everywhere(request.host) else ""
+
+
+async def attend(front: Front, stop: Stop, clock: SystemClock, *, names: str = "") -> None:
     """Serve until somebody wants an end."""
     telling = tell_loop(front, clock)
     await front.start()
     telling.start()
     settle()
-    logger.info("listening: %s/api/v1, and /docs, /healthz, /readyz", front.url)
+    logger.info("listening: %s/api/v1, and /docs, /healthz, /readyz%s", front.url, names)
     try:
         await stop.wait()
     finally:
