@@ -61,6 +61,25 @@ async def test_a_request_whose_answer_was_never_kept_creates_nothing_twice(
     assert await client.count() == {State.QUEUED: 1}
 
 
+@pytest.mark.parametrize("schedule", [None, "0 0 * * *"])
+async def test_a_deleted_job_comes_back_once(http, client, schedule, monkeypatch):
+    body = {"name": "import", "task": "resize", "schedule": schedule}
+    await http.post("/jobs", json=body)
+    await http.delete("/jobs/import")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "answer_request", dying)
+        lost = await http.post("/jobs", json=body, headers=KEY)
+    again = await http.post("/jobs", json=body, headers=KEY)
+    other = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k-2"})
+    still = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k-2"})
+
+    assert (lost.status_code, again.status_code) == (500, 201)
+    assert (other.status_code, still.status_code) == (409, 409)
+    assert (await client.count(job="import")).get(State.QUEUED, 0) == (schedule is None)
+    assert len((await client.audit(action="job.create", target="import")).items) == 2
+
+
 async def test_a_backfill_under_a_key_is_done_once(http, client):
     await http.post("/jobs", json={"name": "daily", "task": "resize", "schedule": "0 0 * * *"})
     body = {"since": "2026-01-01", "until": "2026-01-03", "only": "all"}

@@ -53,12 +53,32 @@ async def test_a_job_that_runs_once_and_is_over_quota_is_not_left_behind(http, c
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.json()["quota"] == "queued"
-    assert (await http.get("/jobs/import")).json()["status"] == "deleted"
+    assert (await http.get("/jobs/import")).status_code == 404
     await client.update_tenant("default", queued=None)
     again = await http.post("/jobs", json={"name": "import", "task": "resize"})
     assert (again.status_code, again.json()["status"]) == (201, "queued")
     told = (await http.get("/audit?target=import")).json()["items"]
-    assert [one["action"] for one in told] == ["job.create", "job.delete", "job.create"]
+    assert [one["action"] for one in told] == ["job.create"]
+
+
+async def test_a_job_that_runs_once_is_there_with_its_execution_or_not_at_all(
+    http, client, monkeypatch
+):
+    async def go_away(*_, **__):
+        raise Unavailable("gone")
+
+    body = {"name": "import", "task": "resize"}
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client.store), "enqueue", go_away)
+        first = await http.post("/jobs", json=body)
+    await http.delete("/jobs/import")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client.store), "launch", go_away)
+        lost = await http.post("/jobs", json=body)
+    again = await http.post("/jobs", json=body)
+
+    assert (first.status_code, lost.status_code, again.status_code) == (201, 503, 201)
+    assert await client.count(job="import") == {State.CANCELLED: 1, State.QUEUED: 1}
 
 
 async def test_a_name_that_exists_is_a_conflict(http):
@@ -200,8 +220,9 @@ async def test_a_change_of_another_version_is_refused(http):
     assert (await http.get("/jobs/daily")).json()["queue"] == "mail"
     gone = await http.delete("/jobs/daily", headers={"If-Match": '"1"'})
     assert gone.status_code == 412
+    weak = await http.patch("/jobs/daily", json={"queue": "x"}, headers={"If-Match": 'W/"2"'})
     wrong = await http.patch("/jobs/daily", json={"queue": "x"}, headers={"If-Match": "no"})
-    assert wrong.status_code == 422
+    assert (weak.status_code, wrong.status_code) == (412, 422)
 
 
 async def test_a_change_of_nothing_is_refused(http):

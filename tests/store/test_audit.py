@@ -43,6 +43,7 @@ async def test_a_change_is_on_record_with_who_what_and_when(store, clock):
 
 CHANGES = {
     "define_jobs": lambda s: s.define_jobs(TENANT, [a_job("other")]),
+    "launch": lambda s: s.launch(TENANT, a_job("other"), an_execution("other")),
     "delete_job": lambda s: s.delete_job(TENANT, "resize"),
     "pause_job": lambda s: s.pause_job(TENANT, "resize"),
     "pause_queue": lambda s: s.pause_queue(TENANT, "mail", paused=True),

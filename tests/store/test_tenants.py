@@ -119,6 +119,7 @@ def unknown():
 
 OPERATIONS = {
     "define_jobs": lambda s, t, k: s.define_jobs(t, [a_job(k.job, id=mint())]),
+    "launch": lambda s, t, k: s.launch(t, a_job(k.job, id=mint()), an_execution(k.job)),
     "get_job": lambda s, t, k: s.get_job(t, k.job),
     "list_jobs": lambda s, t, k: s.list_jobs(t, JobFilter(prefix=k.job)),
     "find_job": lambda s, t, k: s.find_job(t, k.job_id),

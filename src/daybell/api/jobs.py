@@ -28,9 +28,10 @@ from daybell.api.schema import JobChange, NewJob
 from daybell.client import wire
 from daybell.client.submitting import read_new
 from daybell.core import payload
+from daybell.core.execution import Enqueued
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
-from daybell.errors import DaybellError, Unavailable, UsageError, VersionConflict
+from daybell.errors import UsageError, VersionConflict
 
 DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
 
@@ -76,26 +77,14 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
 
 
 async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
-    is_once = wanted.schedule is None
-    if wanted.unique_key is not None and not is_once:
+    if wanted.unique_key is not None and wanted.schedule is not None:
         raise UsageError(
             "unique_key is for a job without a schedule, which runs once; others take it with each"
             " trigger",
             field="unique_key",
         )
-    options = wanted.options()
-    after = wanted.model_dump(exclude_unset=True)
-    with fields_named(), caller.auditing("job.create", wanted.name, after=after):
-        job = await caller.client.create(
-            wanted.name,
-            task=wanted.task,
-            author=caller.actor,
-            id=this.made("job"),
-            **options,
-        )
-    said: dict[str, Any] = {}
-    if is_once:
-        said["execution_id"] = await _run_once(caller, job, wanted, this)
+    job, made = await _made(caller, wanted, this)
+    said = {} if made is None else {"execution_id": str(made.id)}
     warnings = [DEPENDENCIES_WARNING] if wanted.dependencies else []
     standing = await caller.client.standing(job.name)
     return created(
@@ -105,20 +94,22 @@ async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
     )
 
 
-async def _run_once(caller: Caller, job: Job, wanted: NewJob, this: Try) -> str:
-    """Run a job that has no schedule. If it cannot, it was not created either."""
-    new = read_new(
-        job.name, wanted.args or {}, unique_key=wanted.unique_key, id=this.made("execution")
-    )
-    try:
-        made = await caller.client.submit(new, repeat=this.is_repeated)
-    except Unavailable:
-        raise
-    except DaybellError:
-        with caller.auditing("job.delete", job.name):
-            await caller.client.delete_job(job.name)
-        raise
-    return str(made.id)
+async def _made(caller: Caller, wanted: NewJob, this: Try) -> tuple[Job, Enqueued | None]:
+    """The job, and what it runs if it has no schedule; from an earlier try, perhaps."""
+    name, run, entry = wanted.name, None, this.made("entry")
+    if wanted.schedule is None:
+        args, id = wanted.args or {}, this.made("execution")
+        run = read_new(name, args, unique_key=wanted.unique_key, id=id)
+    if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
+        job = (await caller.client.standing(name)).job
+        return job, None if run is None else await caller.client.submit(run, repeat=True)
+    how: Any = {"task": wanted.task, "author": caller.actor, "id": this.made("job")}
+    options = {**wanted.options(), **how}
+    after = wanted.model_dump(exclude_unset=True)
+    with fields_named(), caller.auditing("job.create", name, after=after, id=entry):
+        if run is None:
+            return await caller.client.create(name, **options), None
+        return await caller.client.launch(name, run, **options)
 
 
 @router.get(
@@ -256,7 +247,11 @@ def read_version(text: str | None) -> int | None:
     """The version that If-Match names; None: any."""
     if text is None or text.strip() == "*":
         return None
-    found = re.fullmatch(r'\s*(?:W/)?"?([0-9]{1,9})"?\s*', text)
+    if text.lstrip().startswith("W/"):
+        raise PreconditionFailed(
+            'If-Match compares strongly, so a tag with W/ matches nothing; send it as "3"'
+        )
+    found = re.fullmatch(r'\s*"?([0-9]{1,9})"?\s*', text)
     if found is None:
         raise UsageError('If-Match is a version as the ETag has it, such as "3"', field="If-Match")
     return int(found[1])

@@ -20,12 +20,14 @@ from daybell.client.requests import (
     id_in,
     read_definition,
 )
-from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.job import Job, JobDefinition, NewJob, task_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.retry import Retry
 from daybell.core.view import JobFilter, Page
 from daybell.core.when import Misfire, Schedule
 from daybell.errors import DuplicateKey, JobNotFound, UnknownJob, UsageError, VersionConflict, shown
+from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
 # What a job of another name takes over from the task's own, unless it says something else.
@@ -117,12 +119,42 @@ class Definitions:
         over. A name that exists is refused, unless it has the `id` that the caller chose: then it
         is the same request again.
         """
+        job, _ = await self._create(name, None, task=task, author=author, id=id, **options)
+        return job
+
+    async def launch(
+        self,
+        name: str,
+        run: NewExecution,
+        *,
+        task: str,
+        author: str = "",
+        id: UUID | None = None,
+        **options: Unpack[JobOptions],
+    ) -> tuple[Job, Enqueued]:
+        """Make a job without a schedule as `create` does, and have it run: both or neither."""
+        if options.get("schedule") is not None:
+            raise UsageError("what is launched runs once, without a schedule", field="schedule")
+        job, made = await self._create(name, run, task=task, author=author, id=id, **options)
+        assert made is not None, "it was asked for"
+        return job, made
+
+    async def _create(
+        self,
+        name: str,
+        run: NewExecution | None,
+        *,
+        task: str,
+        author: str,
+        id: UUID | None,
+        **options: Unpack[JobOptions],
+    ) -> tuple[Job, Enqueued | None]:
         known = await self._task_named(check_name(task, what="task"))
         settings = {"task": task_of(known) or known.name}
         taken = {key: value for key, value in options_of(known).items() if key in _INHERITED}
         wanted = cast("Any", {**taken, **options, "settings": settings})
         try:
-            return await self.define(name, author=author, expect=0, id=id, **wanted)
+            return await self._add(name, run, author=author, expect=0, id=id, **wanted)
         except VersionConflict:
             pass
         try:
@@ -130,12 +162,34 @@ class Definitions:
         except JobNotFound:
             # A deleted one comes back: under its old id, as another version of it.
             last = (await self.store.list_versions(self.tenant, name))[0].version
-            return await self.define(name, author=author, expect=last, promote=True, **wanted)
+            return await self._add(name, run, author=author, expect=last, promote=True, **wanted)
         if there.id == id:
-            return there
+            again = [] if run is None else [run]
+            answers = await self.store.enqueue(self.tenant, again, repeat=True)
+            return there, next(iter(answers), None)
         raise DuplicateKey(
             f"there is a job named {shown(name)} already; update it, or take another name"
         )
+
+    async def _add(
+        self,
+        name: str,
+        run: NewExecution | None,
+        *,
+        author: str,
+        expect: int,
+        promote: bool = False,
+        id: UUID | None = None,
+        **options: Unpack[JobOptions],
+    ) -> tuple[Job, Enqueued | None]:
+        how: dict[str, Any] = {"author": author, "expect": expect, "promote": promote}
+        if run is None:
+            return await self.define(name, id=id, **how, **options), None
+        check_options(options, JOB_OPTIONS, "launch()")
+        definition = read_definition(name, **options)
+        await check_dependencies(self.store, self.tenant, definition)
+        new = NewJob(id=mint() if id is None else id, definition=definition, **how)
+        return await self.store.launch(self.tenant, new, run)
 
     async def update(
         self,

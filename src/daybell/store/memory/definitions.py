@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
@@ -14,9 +15,9 @@ from daybell.core.overlap import Overlap
 from daybell.core.tenant import Tenant
 from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, shown
-from daybell.store.checks import check_definition, check_job_filter, check_limit
-from daybell.store.memory.enqueue import make_gate
-from daybell.store.memory.quotas import check_jobs, count_jobs
+from daybell.store.checks import check_batch, check_definition, check_job_filter, check_limit
+from daybell.store.memory.enqueue import enqueue, make_gate
+from daybell.store.memory.quotas import charge, check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
 from daybell.store.versions import moved
@@ -42,6 +43,19 @@ class MemoryDefinitions(Part):
             defined = [define(tables, tenant, job, self._clock()) for job in jobs]
             check_jobs(tables, tenant, before)
             return defined
+
+    async def launch(
+        self, tenant: str, job: NewJob, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            check_batch([execution])
+            jobs, rows = count_jobs(tables, tenant), len(tables.rows)
+            made = define(tables, tenant, job, now)
+            (answer,) = enqueue(tables, tenant, [execution], now)
+            check_jobs(tables, tenant, jobs)
+            charge(tables, tenant, len(tables.rows) - rows, now)
+            return made, answer
 
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
         with self._begin(tenant) as tables:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap, gate_of
 from daybell.core.view import ALL_JOBS, JobFilter, Page
-from daybell.errors import JobNotFound, shown
+from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import recording
-from daybell.store.checks import check_definition, check_job_filter, check_limit
+from daybell.store.checks import check_batch, check_definition, check_job_filter, check_limit
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.schedules import Scheduling
+from daybell.store.postgres.specs import Outdated, Spec, Specs
 from daybell.store.versions import moved
 
 COLUMNS = """
@@ -67,6 +71,45 @@ class Defining(Scheduling):
             return [made[index][0] for index in range(len(jobs))]
 
         return await self.db.settled(work)
+
+    async def launch(
+        self, tenant: str, job: NewJob, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        check_batch([execution])
+        text = check_definition(job.definition)
+
+        async def work() -> tuple[Job, Enqueued]:
+            for _ in range(STALE_TRIES):
+                with suppress(Outdated):
+                    return await self._launch(tenant, job, text, execution)
+            raise Unavailable("this job changes faster than it can be enqueued; try again")
+
+        return await self.db.settled(work)
+
+    async def _launch(
+        self, tenant: str, job: NewJob, text: str, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        name, kind = job.definition.name, job.definition.kind
+        queues = [execution.queue or job.definition.queue, job.definition.queue]
+        # Before, and whatever becomes of the rest: see there.
+        key, lanes = await self.names.lanes(tenant, queues, [kind])
+        try:
+            async with self.db.transaction() as link:
+                new = await self.count_new_jobs(link, key, {name})
+                made, _ = await self._define(link, key, tenant, job, text)
+                found = await self.names.current_jobs(link, key, {name}, fresh=True)
+                spec = Spec(key, found[name], lanes[0])
+                specs = Specs(key, True, {(name, execution.queue): spec})
+                (answer,) = await self.enqueue_on(link, specs, [execution])
+                await self.charge_jobs(link, key, new)
+                if (await self.names.quotas(link, key)).limits_enqueues:
+                    await self.charge(link, key, len(specs.made))
+        finally:
+            self.names.forget_job(key, name)  # it was read before it was committed
+        self.notifier.touch(key, specs.queues)
+        if job.schedules:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return made, answer
 
     # The update that changes nothing takes the row's lock, whoever was first.
     TAKE = """

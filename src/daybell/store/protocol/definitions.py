@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, NewJob
 from daybell.core.view import ALL_JOBS, JobFilter, Page
 
@@ -34,6 +35,14 @@ class Definitions(Protocol):
         job has; those with the same id keep their counts. Raises VersionConflict where `expect`
         does not hold. Several callers defining the same job at once get the same answer. A deleted
         job that is defined again lives on under its old id.
+        """
+        ...
+
+    async def launch(
+        self, tenant: str, job: NewJob, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        """Store a definition as `define_jobs` does and create an execution of that job as `enqueue`
+        does, both or neither.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
@@ -13,9 +14,10 @@ from daybell.core.view import ALL_JOBS, JobFilter, Page
 from daybell.errors import JobNotFound, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import make_gate
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.quotas import JobMeter
+from daybell.store.sqlite.quotas import JobMeter, Meter
 from daybell.store.sqlite.schedules import declare_schedules
 from daybell.store.versions import moved
 
@@ -44,6 +46,20 @@ class SqliteDefinitions(Part):
             defined = [define(tx, owner, tenant, job) for job in jobs]
             meter.check(tenant)
             return defined
+
+        return await self._write(operation)
+
+    async def launch(
+        self, tenant: str, job: NewJob, execution: NewExecution
+    ) -> tuple[Job, Enqueued]:
+        def operation(tx: Transaction) -> tuple[Job, Enqueued]:
+            owner = tx.names.tenant(tx, tenant)
+            jobs, executions = JobMeter(tx, owner), Meter(tx, owner)
+            made = define(tx, owner, tenant, job)
+            (answer,) = create(tx, owner, [execution])
+            jobs.check(tenant)
+            executions.charge(tenant)
+            return made, answer
 
         return await self._write(operation)
 
