@@ -26,6 +26,18 @@ class Counting(MemoryStore):
 
     lookups = 0
     is_away = False
+    is_mute = False  # it can be read
+    mute_tenant = ""
+
+    async def write_audit(self, tenant, entries):
+        if self.is_mute or tenant == self.mute_tenant:
+            raise Unavailable("it was full")
+        return await super().write_audit(tenant, entries)
+
+    async def touch_keys(self, used):
+        if self.is_mute:
+            raise Unavailable("it was full")
+        return await super().touch_keys(used)
 
     async def find_key(self, digest):
         self.lookups += 1
@@ -87,7 +99,7 @@ async def test_a_key_decides_tenant_and_role(place):
 
     answer = await place.get(token)
 
-    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint})", "10.0.0.1"]
+    assert answer.json() == ["acme", "operator", f"key deploy ({key.hint}, {key.id})", "10.0.0.1"]
     assert token not in key.hint + answer.text
 
 
@@ -245,7 +257,7 @@ async def test_the_last_use_of_keys_is_noted_now_and_then(place):
 async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     heard = []
     place.keeper.on_denial = lambda: heard.append(1)
-    _, token = await place.client.create_key("robot", role=Role.WORKER)
+    key, token = await place.client.create_key("robot", role=Role.WORKER)
 
     async def refused(times):
         for _ in range(times):
@@ -256,7 +268,7 @@ async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     (first,) = await refused(1)
     assert heard == [1]
     assert (first.actor, first.target, first.source) == (
-        f"key robot ({token[:8]})", "GET /api/v1/me", "10.0.0.1",
+        f"key robot ({token[:8]}, {key.id})", "GET /api/v1/me", "10.0.0.1",
     )  # fmt: skip
     assert len(await refused(50)) == 1
     place.clock.advance(QUIET_SECONDS)
@@ -264,6 +276,54 @@ async def test_what_is_refused_to_a_key_is_on_record_once_a_minute(place):
     assert latest.after is not None and '"times":50' in latest.after
     place.clock.advance(QUIET_SECONDS)
     assert len(await refused(0)) == 2
+
+
+async def test_what_could_not_be_told_is_told_later(place):
+    keys = [await place.client.create_key("me", role=Role.WORKER)]
+    await place.client.add_tenant("other")
+    other = place.client.for_tenant("other")
+    keys.append(await other.create_key("you", role=Role.WORKER))
+    for _, token in keys:
+        assert (await place.get(token)).status_code == 403
+    place.clock.advance(NOTE_SECONDS)
+
+    async def told():
+        entries = [(await one.audit(action="access.deny")).items for one in (place.client, other)]
+        return [[entry.after for entry in some] for some in entries]
+
+    place.store.is_mute = True
+    with pytest.raises(Unavailable):
+        await place.keeper.tick()
+    with pytest.raises(Unavailable):
+        await place.keeper.note_use()
+    assert (await place.get(keys[1][1])).status_code == 403
+    assert await told() == [[], []]
+    place.store.is_mute = False
+    await place.keeper.tick()
+    await place.keeper.note_use()
+
+    (mine,), (yours,) = await told()
+    assert '"times":1' in mine and '"times":2' in yours
+    assert [one.used_at is None for one in await place.client.keys()] == [False]
+    await place.keeper.tick()
+    assert [len(some) for some in await told()] == [1, 1]
+
+
+async def test_what_was_told_is_not_told_again_when_others_could_not_be(place):
+    tokens = [(await place.client.create_key("me", role=Role.WORKER))[1]]
+    await place.client.add_tenant("other")
+    tokens.append((await place.client.for_tenant("other").create_key("me", role=Role.WORKER))[1])
+    for token in tokens:
+        await place.get(token)
+    place.store.mute_tenant = "other"
+    with pytest.raises(Unavailable):
+        await place.keeper.tick()
+    place.store.mute_tenant = ""
+    await place.keeper.tick()
+
+    for tenant in ("default", "other"):
+        found = await place.client.for_tenant(tenant).audit(action="access.deny")
+        assert len(found.items) == 1
 
 
 async def test_who_is_told_to_go_is_not_on_record_without_a_key(place):

@@ -150,7 +150,16 @@ async def test_what_is_no_good_json_is_refused(http, client, path, raw):
     assert await client.count() == ({State.QUEUED: 1} if is_empty_trigger else {})
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-python-serialize", "text/yaml", ""])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "application/x-python-serialize",
+        "text/yaml",
+        "application/json; charset=utf-16",
+        "",
+    ],
+)
 async def test_what_does_not_say_that_it_is_json_is_not_read(http, kind):
     answer = await http.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": kind})
 

@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from http import HTTPStatus
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,7 +20,7 @@ import msgspec
 from fastapi import Request
 
 from daybell.api.caller import Caller, KeyNeeded, api_of
-from daybell.api.denials import Denials
+from daybell.api.denials import Denial, Denials
 from daybell.api.options import ApiOptions
 from daybell.api.problems import TooManyRequests
 from daybell.api.throttle import Throttle
@@ -125,7 +125,8 @@ class Gatekeeper:
             client=self._client_of(key.tenant),
             tenant=key.tenant,
             role=key.role,
-            actor=f"key {key.name} ({key.hint})",
+            # A name may be that of several keys, and so may a hint.
+            actor=f"key {key.name} ({key.hint}, {key.id})",
             source=source,
             key=key,
         )
@@ -196,20 +197,36 @@ class Gatekeeper:
     async def tick(self) -> Seconds | None:
         """Tell the store which keys were used, and what was refused."""
         now = self._monotonic()
-        told = sorted(self._denials.take(now), key=lambda pair: pair[0].tenant)
-        for _, group in groupby(told, key=lambda pair: pair[0].tenant):
-            pairs = list(group)
-            await pairs[0][0].client.record([entry for _, entry in pairs])
+        await self._tell_denials(now)
         if self._used and now - self._noted_at >= NOTE_SECONDS:
             await self.note_use()
         return None
+
+    async def _tell_denials(self, now: Seconds) -> None:
+        taken = sorted(self._denials.take(now), key=_tenant)
+        untold = [list(group) for _, group in groupby(taken, key=_tenant)]
+        try:
+            while untold:
+                client = untold[0][0].caller.client
+                await client.record([denial.entry() for denial in untold[0]])
+                del untold[0]
+        finally:
+            self._denials.put_back(chain.from_iterable(untold))
 
     async def note_use(self) -> None:
         """Tell the store which keys were used since the last time."""
         used, self._used = self._used, set()
         self._noted_at = self._monotonic()
-        if used:
-            await self._client.note_use(used)
+        try:
+            if used:
+                await self._client.note_use(used)
+                used = set[UUID]()
+        finally:
+            self._used |= used
+
+
+def _tenant(denial: Denial) -> str:
+    return denial.caller.tenant
 
 
 def _path(scope: Scope) -> str:

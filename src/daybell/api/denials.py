@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -25,6 +26,15 @@ class Denial(msgspec.Struct):
     count: int = 0  # that nobody was told of
     told_at: Seconds | None = None
 
+    @property
+    def place(self) -> Place:
+        return (None if self.caller.key is None else self.caller.key.id, self.target)
+
+    def entry(self) -> NewEntry:
+        """How the audit log is told of it."""
+        told = {"role": self.caller.role, "times": self.count}
+        return self.caller.entry("access.deny", self.target, after=told)
+
 
 class Denials:
     """Remembers what is to be told, in bounded memory.
@@ -37,26 +47,31 @@ class Denials:
 
     def note(self, caller: Caller, target: str) -> bool:
         """Take note; answers whether somebody should be told now."""
-        place = (None if caller.key is None else caller.key.id, target)
-        denial = self._known.get(place)
+        new = Denial(caller, target)
+        denial = self._known.get(new.place)
         if denial is None:
             if len(self._known) >= DENIALS_MAX:
                 return False
-            denial = self._known[place] = Denial(caller, target)
+            denial = self._known[new.place] = new
         denial.count += 1
         return denial.told_at is None
 
-    def take(self, now: Seconds) -> list[tuple[Caller, NewEntry]]:
-        """What is to be told by now. It counts as told."""
-        entries: list[tuple[Caller, NewEntry]] = []
+    def take(self, now: Seconds) -> list[Denial]:
+        """What is to be told by now. It counts as told, unless it is put back."""
+        taken: list[Denial] = []
         for place, denial in list(self._known.items()):
             if denial.told_at is not None and now - denial.told_at < QUIET_SECONDS:
                 continue
             if not denial.count:
                 del self._known[place]
                 continue
-            told = {"role": denial.caller.role, "times": denial.count}
-            entry = denial.caller.entry("access.deny", denial.target, after=told)
-            entries.append((denial.caller, entry))
+            taken.append(msgspec.structs.replace(denial))
             denial.count, denial.told_at = 0, now
-        return entries
+        return taken
+
+    def put_back(self, taken: Iterable[Denial]) -> None:
+        """Remember what could not be told."""
+        for denial in taken:
+            since = self._known.get(denial.place)
+            denial.count += 0 if since is None else since.count
+            self._known[denial.place] = denial

@@ -7,6 +7,7 @@ from typing import Any, Final
 _JOB_ID: Final = "019a8c1e-6c00-7a3b-8f21-5b1f0c9d4e11"
 _ID: Final = "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66"
 _WORKER_ID: Final = "019a8c11-0a80-7b10-a4e3-90d1f2c3b4a5"
+_KEY_ID: Final = "019a8c30-7d00-7e11-8a5c-1d2e3f405162"
 _AT: Final = "2026-11-16T09:00:00+00:00"
 _LATER: Final = "2026-11-17T00:00:00+00:00"
 
@@ -88,7 +89,7 @@ VERSION: Final[Example] = {
     "misfire": {},
     "pause_after_failures": None,
     "dependencies": [],
-    "author": "key deploy (dbk_Zk3v)",
+    "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
     "created_at": _AT,
     "is_current": True,
     "paused_at": None,
@@ -154,7 +155,7 @@ TENANT: Final[Example] = {
     "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
 }
 KEY: Final[Example] = {
-    "key_id": "019a8c30-7d00-7e11-8a5c-1d2e3f405162",
+    "key_id": _KEY_ID,
     "tenant": "default",
     "name": "deploy",
     "role": "operator",
@@ -169,7 +170,7 @@ ENTRY: Final[Example] = {
     "entry_id": "019a8c31-2b00-7f22-9b6d-2e3f40516273",
     "tenant": "default",
     "at": _AT,
-    "actor": "key deploy (dbk_Zk3v)",
+    "actor": f"key deploy (dbk_Zk3v, {_KEY_ID})",
     "action": "job.pause",
     "target": "daily-report",
     "before": None,

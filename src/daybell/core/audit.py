@@ -14,7 +14,7 @@ class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry to be added. Entries are never changed."""
 
     id: UUID
-    actor: str  # such as "key deploy (dbk_Zk3v)", or "cli ana@host"
+    actor: str  # such as "key deploy (dbk_Zk3v, 0193…)", its id last, or "cli ana@host"
     action: str  # a noun and a verb: "job.update", "key.revoke", "queue.pause"
     target: str  # the name or id of what was changed
     before: str | None = None  # JSON, where there was something
