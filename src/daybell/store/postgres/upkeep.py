@@ -15,6 +15,7 @@ from daybell.store.migrate import Applied, Migration, check, known_migrations, p
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.leader import Leading
 from daybell.store.postgres.sweeping import Sweeping
+from daybell.store.postgres.words import FILLED_MAX, Wording
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
@@ -30,7 +31,7 @@ APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = ("charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now")
 
 
-class Maintaining(Leading, Sweeping):
+class Maintaining(Leading, Sweeping, Wording):
     """Retention, schema and health."""
 
     async def retain(self, policy: Retention) -> Removed:
@@ -58,6 +59,7 @@ class Maintaining(Leading, Sweeping):
             )
             others = await self._remove_others(link, now)
         gates = await self.remove_gates(now)
+        filled = await self.fill_words()
         counts = (executions, attempts, parts, ticks, workers, gates, *others)
         return Removed(
             executions=executions,
@@ -68,7 +70,7 @@ class Maintaining(Leading, Sweeping):
             gates=gates,
             partitions=partitions,
             others=sum(others),
-            is_complete=max(counts) < REMOVED_ROWS_MAX,
+            is_complete=max(counts) < REMOVED_ROWS_MAX and filled < FILLED_MAX,
         )
 
     async def _remove_others(self, link: Link, now: Instant) -> list[int]:

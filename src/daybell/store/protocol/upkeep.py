@@ -39,7 +39,8 @@ class Upkeep(Protocol):
     async def retain(self, policy: Retention) -> Removed:
         """Remove what is over and older than the policy keeps, a bounded amount a call, and
         prepare room for days to come. So are gates that made themselves, when nobody is inside or
-        waits and no job needs them: the next one who does makes them again.
+        waits and no job needs them: the next one who does makes them again. Fills what jobs are
+        found by, where an earlier program has left it empty.
         """
         ...
 

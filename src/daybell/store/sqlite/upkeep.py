@@ -27,6 +27,7 @@ from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.gates import remove_gates, unused_gates
 from daybell.store.sqlite.leader import lead, leaders, resign
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.words import FILLED_MAX, fill_words
 
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
 ROUNDS_MAX: Final = 5  # transactions of one call
@@ -145,7 +146,8 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_ENTRIES, tx.now - AUDIT_KEPT_SECONDS),
     )
     most = max(attempts, ticks, workers, leases, parts, *others)
-    is_complete = end == 0 and most < REMOVED_MAX
+    filled = fill_words(tx)
+    is_complete = end == 0 and most < REMOVED_MAX and filled < FILLED_MAX
     return end, Removed(
         executions=executions,
         attempts=attempts + their_attempts,
