@@ -51,8 +51,8 @@ class Tasks:
             name: task if isinstance(task, Task) else Task(task) for name, task in tasks.items()
         }
 
-    def find(self, job: str) -> Task | None:
-        return self._tasks.get(job)
+    def find(self, claimed: Claimed) -> Task | None:
+        return self._tasks.get(claimed.job)
 
     async def ask(self, claimed: Claimed) -> Task | None:
         return None

@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from typing import Any
 
 import pytest
 
 from daybell import App, ExecutionFailed, UsageError
+from daybell.core.execution import TERMINAL
 from daybell.engine.worker import WorkerOptions
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.worker import fitted
+from tests.builders import claim
 from tests.sdk import isolated_app
 from tests.sdk.waiting import WAIT, eventually
 
@@ -325,6 +328,17 @@ async def test_a_script_is_imported_under_another_name(words, tmp_path):
     assert printed.splitlines() == ["__main__.Rare 7 in __mp_main__", "1"]
 
 
+async def test_a_job_with_the_name_of_a_task_runs_the_one_that_its_definition_names(app):
+    await app.client().delete_job("resume")
+    await app.client().create("resume", task="double")
+
+    made = await app.client().enqueue("resume", {"number": 21})
+
+    look = partial(app.client().execution, made.id)
+    detail = await eventually(look, lambda seen: seen.execution.state in TERMINAL)
+    assert detail.execution.result == "42"
+
+
 async def test_a_script_that_would_run_again_is_told_what_to_do(tmp_path):
     script = SCRIPT.replace("retries=5", "retries=0") + "\nasyncio.run(main())\n"
 
@@ -334,7 +348,7 @@ async def test_a_script_that_would_run_again_is_told_what_to_do(tmp_path):
     assert 'put what only a script does under `if __name__ == "__main__":`' in printed
 
 
-def test_what_becomes_of_a_lost_lease_is_one_of_two_words():
+async def test_what_becomes_of_a_lost_lease_is_one_of_two_words():
     app = App("memory://")
 
     @app.task(on_lease_lost="continue")
@@ -343,7 +357,11 @@ def test_what_becomes_of_a_lost_lease_is_one_of_two_words():
     @app.task
     async def sell() -> None: ...
 
-    goes_on = {name: app.handlers.find(name) for name in ("count", "sell")}
+    async with app:
+        await count.enqueue()
+        await sell.enqueue()
+        hands = await claim(app.client().store, 2, tenant="default")
+        goes_on = {one.job: app.handlers.find(one) for one in hands.executions}
     assert {name: one is not None and one.goes_on for name, one in goes_on.items()} == {
         "count": True,
         "sell": False,

@@ -203,8 +203,8 @@ class SimulatedTasks:
     def __post_init__(self) -> None:
         self._handlers = {name: Handler(name, self) for name in ALL_JOBS}
 
-    def find(self, job: str) -> Handler | None:
-        return self._handlers.get(job)
+    def find(self, claimed: Claimed) -> Handler | None:
+        return self._handlers.get(claimed.job)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
         return None

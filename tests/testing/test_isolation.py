@@ -178,3 +178,34 @@ async def test_a_task_of_another_app_is_refused_rather_than_never_found(app: App
         bench.enqueued(elsewhere)
     with pytest.raises(UsageError, match="not a task"):
         bench.enqueued(elsewhere.function)  # type: ignore[arg-type]
+
+
+async def test_a_job_with_the_name_of_a_task_runs_the_one_that_its_definition_names(app: App):
+    ran = []
+
+    @app.task
+    async def greet():
+        ran.append("greet")
+
+    @app.task
+    async def part():
+        ran.append("part")
+
+    @app.task
+    async def fail():
+        ran.append("fail")
+
+    with Bench(app) as bench:
+        client = await app.open()
+        await client.delete_job("fail")
+        await client.create("fail", task="greet")
+        await client.enqueue("fail")
+        await bench.run_due()
+        assert ran == ["greet"]
+    with Bench(app) as bench:  # where it is another job, at the same version
+        client = await app.open()
+        await client.delete_job("fail")
+        await client.create("fail", task="part")
+        await client.enqueue("fail")
+        await bench.run_due()
+        assert ran == ["greet", "part"]

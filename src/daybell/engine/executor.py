@@ -159,7 +159,7 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         try:
-            handler = self._handlers.find(run.claimed.job)
+            handler = self._handlers.find(run.claimed)
             if handler is None:
                 handler = await self._handlers.ask(run.claimed)
             self._look_at_lease()

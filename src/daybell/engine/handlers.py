@@ -75,10 +75,12 @@ class Handler(Protocol):
 class Handlers(Protocol):
     """All jobs that a worker can run."""
 
-    def find(self, job: str) -> Handler | None: ...
+    def find(self, claimed: Claimed) -> Handler | None:
+        """What is known to run this version of the job; None: ask."""
+        ...
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        """Find it by the job's definition, if its name says nothing here; None: not here."""
+        """Find it by what the job's definition says; None: not here."""
         ...
 
     def mask(self, text: str) -> str:

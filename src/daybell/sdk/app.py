@@ -255,6 +255,7 @@ class App(Scheduling):
         self.stand_in = make_client
         self._clients, self._openings = WeakKeyDictionary(), WeakKeyDictionary()
         self._defined = WeakKeyDictionary()
+        self.handlers.forget()
         try:
             yield
         finally:
@@ -280,6 +281,7 @@ class App(Scheduling):
 
     async def _connect(self) -> Client:
         client = self._new_client()
+        self.handlers.forget()
         await client.__aenter__()
         try:
             await self._define(client, *self.tasks.values())
@@ -293,7 +295,7 @@ class App(Scheduling):
             if task.definition.schedules:
                 check_call(task, "its schedule")
         definitions = [task.definition for task in tasks]
-        await client.define_jobs(definitions, author=self.author)
+        self.handlers.learn(await client.define_jobs(definitions, author=self.author))
         self._defined.setdefault(client, set()).update(task.name for task in tasks)
 
     async def close(self) -> None:

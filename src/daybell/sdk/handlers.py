@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.job import JobDefinition, task_of
+from daybell.core.job import Job, JobDefinition, task_of
 from daybell.errors import NotFound, Unavailable
 from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daybell.sdk")
 
-REMEMBERED_MAX: Final = 10_000  # versions of jobs that run a task of another name
+REMEMBERED_MAX: Final = 10_000  # versions of jobs
+
+Version = tuple[str, str, int]  # tenant, job and number
 
 
 class AppHandlers:
@@ -41,38 +44,50 @@ class AppHandlers:
         self._processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = (
             WeakKeyDictionary()
         )
-        self._by_definition: dict[tuple[str, int, bool], Handler] = {}
+        # By what the definition says: a job may have a task's name and run another one.
+        self._by_version: dict[tuple[Version, bool], Handler] = {}
         self.pool_options: PoolOptions | None = None
         self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
         self.is_worn = asyncio.Event()
         self._runs = 0
 
-    def find(self, job: str) -> Handler | None:
-        # A test's store is in this process, and so is all that it wants to look at.
-        key = job, self._app.stand_in is None
-        handler = self._handlers.get(key)
-        if handler is None and job in self._app.tasks:
-            handler = self._handlers[key] = self._of(job, isolate=key[1])
-        return handler
+    def find(self, claimed: Claimed) -> Handler | None:
+        return self._by_version.get(self._key(claimed.tenant, claimed.job, claimed.version))
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        """The handler of a job that runs a task of another name, as its definition says."""
-        key = claimed.job, claimed.version, self._app.stand_in is None
-        if key in self._by_definition:
-            return self._by_definition[key]
+        """The handler of the task that the job's definition names, at the version claimed."""
         try:
             client = await self._app.client_for(claimed.tenant)
-            definition = (await client.job(claimed.job, version=claimed.version)).definition
+            job = await client.job(claimed.job, version=claimed.version)
         except (NotFound, Unavailable) as error:
             logger.warning("the definition of job %r cannot be read: %s", claimed.job, error)
             return None
-        task = self._app.tasks.get(task_of(definition) or "")
-        if task is None:
-            return None
-        if len(self._by_definition) >= REMEMBERED_MAX:
-            self._by_definition.clear()
-        handler = self._by_definition[key] = self._make(task, definition, isolate=key[2])
-        return handler
+        self.learn([job])
+        return self.find(claimed)
+
+    def learn(self, jobs: Iterable[Job]) -> None:
+        """Know what runs these versions of jobs, without asking for it."""
+        for job in jobs:
+            name = task_of(job.definition) or job.name
+            task = self._app.tasks.get(name)
+            if task is None:
+                continue
+            key = self._key(job.tenant, job.name, job.version)
+            if len(self._by_version) >= REMEMBERED_MAX:
+                self._by_version.clear()
+            self._by_version[key] = (
+                self._own(task, isolate=key[1])
+                if name == job.name
+                else self._make(task, job.definition, isolate=key[1])
+            )
+
+    def forget(self) -> None:
+        """Another store has other jobs, under the same names and numbers."""
+        self._by_version.clear()
+
+    def _key(self, *version: *Version) -> tuple[Version, bool]:
+        # A test's store is in this process, and so is all that it wants to look at.
+        return version, self._app.stand_in is None
 
     def mask(self, text: str) -> str:
         for mask in self._app.masks:
@@ -85,9 +100,13 @@ class AppHandlers:
         if processes is not None:
             await processes.close()
 
-    def _of(self, name: str, *, isolate: bool) -> Handler:
-        task = self._app.tasks[name]
-        return self._make(task, task.definition, isolate=isolate)
+    def _own(self, task: Task[..., Any, Any], *, isolate: bool) -> Handler:
+        """Under its own name a task runs as its code says, whatever version is asked for."""
+        key = task.name, isolate
+        handler = self._handlers.get(key)
+        if handler is None:
+            handler = self._handlers[key] = self._make(task, task.definition, isolate=isolate)
+        return handler
 
     def _make(
         self, task: Task[..., Any, Any], definition: JobDefinition, *, isolate: bool

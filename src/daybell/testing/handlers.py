@@ -27,8 +27,8 @@ class BenchHandlers:
         own = own_thread.get()
         self._handlers: Handlers = app.handlers if own is None else OwnThreadHandlers(app, own)
 
-    def find(self, job: str) -> Handler | None:
-        handler = self._handlers.find(job)
+    def find(self, claimed: Claimed) -> Handler | None:
+        handler = self._handlers.find(claimed)
         return None if handler is None else Watched(handler, self.errors)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
