@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar, cast, get_args
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 from fastapi import Request
@@ -12,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daybell.api.checks import is_json
 from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
-from daybell.api.wording import joined, suggested, worded
 from daybell.core import payload
 from daybell.core.limits import REQUEST_BYTES_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, shown
@@ -28,8 +28,6 @@ class Body(BaseModel):
 
     # Fields of features that are not built yet: refused by name, never passed over.
     later: ClassVar[Mapping[str, str]] = {}
-    # Fields that were said once and for all, and what to do instead of changing them.
-    fixed: ClassVar[Mapping[str, str]] = {}
 
 
 M = TypeVar("M", bound=Body)
@@ -100,26 +98,17 @@ def checked(value: Any, model: type[M]) -> M:
 
 
 def _complaints(error: ValidationError, model: type[Body]) -> Iterable[tuple[str, str]]:
-    found: dict[str, list[str]] = {}
-    for one in error.errors(include_url=False, include_input=False):
-        message = worded(one)
+    found: dict[str, str] = {}
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        path = _path(one["loc"])
+        message = one["msg"]
         if one["type"] == "extra_forbidden":
-            message = _unknown(str(one["loc"][-1]), _model_at(one["loc"][:-1], model))
+            message = _unknown(str(one["loc"][-1]), model)
         # Of a choice between types, each says why not: together they are one complaint.
-        found.setdefault(_path(one["loc"]), []).append(message)
+        found[path] = f"{found[path]}, or: {message}" if path in found else message
         if len(found) >= ERRORS_MAX:
             break
-    return [(path, joined(messages)) for path, messages in found.items()]
-
-
-def _model_at(parts: Sequence[str | int], model: type[Body]) -> type[Body]:
-    """The model of the object that is there in the body."""
-    for part in parts:
-        field = model.model_fields.get(str(part))
-        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
-        inner = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Body))
-        model = next(inner, model)
-    return model
+    return found.items()
 
 
 def _path(parts: Sequence[str | int]) -> str:
@@ -141,12 +130,10 @@ _TYPES: Final = frozenset({"str", "float", "int", "bool", "constrained", "dict",
 
 
 def _unknown(name: str, model: type[Body]) -> str:
-    if name in model.fixed:
-        return model.fixed[name]
     known = sorted(model.model_fields)
-    if not known:
-        return f"there is no field {shown(name)}; it takes no fields"
-    return f"there is no field {shown(name)}; {suggested(name, known)}"
+    closest = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
+    return f"there is no field {shown(name)}; {hint}"
 
 
 def _colons(value: Any) -> int:
