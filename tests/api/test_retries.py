@@ -96,6 +96,21 @@ async def test_a_retry_and_its_entry_are_one_transaction(http, client, kind, mon
     assert len(await entries(client)) == 1
 
 
+@pytest.mark.parametrize("path", ["/jobs/resize/trigger", "/executions"])
+async def test_what_has_a_unique_key_is_on_record_if_it_was_created(
+    http, client, path, monkeypatch
+):
+    body = {"args": {}, "unique_key": "k"}
+    asked = [{"job": "resize", **body}] if path == "/executions" else body
+    monkeypatch.setattr(type(client.store), "write_audit", going)
+
+    first = await http.post(path, json=asked)
+    again = await http.post(path, json=asked)
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert len((await client.audit()).items) == 1
+
+
 async def test_a_retry_that_is_refused_is_not_on_record(http, client):
     made = await client.enqueue("resize", unique_key="k")
     await client.cancel(made.id)

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from daybell.core.audit import EntryFilter
+from daybell.core.overlap import Overlap
 from daybell.core.tenant import Quotas
 from daybell.core.view import ExecutionFilter, Retention
 from daybell.errors import (
@@ -62,6 +63,18 @@ async def test_every_sort_of_change_brings_its_entry(store, change):
         await change(store)
 
     assert len(await actions(store)) == 1
+
+
+@pytest.mark.parametrize("overlap", [None, Overlap.QUEUE])
+async def test_an_enqueue_whose_key_is_held_is_not_on_record(store, overlap):
+    await defined(store, overlap=overlap)
+    await store.enqueue(TENANT, [an_execution(unique_key="k")])
+
+    with store.auditing(TENANT, an_entry()):
+        (held,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
+
+    assert not held.created
+    assert await actions(store) == []
 
 
 async def test_only_the_first_change_of_a_block_brings_it(store):

@@ -149,19 +149,17 @@ async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], thi
 
 
 async def _submit(caller: Caller, news: Sequence[NewExecution], this: Try) -> list[Enqueued]:
-    """Enqueue them, and put it on record: in the same transaction, if it is known before what will
-    be created.
-    """
+    """Enqueue them, and put it on record in the same transaction."""
     jobs = ", ".join(sorted({new.job for new in news}))[:200]
+    after: dict[str, Any] = {"count": len(news), "first": news[0].id}
+    id = this.made("entry")
     if all(new.unique_key is None for new in news):
-        after = {"count": len(news), "created": len(news), "first": news[0].id}
-        entry = caller.entry("execution.enqueue", jobs, after=after, id=this.made("entry"))
+        entry = caller.entry("execution.enqueue", jobs, after=after, id=id)
         return await caller.client.submit_many(news, repeat=this.is_repeated, entry=entry)
-    made = await caller.client.submit_many(news, repeat=this.is_repeated)
-    created = sum(one.created for one in made)
-    after = {"count": len(made), "created": created, "first": made[0].id}
-    await caller.record("execution.enqueue", jobs, after=after)
-    return made
+    # Keys may be held, perhaps all of them: then there is nothing to tell.
+    after["with_keys"] = sum(new.unique_key is not None for new in news)
+    with caller.auditing("execution.enqueue", jobs, after=after, id=id):
+        return await caller.client.submit_many(news, repeat=this.is_repeated)
 
 
 def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExecution]:

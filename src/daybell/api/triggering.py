@@ -80,15 +80,14 @@ async def _trigger(caller: Caller, name: str, options: dict[str, Any], this: Try
 
 
 async def _submit(caller: Caller, new: NewExecution, this: Try) -> Enqueued:
-    """Enqueue it, and put it on record: in the same transaction, if it is known before which
-    execution the entry is about.
-    """
+    """Enqueue it, and put it on record in the same transaction."""
+    after = {"execution_id": new.id}
+    entry = caller.entry("job.trigger", new.job, after=after, id=this.made("entry"))
     if new.unique_key is None:
-        after = {"execution_id": new.id}
-        entry = caller.entry("job.trigger", new.job, after=after, id=this.made("entry"))
         return await caller.client.submit(new, repeat=this.is_repeated, entry=entry)
-    made = await caller.client.submit(new, repeat=this.is_repeated)
-    await caller.record("job.trigger", new.job, after={"execution_id": made.id})
+    # Not together with others: if its key is held, there is nothing to tell.
+    with caller.client.auditing(entry):
+        (made,) = await caller.client.submit_many([new], repeat=this.is_repeated)
     return made
 
 

@@ -12,7 +12,7 @@ from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.overlap import OVERLAP, Entry, Overlap
 from daybell.errors import Unavailable, UsageError
-from daybell.store import checks
+from daybell.store import checks, recording
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.entering import Entering, Passing
 from daybell.store.postgres.quotas import Metering
@@ -65,6 +65,8 @@ class Enqueueing(Entering, Metering):
             try:
                 async with self.db.transaction() as link:
                     answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
+                    if not specs.made and not any(answer.skipped for answer in answers):
+                        recording.idle(self.db)  # gates were locked, perhaps, and nothing else
                     if is_limited:
                         await self.charge(link, specs.tenant, len(specs.made))
                     if entries:
