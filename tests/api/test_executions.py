@@ -52,10 +52,10 @@ async def test_many_are_enqueued_in_order(http, client):
         ({"job": "nobody"}, 404, None),
         ({"job": "resize", "priority": "soon"}, 422, "[1].priority"),
         ({"job": "resize", "args": [1]}, 422, "[1].args"),
-        ({"job": "resize", "colour": 1}, 422, "[1]"),
-        ({"args": {}}, 422, "[1]"),
+        ({"job": "resize", "colour": 1}, 422, "[1].colour"),
+        ({"args": {}}, 422, "[1].job"),
         ({"job": "resize", "delay": "1h", "at": "2030-01-01T00:00:00Z"}, 422, "[1].at"),
-        ({"job": "resize", "id": UNKNOWN}, 422, "[1]"),
+        ({"job": "resize", "id": UNKNOWN}, 422, "[1].id"),
     ],
 )
 async def test_one_wrong_item_keeps_all_out(http, client, wrong, status, field):
@@ -216,7 +216,7 @@ async def test_many_are_cancelled_by_ids_or_by_filter(http, client):
     by_ids = await http.post("/executions/cancel", json={"ids": [*ids[:2], UNKNOWN]})
     by_filter = await http.post("/executions/cancel", json={"filter": {"job_id": "resize"}})
 
-    assert by_ids.json() == {"matched": 3, "cancelled": 2, "unknown": 1}
+    assert by_ids.json() == {"matched": 2, "cancelled": 2, "unknown": 1}
     assert by_filter.json() == {"matched": 2, "cancelled": 2}
     assert await client.count() == {State.CANCELLED: 4}
 
@@ -257,7 +257,7 @@ async def test_dead_letters_are_listed_and_decided_on(http, client):
     retried = await http.post("/dead-letters/retry", json={"filter": {"queue": "images"}})
 
     assert {one["execution_id"] for one in listed} == set(dead)
-    assert discarded.json() == {"matched": 2, "discarded": 1, "not_listed": 1}
+    assert discarded.json() == {"matched": 1, "discarded": 1, "not_listed": 1}
     assert counted == {"executions": {"dead": 2}}
     assert retried.json() == {"matched": 2, "revived": 2}
     assert (await http.get("/dead-letters")).json()["items"] == []

@@ -255,7 +255,8 @@ def test_brackets_in_text_do_not_hide_depth():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "payload is not JSON that can be read: Input data was truncated"),
+        ("", "payload is not JSON that can be read: it ends too early, after byte 0"),
+        ('{"é": ', "payload is not JSON that can be read: it ends too early, after byte 7"),
         ("[1,]", "payload is not JSON that can be read: JSON is malformed: "),
         ("NaN", "payload is not JSON that can be read: JSON is malformed: "),
         ("1e999", "payload is not JSON that can be read: Number out of range"),

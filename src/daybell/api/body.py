@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast, get_args
 
 import msgspec
 from fastapi import Request
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daybell.api.checks import is_json
 from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
+from daybell.api.wording import joined, suggested, worded
 from daybell.core import payload
 from daybell.core.limits import REQUEST_BYTES_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, shown
@@ -28,6 +28,8 @@ class Body(BaseModel):
 
     # Fields of features that are not built yet: refused by name, never passed over.
     later: ClassVar[Mapping[str, str]] = {}
+    # Fields that were said once and for all, and what to do instead of changing them.
+    fixed: ClassVar[Mapping[str, str]] = {}
 
 
 M = TypeVar("M", bound=Body)
@@ -98,17 +100,26 @@ def checked(value: Any, model: type[M]) -> M:
 
 
 def _complaints(error: ValidationError, model: type[Body]) -> Iterable[tuple[str, str]]:
-    found: dict[str, str] = {}
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        path = _path(one["loc"])
-        message = one["msg"]
+    found: dict[str, list[str]] = {}
+    for one in error.errors(include_url=False, include_input=False):
+        message = worded(one)
         if one["type"] == "extra_forbidden":
-            message = _unknown(str(one["loc"][-1]), model)
+            message = _unknown(str(one["loc"][-1]), _model_at(one["loc"][:-1], model))
         # Of a choice between types, each says why not: together they are one complaint.
-        found[path] = f"{found[path]}, or: {message}" if path in found else message
+        found.setdefault(_path(one["loc"]), []).append(message)
         if len(found) >= ERRORS_MAX:
             break
-    return found.items()
+    return [(path, joined(messages)) for path, messages in found.items()]
+
+
+def _model_at(parts: Sequence[str | int], model: type[Body]) -> type[Body]:
+    """The model of the object that is there in the body."""
+    for part in parts:
+        field = model.model_fields.get(str(part))
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        inner = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Body))
+        model = next(inner, model)
+    return model
 
 
 def _path(parts: Sequence[str | int]) -> str:
@@ -130,10 +141,12 @@ _TYPES: Final = frozenset({"str", "float", "int", "bool", "constrained", "dict",
 
 
 def _unknown(name: str, model: type[Body]) -> str:
+    if name in model.fixed:
+        return model.fixed[name]
     known = sorted(model.model_fields)
-    closest = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
-    return f"there is no field {shown(name)}; {hint}"
+    if not known:
+        return f"there is no field {shown(name)}; it takes no fields"
+    return f"there is no field {shown(name)}; {suggested(name, known)}"
 
 
 def _colons(value: Any) -> int:

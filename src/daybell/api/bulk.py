@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -18,7 +19,7 @@ from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.executions import selected
 from daybell.api.idempotency import Try, once
 from daybell.api.problems import ERRORS_MAX, Invalid
-from daybell.api.schema import Items, Retrial, Selection
+from daybell.api.schema import Item, Items, Retrial, Selection
 from daybell.client.submitting import read_many, read_new
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX
@@ -63,6 +64,8 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     force: bool = False
 
 
+EXAMPLE: Final = '[{"job": "resize", "args": {"width": 100}}]'
+_AT: Final = re.compile(r"\[([0-9]+)\]")
 _DECODER: Final = msgspec.json.Decoder(list[Asked])
 _PLAIN_DECODER: Final = msgspec.json.Decoder(list[Plain])
 
@@ -117,8 +120,7 @@ def read_items(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
     try:
         asked = _decoded(raw)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        raise Invalid([(place.rstrip("`").lstrip(".") or "body", message)]) from None
+        raise Invalid(_faults(raw, str(error))) from None
     except (ValueError, RecursionError):
         read_json(raw)  # says what is wrong with it as JSON
         raise PayloadError("the body has a text that is not Unicode", field="body") from None
@@ -138,6 +140,22 @@ def _decoded(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
     with suppress(msgspec.ValidationError):
         return _PLAIN_DECODER.decode(raw)
     return _DECODER.decode(raw)
+
+
+def _faults(raw: bytes, said: str) -> list[tuple[str, str]]:
+    """What is wrong with the first execution that cannot be read."""
+    items = read_json(raw)
+    message, _, place = said.partition(" - at `$")
+    at = _AT.match(place)
+    if not isinstance(items, list) or at is None:
+        return [("body", f"must be a list of executions, such as {EXAMPLE}")]
+    try:
+        checked(cast("list[Any]", items)[int(at[1])], Item)
+    except Invalid as error:
+        return [(f"{at[0]}.{field}", text) for field, text in error.found]
+    except PayloadError:
+        return [(at[0], f"must be an object, such as {EXAMPLE[1:-1]}")]
+    return [(place.rstrip("`"), message)]
 
 
 async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], this: Try) -> Response:
@@ -224,7 +242,7 @@ async def cancel_executions(request: Request, caller: Operator) -> Response:
         filters = await selected(caller, said["filter"])
         with caller.auditing("execution.cancel", "many", after=said):
             answers = await caller.client.cancel_many(**filters)
-    return answer({"matched": sum(answers.values()), **{str(k): n for k, n in answers.items()}})
+    return answer(counted(answers))
 
 
 @router.post(
@@ -268,14 +286,19 @@ async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
             answers = await caller.client.retry_many(
                 force=wanted.force, request=this.id, repeat=this.is_repeated, **filters
             )
+    return answer(counted(answers))
+
+
+def counted(answers: Mapping[Any, int]) -> dict[str, int]:
+    """How many went which way; those that nobody knows were not matched."""
     counts = {str(word): number for word, number in answers.items()}
-    return answer({"matched": sum(answers.values()), **counts})
+    return {"matched": sum(counts.values()) - counts.get("unknown", 0), **counts}
 
 
 def check_selection(wanted: Any) -> None:
     """Refuse to guess which ones are meant."""
     if (wanted.ids is None) == (wanted.filter is None):
         raise UsageError(
-            "say which: ids, or a filter; an empty filter, {}, means all that there are",
+            'say which: {"ids": […]} or {"filter": {…}}; {"filter": {}} means all that there are',
             field="filter",
         )

@@ -13,6 +13,7 @@ from fastapi import Depends, Query, Request
 
 from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
+from daybell.api.wording import suggested
 from daybell.client import Client, mint
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry, NewEntry
@@ -152,7 +153,7 @@ def check_query(request: Request) -> None:
     for name in given:
         if name not in known:
             raise UsageError(
-                f"there is no parameter {shown(name)} here; there are {', '.join(sorted(known))}",
+                f"there is no parameter {shown(name)} here; {suggested(name, sorted(known))}",
                 field=name,
             )
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from daybell.api import shapes
 from daybell.api.answers import answer
 from daybell.api.body import read_body
-from daybell.api.bulk import check_selection
+from daybell.api.bulk import check_selection, counted
 from daybell.api.caller import Caller, Operator, Viewer, api_of
 from daybell.api.contract import operation
 from daybell.api.lists import Cursor, Limit, TextFilter
@@ -69,8 +69,7 @@ async def retry_dead_letters(request: Request, caller: Operator) -> Response:
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.retry", "many", after=said):
         answers = await caller.client.retry_dead_letters(**chosen)
-    counts = {str(word): number for word, number in answers.items()}
-    return answer({"matched": sum(answers.values()), **counts})
+    return answer(counted(answers))
 
 
 @router.post(
@@ -91,7 +90,7 @@ async def discard_dead_letters(request: Request, caller: Operator) -> Response:
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.discard", "many", after=said):
         listed, others = await caller.client.discard_dead_letters(**chosen)
-    return answer({"matched": listed + others, "discarded": listed, "not_listed": others})
+    return answer({"matched": listed, "discarded": listed, "not_listed": others})
 
 
 async def _chosen(caller: Caller, wanted: LetterSelection) -> dict[str, Any]:

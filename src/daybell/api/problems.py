@@ -17,6 +17,7 @@ from starlette.routing import compile_path
 from daybell import errors
 from daybell.api.answers import encode
 from daybell.api.caller import KeyNeeded
+from daybell.api.wording import worded
 from daybell.errors import DaybellError, UsageError
 
 logger = logging.getLogger("daybell.api")
@@ -149,7 +150,7 @@ async def _of_error(request: Request, error: Exception) -> Response:
 
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [(str(one["loc"][-1]), one["msg"]) for one in error.errors()]
+    found = [(str(one["loc"][-1]), worded(one)) for one in error.errors()]
     return of_error(Invalid(found))
 
 
@@ -157,7 +158,8 @@ async def _of_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     detail = {
-        HTTPStatus.NOT_FOUND: "there is nothing at this path; /openapi.json lists what there is",
+        HTTPStatus.NOT_FOUND: "there is nothing at this path; /docs lists what there is, and"
+        " /openapi.json does so for programs",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not for this path",
     }.get(status, str(error.detail))
     kind = status.phrase.lower().replace(" ", "-")

@@ -212,6 +212,11 @@ class NewJob(JobFields):
 class JobChange(JobFields):
     """What is to change about a job. What is not named stays; null is back to the default."""
 
+    fixed: ClassVar[Mapping[str, str]] = {
+        "name": "cannot be changed; create another job with this name",
+        "task": "cannot be changed; create another job for this task",
+    }
+
 
 class Trigger(Body):
     """How one execution differs from what its job says."""

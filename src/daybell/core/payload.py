@@ -219,7 +219,10 @@ def _decode_slowly(text: str, what: str, error: Exception) -> Any:
             raise PayloadError(f"{what}: nested deeper than {PAYLOAD_DEPTH_MAX} levels") from None
         except ValueError as reason:
             error = reason
-    raise PayloadError(f"{what} is not JSON that can be read: {error}", field=what) from None
+    reason = str(error)
+    if reason == "Input data was truncated":
+        reason = f"it ends too early, after byte {len(text.encode(errors='replace'))}"
+    raise PayloadError(f"{what} is not JSON that can be read: {reason}", field=what) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
