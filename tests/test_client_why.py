@@ -7,7 +7,7 @@ from daybell.client.bulk import Retrial
 from daybell.client.why import why
 from daybell.core.execution import State
 from daybell.store.outcomes import Cancellation
-from tests.builders import a_worker
+from tests.builders import a_worker, claim
 
 
 @pytest.fixture
@@ -93,6 +93,22 @@ async def test_a_worker_takes_it_any_moment(client):
 
     assert found.word == "due"
     assert "1 others" in found.detail
+
+
+async def test_its_tenant_runs_as_many_as_it_may(client):
+    await client.update_tenant(client.tenant, running=2)
+    for _ in range(2):
+        await client.enqueue("resize")
+    worker = await a_live_worker(client, capacity=10)
+    await claim(client.store, worker=worker.id, tenant=client.tenant, queues=["images"])
+    made = await client.enqueue("resize")
+
+    found = await why(client, str(made.id))
+
+    assert found.word == "quota"
+    assert found.detail == "tenant default runs 2 of the 2 executions it may (quota running)"
+    await client.update_tenant(client.tenant, running=3)
+    assert await reason(client, made) == "due"
 
 
 async def test_picked_ones_are_cancelled_and_run_again(client):

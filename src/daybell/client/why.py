@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, to_iso
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
-from daybell.errors import NotFound
+from daybell.errors import AccessDenied, NotFound
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -45,9 +46,18 @@ async def why(client: AnyClient, id: str) -> Reason:
     if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
         return _early(execution)
     queues = {one.name: one for one in await client.queues()}
+    queue = queues.get(execution.queue)
     workers = await client.workers()
-    job_kind = await _kind_of(client, execution)
-    return _due(execution, queues.get(execution.queue), workers, job_kind, now)
+    there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
+    live = [one for one in there if one.state is WorkerState.LIVE]
+    kind = await _kind_of(client, execution)
+    able = [one for one in live if kind in one.kinds]
+    if queue is not None and queue.is_paused:
+        detail = f"queue {queue.name!r} is paused; resume it"
+        return Reason(execution=execution, word="queue_paused", detail=detail)
+    if not able:
+        return _unable(execution, there, live, kind)
+    return await _at_quota(client, execution) or _due(execution, queue, able)
 
 
 async def _kind_of(client: AnyClient, execution: Execution) -> str:
@@ -88,25 +98,38 @@ def _early(execution: Execution) -> Reason:
     return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
 
 
-def _due(
-    execution: Execution, queue: Queue | None, workers: Sequence[Worker], kind: str, now: Instant
+async def _at_quota(client: AnyClient, execution: Execution) -> Reason | None:
+    """Whether its tenant runs as many as it may, if that may be known."""
+    tenant = execution.tenant
+    with suppress(NotFound, AccessDenied):
+        most = (await client.tenant_record(tenant)).quotas.running
+        running = 0 if most is None else sum((await client.count(status="running")).values())
+        if most is not None and running >= most:
+            detail = (
+                f"tenant {tenant} runs {running:,} of the {most:,} executions it may (quota"
+                " running)"
+            )
+            return Reason(execution=execution, word="quota", detail=detail)
+    return None
+
+
+def _unable(
+    execution: Execution, there: Sequence[Worker], live: Sequence[Worker], kind: str
 ) -> Reason:
+    """Nobody is there who could take it."""
     name = execution.queue
-    if queue is not None and queue.is_paused:
-        detail = f"queue {name!r} is paused; resume it"
-        return Reason(execution=execution, word="queue_paused", detail=detail)
-    there = [one for one in workers if name in one.queues and one.lease_until > now]
-    live = [one for one in there if one.state is WorkerState.LIVE]
     if not there:
         detail = f"no live worker takes queue {name!r}; start one with --queues {name}"
         return Reason(execution=execution, word="no_worker", detail=detail)
     if not live:
         detail = f"all workers of queue {name!r} are draining; start another"
         return Reason(execution=execution, word="draining", detail=detail)
-    able = [one for one in live if kind in one.kinds]
-    if not able:
-        detail = f"no worker of queue {name!r} runs jobs of the kind {kind!r}"
-        return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
+    detail = f"no worker of queue {name!r} runs jobs of the kind {kind!r}"
+    return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
+
+
+def _due(execution: Execution, queue: Queue | None, able: Sequence[Worker]) -> Reason:
+    name = execution.queue
     ahead = max(0, (queue.queued if queue is not None else 1) - 1)
     busy = sum(one.running for one in able)
     room = sum(one.capacity for one in able)

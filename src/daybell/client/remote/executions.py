@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Unpack
 
+from msgspec.structs import replace
+
 from daybell.client.answers import EnqueuedMany
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read_id
+from daybell.client.why import Reason
 from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
+from daybell.core.instant import from_iso
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.view import Page
 from daybell.errors import ExecutionNotFound, UsageError
@@ -71,6 +75,24 @@ class Executions:
         """One execution, with its ended attempts."""
         path = path_of("executions", read_id(id))
         return await self.transport.get(path, read=reading.detail)
+
+    async def why(self, id: Id) -> Reason:
+        """Why it has not run, or has not ended. Only the server knows all that may be in its way:
+        a tenant's quotas are not for every key to read.
+        """
+        execution = (await self.execution(id)).execution
+        path = path_of("executions", read_id(id), "why")
+
+        def read(of: reading.Wire) -> Reason:
+            at = of["next_at"]
+            return Reason(
+                execution=replace(execution, state=State(of["status"])),
+                word=str(of["reason"]),
+                detail=str(of["detail"]),
+                next_at=None if at is None else from_iso(at),
+            )
+
+        return await self.transport.get(path, read=read)
 
     async def executions(
         self,
