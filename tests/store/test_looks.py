@@ -7,6 +7,7 @@ from daybell.core.standing import Look
 from daybell.errors import UsageError
 from tests.builders import (
     TENANT,
+    a_job,
     a_schedule,
     apply,
     claim,
@@ -111,3 +112,17 @@ async def test_a_claim_takes_a_job_from_queued_to_running(store):
     looks = await store.look_at_jobs(TENANT, ["resize"])
 
     assert looks["resize"].unfinished == {State.QUEUED, State.RUNNING}
+
+
+async def test_ids_of_jobs_are_found_by_their_names(store):
+    made = await store.define_jobs(TENANT, [a_job("a"), a_job("b"), a_job("c")])
+    await store.define_jobs(TENANT, [a_job("a", timeout=5.0)])
+    await store.delete_job(TENANT, "b")
+
+    assert await store.job_ids(TENANT, ["a", "b", "nothing"]) == {
+        "a": made[0].id,
+        "b": made[1].id,
+    }
+    assert await store.job_ids(TENANT, []) == {}
+    with pytest.raises(UsageError):
+        await store.job_ids(TENANT, [f"job-{n}" for n in range(1001)])

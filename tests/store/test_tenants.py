@@ -163,6 +163,7 @@ OPERATIONS = {
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
     "count_executions": lambda s, t, k: s.count_executions(t, ExecutionFilter(job=k.job)),
     "look_at_jobs": lambda s, t, k: s.look_at_jobs(t, [k.job]),
+    "job_ids": lambda s, t, k: s.job_ids(t, [k.job]),
     "list_queues": lambda s, t, k: s.list_queues(t),
     "activity": lambda s, t, k: s.activity(t),
     "listen": lambda s, t, k: listened(s, t, k.queue),

@@ -24,16 +24,15 @@ class JobIds:
 
     async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
         """The ids of these jobs."""
-        return {name: await self._of(caller, name) for name in set(names)}
-
-    async def _of(self, caller: Caller, name: str) -> str:
-        place = (caller.tenant, name)
-        if place not in self._known:
-            versions = await caller.client.versions(name)
-            self._known[place] = str(versions[0].id)
-            if len(self._known) > KNOWN_MAX:
+        wanted = set(names)
+        place = caller.tenant
+        known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
+        if len(known) < len(wanted):
+            for name, id in (await caller.client.job_ids(wanted - known.keys())).items():
+                known[name] = self._known[place, name] = str(id)
+            while len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
-        return self._known[place]
+        return known
 
 
 async def told(

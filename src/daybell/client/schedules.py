@@ -219,6 +219,14 @@ class Schedules:
             if cursor is None or looked >= SCAN_MAX or (words is None and len(found) == limit):
                 return Page(items=tuple(found), next_cursor=cursor)
 
+    async def job_ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """The ids of the jobs of these names, deleted ones too."""
+        wanted, found = sorted(set(names)), dict[str, UUID]()
+        for start in range(0, len(wanted), PAGE_ITEMS_MAX):
+            some = wanted[start : start + PAGE_ITEMS_MAX]
+            found |= await self.store.job_ids(self.tenant, some)
+        return found
+
     async def leaders(self) -> list[Leadership]:
         """Who does what one node should do for all, by name. Not who does it for one tenant: that
         would tell the others its name.

@@ -62,6 +62,12 @@ class MemoryViews(Part):
                 if (tenant, name) in tables.jobs
             }
 
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        check_names(names)
+        with self._begin(tenant) as tables:
+            known = {name: tables.jobs.get((tenant, name)) for name in names}
+            return {name: row.versions[0].id for name, row in known.items() if row is not None}
+
     async def list_queues(self, tenant: str) -> list[Queue]:
         unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL)
         executions = self._matching(tenant, unfinished)

@@ -39,6 +39,15 @@ class Looking(Viewing):
             for job, name in jobs.items()
         }
 
+    JOB_IDS = "SELECT name, id FROM daybell.job WHERE tenant = $1 AND name = ANY($2::text[])"
+
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        check_names(names)
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.JOB_IDS, key, list(names))
+        return {row["name"]: row["id"] for row in rows}
+
     # Of each job, its newest unfinished executions speak for all: whoever has a million of them
     # waits no longer for this than others. Those that run are few, and all of them are seen.
     # The offset has each looked up in the agenda, instead of joining all of it.

@@ -39,6 +39,12 @@ class Views(Protocol):
         """
         ...
 
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        """The ids of the jobs of these names; of deleted ones too. Names that never were a job's
+        are left out.
+        """
+        ...
+
     async def list_queues(self, tenant: str) -> list[Queue]:
         """Queues that have work, or were paused, or are a job's, by name."""
         ...

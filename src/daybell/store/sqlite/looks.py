@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from typing import Final
+from uuid import UUID
 
 from daybell.core.execution import Execution, State
 from daybell.core.schedule import Schedule
@@ -36,6 +37,16 @@ def look_at_jobs(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str
         )
         for n, name in jobs.items()
     }
+
+
+_JOB_IDS: Final = """
+SELECT name, id FROM job WHERE tenant = ? AND name IN (SELECT value FROM json_each(?))
+"""
+
+
+def job_ids(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+    wanted = (tx.names.tenant(tx, tenant), json.dumps(list(names)))
+    return {name: UUID(bytes=id) for name, id in tx.execute(_JOB_IDS, wanted)}
 
 
 _SHOWN: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"

@@ -17,7 +17,7 @@ from daybell.store.checks import check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.looks import look_at_jobs
+from daybell.store.sqlite.looks import job_ids, look_at_jobs
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import EXECUTION_COLUMNS, execution, uuid_or_none
 
@@ -41,6 +41,10 @@ class SqliteViews(Part):
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
         check_names(names)
         return await self._read(lambda tx: look_at_jobs(tx, tenant, names))
+
+    async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
+        check_names(names)
+        return await self._read(lambda tx: job_ids(tx, tenant, names))
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         return await self._read(lambda tx: list_queues(tx, tenant))
