@@ -90,16 +90,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     async def recorded(self, action: str, target: object, id: UUID) -> Entry | None:
         """The entry with this id, if it is there; then the change that it tells of was made."""
-        page = await self.client.audit(
-            actor=self.actor, action=action, target=str(target), limit=PAGE_ITEMS_MAX
-        )
+        page = await self.client.audit(action=action, target=str(target), limit=PAGE_ITEMS_MAX)
         return next((one for one in page.items if one.id == id), None)
-
-    async def record(
-        self, action: str, target: object, *, before: Any = None, after: Any = None
-    ) -> None:
-        """Put a change on record that was made together with those of others."""
-        await self.client.record([self.entry(action, target, before=before, after=after)])
 
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
