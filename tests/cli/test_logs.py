@@ -6,7 +6,13 @@ import signal
 
 import pytest
 
+from daybell.cli.transcript import tell
+from daybell.cli.waiting import until_end
+from daybell.client import Client
+from daybell.core.execution import State
 from daybell.core.log import NewLogPart
+from daybell.engine.clock import ManualClock
+from daybell.errors import Unavailable
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from tests.builders import TENANT, apply, claim, claimed, enqueued, retry, success
@@ -205,3 +211,76 @@ async def test_what_a_task_says_is_there_when_it_has_ended(folder):
 
     assert followed.code == 0
     assert re.search(r" warning  choir: la la$", followed.out, re.M)
+
+
+class Restarting(Client):
+    """A client of a store that is away for a while, again and again."""
+
+    away = 0  # calls that get no answer
+    lasting = False
+
+    async def execution(self, id):
+        if self.away:
+            self.away -= 1
+            error = Unavailable("Connection refused")
+            error.is_lasting = self.lasting
+            raise error
+        return await super().execution(id)
+
+
+@pytest.fixture
+async def restarting(store, tmp_path):
+    async with Restarting(f"sqlite:///{tmp_path}/daybell.db", tenant=TENANT) as client:
+        yield client
+
+
+async def test_following_outlasts_a_restart_and_prints_each_line_once(store, restarting, capsys):
+    hands = await claimed(store)
+    await say(store, hands, ("info", "mail", "first"))
+    looks = 0
+
+    class Clock(ManualClock):
+        async def sleep(self, seconds):
+            nonlocal looks
+            await super().sleep(seconds)
+            looks += 1
+            if looks == 1:
+                restarting.away = 4
+            if looks == 3:
+                await say(store, hands, ("info", "mail", "second"), number=2)
+                await apply(store, hands, success(hands.one))
+
+    options = {"follow": True, "attempt": None, "as_json": False, "clock": Clock()}
+    assert await tell(restarting, hands.one.id, **options) == 0
+
+    out, err = capsys.readouterr()
+    assert [line.rpartition(" ")[2] for line in out.splitlines()] == ["first", "second"]
+    assert err == "connection lost, trying again for 60 s: Connection refused\n"
+
+
+async def test_waiting_outlasts_a_restart_but_not_for_ever(store, restarting, capsys):
+    hands = await claimed(store)
+    await apply(store, hands, success(hands.one))
+    clock = ManualClock()
+
+    async def wait(seconds=None):
+        detail = await until_end(
+            restarting, hands.one.id, seconds=seconds, on_look=str, clock=clock
+        )
+        return detail.execution.state
+
+    restarting.away = 5
+    assert await wait() is State.SUCCEEDED
+    began, restarting.away = clock.monotonic(), 1000
+    with pytest.raises(Unavailable):
+        await wait()
+    assert clock.monotonic() - began == 60.0
+    began = clock.monotonic()
+    with pytest.raises(Unavailable):
+        await wait(seconds=7)
+    assert clock.monotonic() - began == 7.0
+    began, restarting.lasting = clock.monotonic(), True
+    with pytest.raises(Unavailable):
+        await wait()
+    assert clock.monotonic() == began
+    assert capsys.readouterr().err.count("connection lost") == 3

@@ -12,13 +12,15 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.edge import DONE, complain
+from daybell.cli.patience import Patience
 from daybell.client.logs import START
 from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.log import Line, LogPart
-from daybell.engine.clock import SystemClock
+from daybell.engine.clock import Clock, SystemClock
+from daybell.errors import Unavailable
 
 POLL_SECONDS: Final[Seconds] = 0.5
 LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
@@ -62,16 +64,30 @@ class Transcript:
 
 
 async def tell(
-    client: AnyClient, id: UUID, *, follow: bool, attempt: int | None, as_json: bool
+    client: AnyClient,
+    id: UUID,
+    *,
+    follow: bool,
+    attempt: int | None,
+    as_json: bool,
+    clock: Clock | None = None,
 ) -> int:
     """Print an execution's log. With `follow`, go on until nothing more can come."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
+    patience = Patience(clock)
     transcript = Transcript(attempt=attempt, as_json=as_json)
     is_told = False  # what it waits for
     while True:
-        # Looked at before the log is read: what has ended by then has said everything.
-        execution = (await client.execution(id)).execution
-        await transcript.print_new(client, id, has_several=execution.attempt > 1)
+        try:
+            # Looked at before the log is read: what has ended by then has said everything.
+            execution = (await client.execution(id)).execution
+            await transcript.print_new(client, id, has_several=execution.attempt > 1)
+        except Unavailable as error:
+            if not follow:
+                raise
+            await patience.bear(error)
+            continue
+        patience.renew()
         if not follow or _is_over(execution, attempt):
             break
         if not is_told and execution.state is not State.RUNNING:

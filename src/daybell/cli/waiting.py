@@ -8,14 +8,15 @@ from uuid import UUID
 
 from daybell.cli import show
 from daybell.cli.edge import DONE, FAILED, complain
+from daybell.cli.patience import Patience
 from daybell.client import wire
 from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.core.execution import TERMINAL, ExecutionDetail, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
-from daybell.engine.clock import SystemClock
-from daybell.errors import Conflict, PayloadError
+from daybell.engine.clock import Clock, SystemClock
+from daybell.errors import Conflict, PayloadError, Unavailable
 
 POLL_MIN_SECONDS: Final = 0.02
 POLL_MAX_SECONDS: Final = 0.5
@@ -60,12 +61,19 @@ async def until_end(
     *,
     seconds: Seconds | None,
     on_look: Callable[[State], object],
+    clock: Clock | None = None,
 ) -> ExecutionDetail:
     """Look again and again, less and less often, until it has ended."""
-    clock = SystemClock()
+    clock = clock or SystemClock()
     started, pause = clock.monotonic(), POLL_MIN_SECONDS
+    patience = Patience(clock, until=None if seconds is None else started + seconds)
     while True:
-        detail = await client.execution(id)
+        try:
+            detail = await client.execution(id)
+        except Unavailable as error:
+            await patience.bear(error)
+            continue
+        patience.renew()
         state = detail.execution.state
         if state in TERMINAL:
             return detail
