@@ -148,6 +148,13 @@ async def test_nothing_else_opens_anything(headers, place):
     assert (await place.get(headers=sent, path="/healthz")).status_code == 200
 
 
+@pytest.mark.parametrize("sent", ["hello", f"Basic {WRONG}", WRONG])
+async def test_what_is_no_key_is_told_how_to_send_one(sent, place):
+    answer = await place.get(headers=[("authorization", sent)])
+
+    assert "send it as Authorization: Bearer dbk_…" in answer.json()["detail"]
+
+
 async def test_a_request_without_a_key_costs_the_store_nothing(place):
     for _ in range(100):
         assert (await place.get()).status_code == 401

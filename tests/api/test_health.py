@@ -1,5 +1,7 @@
 """Probes, and what is answered where nothing is."""
 
+import pytest
+
 from daybell.api import create_api
 from daybell.api.health import Readiness
 from daybell.errors import Unavailable
@@ -49,7 +51,7 @@ async def test_a_method_that_is_not_there_is_answered_with_those_that_are(http):
     answer = await http.post("http://localhost/healthz")
 
     assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
     assert answer.headers["content-type"] == "application/problem+json"
 
 
@@ -57,4 +59,19 @@ async def test_all_methods_of_a_path_are_named(http):
     answer = await http.put("/jobs/resize")
 
     assert answer.status_code == 405
-    assert answer.headers["allow"] == "DELETE, GET, PATCH"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, PATCH"
+
+
+@pytest.mark.parametrize("path", ["http://localhost/healthz", "http://localhost/readyz", "/jobs"])
+async def test_head_is_answered_as_get_without_a_body(path, http):
+    full, head = await http.get(path), await http.head(path)
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers == full.headers
+
+
+@pytest.mark.parametrize("path", ["/stream", "/executions/x/logs"])
+async def test_head_does_not_begin_a_stream(path, http):
+    answer = await http.head(path, headers={"Accept": "text/event-stream"})
+
+    assert answer.status_code == 405

@@ -141,6 +141,7 @@ async def test_a_stream_ends_when_its_key_does(store):
         await reader.next("stats")
         is_valid[0] = False
 
+        assert "revoked" in (await reader.next("error"))["detail"]
         await reader.end()
 
 

@@ -27,6 +27,7 @@ from daybell.api import (
 )
 from daybell.api.auth import authenticate
 from daybell.api.caller import Api, Authenticate
+from daybell.api.heads import Heads
 from daybell.api.health import Readiness
 from daybell.api.naming import JobIds
 from daybell.api.options import ApiOptions
@@ -78,6 +79,7 @@ def create_api(
         job_ids=JobIds(),
     )
     problems.install(app)
+    app.add_middleware(Heads)
     app.include_router(health.router(readiness or Readiness(client.tenants)))
     app.include_router(openapi.router)
     for module in RESOURCES:

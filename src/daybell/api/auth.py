@@ -108,6 +108,10 @@ class Gatekeeper:
                 raise TooManyRequests(
                     "too many wrong keys came from this address; wait a little", retry_after=wait
                 )
+            if token is None:
+                raise KeyNeeded(
+                    "the Authorization header holds no key; send it as Authorization: Bearer dbk_…"
+                )
             raise KeyNeeded(
                 "this key opens nothing: it is wrong, expired or revoked. Send a valid one, as"
                 " Authorization: Bearer dbk_…"

@@ -175,6 +175,7 @@ def _methods_of(request: Request) -> list[str]:
     for path, methods in request.app.openapi()["paths"].items():
         if compile_path(path)[0].fullmatch(request.url.path):
             found.update(method.upper() for method in methods)
+            found.update({"HEAD"} if "get" in methods else ())
     return sorted(found)
 
 

@@ -167,6 +167,7 @@ class Streams:
             if now() - checked_at >= self.pace.check:
                 checked_at = now()
                 if not await self._is_still_welcome(request):
+                    yield UNWELCOME
                     return
             if not frame and now() - sent_at >= self.pace.heartbeat:
                 frame = HEARTBEAT
@@ -192,3 +193,6 @@ async def pause(seconds: Seconds, until: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await until.wait()
+
+
+UNWELCOME: Final = event("error", {"detail": "this key was revoked, or has expired"})
