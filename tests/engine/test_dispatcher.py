@@ -6,7 +6,12 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.engine.clock import ManualClock
-from daybell.engine.dispatcher import AHEAD_MAX, LIMITED_SECONDS, POLL_SECONDS
+from daybell.engine.dispatcher import (
+    AHEAD_MAX,
+    LIMITED_SECONDS,
+    LIMITED_SECONDS_MAX,
+    POLL_SECONDS,
+)
 from daybell.engine.loop import AGAIN
 from daybell.engine.run import Stop
 from daybell.errors import Unavailable
@@ -110,6 +115,26 @@ async def test_a_tenant_at_its_quota_is_asked_again_as_soon_as_something_ends(st
 
     await store.set_quotas(TENANT, running=None)
     assert await bench.dispatcher.tick() == POLL_SECONDS  # the other three, and that is all
+
+
+async def test_a_tenant_at_its_quota_is_asked_ever_less_often_until_something_ends_here(
+    store, clock
+):
+    release = asyncio.Event()
+
+    async def slow(_):
+        await release.wait()
+
+    await enqueued(store, 5)
+    await store.set_quotas(TENANT, running=1)
+    bench = await a_bench(store, Tasks(resize=slow), concurrency=10, clock=clock)
+    waits = [await bench.dispatcher.tick() for _ in range(6)]
+
+    assert waits == [LIMITED_SECONDS, 0.2, 0.4, 0.8, LIMITED_SECONDS_MAX, LIMITED_SECONDS_MAX]
+    release.set()
+    await turns()
+    await store.set_quotas(TENANT, running=0)
+    assert await bench.dispatcher.tick() == LIMITED_SECONDS
 
 
 async def test_never_more_run_at_once_than_there_are_slots(store, clock):

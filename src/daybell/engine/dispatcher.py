@@ -25,7 +25,10 @@ from daybell.engine.queues import Queues
 from daybell.store.protocol import Store
 
 POLL_SECONDS: Final = 1.0
-LIMITED_SECONDS: Final = 0.1  # until a tenant at its quota may have room again; ends tell nobody
+# Until a tenant at its quota may have room again: ends elsewhere tell nobody. Twice as long each
+# time that there was none, because whoever asks keeps the tenant's others waiting for a moment.
+LIMITED_SECONDS: Final = 0.1
+LIMITED_SECONDS_MAX: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
 STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
@@ -75,6 +78,7 @@ class Dispatcher:
         self._claim_seconds = 0.01
         self._is_filling = False  # it will look at its slots in a moment
         self._is_dry = False  # the last claim came back short
+        self._limited_seconds = LIMITED_SECONDS  # how long to wait for a quota the next time
         self._moved_at = clock.monotonic()  # when something was started last
         self.is_open = True
         self.wake: Callable[[], None] = _nothing  # set by whoever runs the loop
@@ -106,13 +110,20 @@ class Dispatcher:
         # A repeated claim is answered with what it took then, and says nothing of what is due now.
         is_short = not is_repeated and len(claim.executions) < limit
         self._is_dry = is_short and not claim.is_limited
+        if claim.executions or not claim.is_limited:
+            self._limited_seconds = LIMITED_SECONDS
         if not is_short:
             return AGAIN
         if claim.is_limited:
-            return LIMITED_SECONDS
+            return self._wait_for_quota()
         if claim.next_due is None:
             return POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))
+
+    def _wait_for_quota(self) -> Seconds:
+        seconds = self._limited_seconds
+        self._limited_seconds = min(2 * seconds, LIMITED_SECONDS_MAX)
+        return seconds
 
     def _ask(self) -> tuple[UUID, int] | None:
         """The claim to make: again the one without an answer, or a new one if there is room.
@@ -130,6 +141,7 @@ class Dispatcher:
 
     def fill(self) -> None:
         """Slots were freed: see to them soon, once for all that ends in this turn of the loop."""
+        self._limited_seconds = LIMITED_SECONDS
         if not self._is_filling:
             self._is_filling = True
             asyncio.get_running_loop().call_soon(self._fill)
