@@ -230,6 +230,21 @@ async def finished_one(store):
     await apply(store, hands, success(hands.one))
 
 
+async def test_executions_are_found_by_their_ids_whatever_their_state(store, clock):
+    made = await one_in_each_state(store, clock)
+    await enqueued(store)
+    wanted = frozenset(made.values())
+
+    found = await listed(store, ExecutionFilter(ids=wanted | {mint()}))
+    counts = await store.count_executions(TENANT, ExecutionFilter(ids=wanted))
+
+    assert found == sorted(wanted, reverse=True)
+    assert counts == dict.fromkeys(made, 1)
+    assert await listed(store, ExecutionFilter(ids=frozenset())) == []
+    cancelled = ExecutionFilter(ids=wanted, states=frozenset({State.CANCELLED}))
+    assert await listed(store, cancelled) == [made[State.CANCELLED]]
+
+
 async def test_executions_of_one_job(store):
     await defined(store, "a", "b")
     wanted = await enqueued(store, 2, job="a")

@@ -14,7 +14,8 @@ from daybell.client.requests import Id, read_id
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.errors import Conflict, ExecutionNotFound
+from daybell.core.view import ExecutionFilter
+from daybell.errors import Conflict
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 from daybell.store.quotas import QUEUED_WAIT_SECONDS, exceeded
@@ -98,19 +99,23 @@ class Picks:
             handled = [one for one in revivals if one in _HANDLED]
             answers.update(RETRIALS[one] for one in handled)
             others = [id for id, one in zip(some, revivals, strict=True) if one not in _HANDLED]
-            olds = [old for id in others if (old := await self._renewable(id, force=force))]
+            olds = await self._renewable(others, force=force)
             answers += await self._renew([again(old, request) for old in olds], repeat=repeat)
             answers += Counter({Retrial.CHANGED: len(others) - len(olds)})
         return answers
 
-    async def _renewable(self, id: UUID, *, force: bool) -> Execution | None:
-        """An execution that can run again as a new one."""
-        try:
-            old = (await self.store.get_execution(self.tenant, id)).execution
-        except ExecutionNotFound:
-            return None
-        is_over = old.state is State.SUCCEEDED or old.is_discarded
-        return old if old.state is State.CANCELLED or (is_over and force) else None
+    async def _renewable(self, ids: Sequence[UUID], *, force: bool) -> list[Execution]:
+        """Those of a batch that can run again as new ones."""
+        if not ids:
+            return []
+        where = ExecutionFilter(ids=frozenset(ids))
+        page = await self.store.list_executions(self.tenant, where, limit=PAGE_ITEMS_MAX)
+        return [
+            old
+            for old in page.items
+            if old.state is State.CANCELLED
+            or (force and (old.state is State.SUCCEEDED or old.is_discarded))
+        ]
 
     def _telling(self, told: Told | None, id: UUID) -> AbstractContextManager[None]:
         return nullcontext() if told is None else self.store.auditing(self.tenant, told(id))

@@ -48,6 +48,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: Instant | None = None  # created at or after
     until: Instant | None = None  # created before
     dead_letters: bool = False  # only dead ones that no person has decided on yet
+    ids: frozenset[UUID] | None = None  # a page of them, at most
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,6 +111,7 @@ def matches(execution: Execution, where: ExecutionFilter) -> bool:
         and where.job in (None, execution.job)
         and where.queue in (None, execution.queue)
         and where.worker in (None, execution.worker)
+        and (where.ids is None or execution.id in where.ids)
         and where.schedule in (None, execution.schedule)
         and where.parent in (None, execution.parent)
         and (where.since is None or execution.created_at >= where.since)

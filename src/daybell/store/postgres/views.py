@@ -204,6 +204,7 @@ class Viewing(Tallying):
             lanes = await self.names.lanes_of_queue(link, key, where.queue)
             query.add("v.lane = ANY({}::int[])", lanes)
         for condition, value in (
+            ("v.id = ANY({}::uuid[])", None if where.ids is None else sorted(where.ids)),
             ("v.schedule = {}", where.schedule),
             ("v.parent = {}", where.parent),
             ("v.created_at >= {}", where.since),

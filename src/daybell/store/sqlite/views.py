@@ -178,6 +178,9 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> tuple[list
             owner,
             where.queue,
         )
+    if where.ids is not None:
+        places = ", ".join("?" * len(where.ids))
+        add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))
     if where.worker is not None:
         add("worker = ?", where.worker.bytes)
     if where.schedule is not None:
