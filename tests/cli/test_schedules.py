@@ -1,6 +1,7 @@
 """Schedules from the command line: made, changed, paused, looked at and backfilled."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -180,12 +181,16 @@ async def test_a_job_is_paused_with_a_note_and_resumed(client, command):
     await client.define("report", schedule=every("1h"))
 
     paused = command("jobs", "pause", "report", "--note", "holidays")
+    twice = command("jobs", "pause", "report")
     note = (await client.job("report")).pause_note
+    shown = command("jobs", "show", "report")
     resumed = command("jobs", "resume", "report")
     again = command("jobs", "resume", "report")
 
     assert paused.out.startswith("report is paused: its schedules do not fire")
+    assert twice.out.startswith("report was paused already (holidays)")
     assert note == "holidays"
+    assert re.search(r"^ +next +paused$", shown.out, re.MULTILINE)
     assert resumed.out.startswith("report goes on and runs next ")
     assert again.out.startswith("report was not paused and runs next ")
 
@@ -210,6 +215,8 @@ async def test_a_backfill_is_shown_and_asked_about(client, command):
     dry = command("jobs", "backfill", "report", *span, "--dry-run")
     unasked = command("jobs", "backfill", "report", *span)
     before = sum((await client.count(job="report")).values())
+    ago = command("jobs", "backfill", "report", "--since", "2d ago", "--dry-run")
+    assert ago.out.endswith("48 of 48 ticks would be run\n")
     done = as_json(command("jobs", "backfill", "report", *span, "--yes", "--json"))
     over = command("jobs", "backfill", "report", *span, "--yes")
 

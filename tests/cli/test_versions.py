@@ -54,6 +54,10 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
     assert "nightly is at version 3 and runs next" in back.out
     assert "At 02:00" in back.out
     assert (await client.job("nightly")).author == "cli"
+    twice = command("jobs", "rollback", "nightly", "3")
+    assert (twice.code, "nightly is at version 3 already" in twice.err) == (2, True)
+    misspelt = command("jobs", "trigger", "nigtly")
+    assert (misspelt.code, "did you mean 'nightly'?" in misspelt.err) == (1, True)
 
 
 async def test_a_job_is_deleted_only_by_who_says_so(client, command):
@@ -67,7 +71,7 @@ async def test_a_job_is_deleted_only_by_who_says_so(client, command):
     assert asked.code == 2
     assert "add --yes" in asked.err
     assert (done.code, done.out) == (0, "greet is deleted; executions cancelled: 1\n")
-    assert (again.code, "no job named 'greet'" in again.err) == (1, True)
+    assert (again.code, "no job named 'greet'; it was deleted" in again.err) == (1, True)
     assert (await client.standing("greet")).status == "deleted"
 
 

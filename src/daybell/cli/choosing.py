@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from difflib import get_close_matches
 from typing import Final
 from uuid import UUID
 
@@ -11,11 +13,12 @@ from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_bound
 from daybell.core.duration import parse_duration
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.errors import ExecutionNotFound, InvalidDuration, UsageError, shown
+from daybell.errors import ExecutionNotFound, InvalidDuration, JobNotFound, UsageError, shown
 
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
 PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
 PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
+NAME_BEGIN: Final = re.compile(r"[A-Za-z0-9]")
 FITTING_MAX: Final = 5  # ids that are named to somebody who could have meant each
 
 
@@ -55,6 +58,27 @@ async def check_job(client: AnyClient, name: str | None) -> None:
         await client.versions(name)  # of a deleted one, too
 
 
+@asynccontextmanager
+async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
+    """Say more of a job that is not there: that it was deleted, or which one may be meant."""
+    try:
+        yield
+    except JobNotFound as error:
+        words = await _more_about(client, name)
+        raise JobNotFound(f"no job named {shown(name)}{words}") if words else error from None
+
+
+async def _more_about(client: AnyClient, name: str) -> str:
+    with suppress(JobNotFound, UsageError):
+        await client.versions(name)
+        return "; it was deleted, and daybell jobs create makes it again"
+    if not NAME_BEGIN.match(name):
+        return ""
+    page = await client.jobs(prefix=name[0], limit=PAGE_ITEMS_MAX)
+    near = get_close_matches(name, [job.name for job in page.items], n=1)
+    return f"; did you mean {shown(near[0])}?" if near else ""
+
+
 async def moments(client: AnyClient, filters: Filters) -> Filters:
     """Filters whose times were typed; a length of time means so long ago, by the store's clock."""
     since, until = filters.get("since"), filters.get("until")
@@ -65,9 +89,9 @@ async def moments(client: AnyClient, filters: Filters) -> Filters:
 
 
 async def moment(client: AnyClient, text: str, what: str) -> float:
-    """A time that was typed: a length means so long ago."""
+    """A time that was typed: a length means so long ago, with or without the word."""
     with suppress(InvalidDuration):
-        ago = parse_duration(text, what=what)
+        ago = parse_duration(text.strip().removesuffix("ago").strip(), what=what)
         return max(0.0, (await client.health()).now - ago)
     try:
         return read_bound(text, what)

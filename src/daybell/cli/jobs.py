@@ -234,12 +234,14 @@ async def _show(
     from msgspec.structs import replace
 
     from daybell.cli import show
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
     from daybell.cli.standing import echo_job
     from daybell.client import wire
 
     async with client_for(settings, tenant=tenant) as client:
-        standing = await client.standing(name)
+        async with explained(client, name):
+            standing = await client.standing(name)
         found = standing.job.name
         if version is not None:
             standing = replace(standing, job=await client.job(found, version=version))
@@ -256,22 +258,32 @@ async def _show(
 
 
 async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None) -> int:
+    from daybell.cli import show
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
 
     async with client_for(settings, tenant=tenant) as client:
+        async with explained(client, name):
+            before = await client.job(name)
         await client.pause(name, note)
         found = await client.schedules(name)
+    if before.paused_at is not None and not note:
+        kept = f" ({show.printable(before.pause_note)})" if before.pause_note else ""
+        typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
+        return DONE
     then = "its schedules do not fire" if found else "it has no schedules"
     typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
     return DONE
 
 
 async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
     from daybell.cli.standing import next_run
 
     async with client_for(settings, tenant=tenant) as client:
-        is_paused = (await client.job(name)).paused_at is not None
+        async with explained(client, name):
+            is_paused = (await client.job(name)).paused_at is not None
         await client.resume(name)
         standing = await client.standing(name)
     runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
@@ -291,6 +303,7 @@ async def _trigger(
     as_json: bool,
 ) -> int:
     from daybell.cli import show
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
     from daybell.cli.waiting import wait_for_end
     from daybell.core import payload
@@ -299,7 +312,8 @@ async def _trigger(
     seconds = None if within is None else parse_duration(within, what="timeout")
     arguments = None if args is None else payload.decode(args, what="--args")
     async with client_for(settings, tenant=tenant) as client:
-        answer = await client.trigger(name, arguments, **options)
+        async with explained(client, name):
+            answer = await client.trigger(name, arguments, **options)
         if wait:
             return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
         status = (await client.execution(answer.id)).execution.state

@@ -83,7 +83,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
         return
     for schedule in one.schedules:
         said = {f"schedule {schedule.name}".rstrip(): words(schedule)}
-        show.echo_fields(said | _tally(schedule))
+        show.echo_fields(said | _tally(schedule, is_paused=job.paused_at is not None))
 
 
 def echo_versions(versions: Sequence[Job]) -> None:
@@ -147,15 +147,16 @@ def on_clock(at: Instant, schedule: Schedule) -> str:
     return f"{text} {zone}" if zone != "UTC" else f"{text[:19]}Z"
 
 
-def _tally(schedule: Schedule) -> dict[str, object]:
+def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
     """Where a schedule stands, and what became of its ticks."""
     at = schedule.next_at
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
     waits = "when the execution before it has ended" if schedule.delay is not None else "never"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
+    due = on_clock(at, schedule) if at is not None else waits
     return {
-        "  next": on_clock(at, schedule) if at is not None else waits,
+        "  next": "paused" if is_paused else due,
         "  last": None if schedule.last_at is None else on_clock(schedule.last_at, schedule),
         "  ticks": ", ".join(f"{count:,} {word}" for word, count in numbers.items() if count)
         or "none yet",

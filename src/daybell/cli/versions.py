@@ -64,10 +64,12 @@ async def _delete(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
 
     async with client_for(settings, tenant=tenant) as client:
-        found = (await client.job_named(name)).name
+        async with explained(client, name):
+            found = (await client.job_named(name)).name
         counts = await client.count(job=found, status=["pending", "running"])
         confirm(
             f"delete job {found}? Its schedules go, and what has not ended is cancelled"
@@ -102,10 +104,16 @@ async def _versions(settings: Settings, *, name: str, tenant: str | None, as_jso
 async def _rollback(
     settings: Settings, *, name: str, version: int, tenant: str | None, as_json: bool
 ) -> int:
+    from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
     from daybell.cli.defining import tell
+    from daybell.errors import UsageError
 
     async with client_for(settings, tenant=tenant) as client:
-        found = (await client.job_named(name)).name
+        async with explained(client, name):
+            known = await client.job_named(name)
+        found = known.name
+        if known.version == version:
+            raise UsageError(f"{found} is at version {version} already", field="version")
         await client.rollback(found, version, author="cli")
         return await tell(client, found, as_json=as_json)

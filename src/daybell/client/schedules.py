@@ -122,12 +122,18 @@ class Schedules:
         return sorted(found, key=by_name)
 
     async def pause(self, job: str, note: str = "") -> None:
-        """Let a job's schedules fire no more until it is resumed. It can still be triggered."""
+        """Let a job's schedules fire no more until it is resumed. It can still be triggered.
+
+        One that is paused already keeps its note, unless there is a new one.
+        """
         if len(read_text(note, "note")) > PAUSE_NOTE_CHARS_MAX:
             raise UsageError(
                 f"note has {len(note):,} characters; the limit is {PAUSE_NOTE_CHARS_MAX}",
                 field="note",
             )
+        if not note:
+            known = await self.store.get_job(self.tenant, job)
+            note = known.pause_note if known.paused_at is not None else ""
         await self.store.pause_job(self.tenant, job, note=note)
 
     async def resume(self, job: str) -> None:
