@@ -120,6 +120,22 @@ def test_every_operation_has_a_name_a_sentence_and_a_place(document):
         assert said["description"].rstrip().endswith("."), id
 
 
+def test_every_operation_says_which_role_it_takes(document):
+    for path, methods in document["paths"].items():
+        for method, said in methods.items():
+            role = None if path in ("/healthz", "/readyz") else needed(said["operationId"])
+            assert said.get("x-role") == role, (method, path)
+
+
+@pytest.mark.parametrize("model", ["NewJob", "JobChange"])
+def test_every_field_of_a_job_says_what_it_means(document, model):
+    fields = document["components"]["schemas"][model]["properties"]
+
+    assert fields["overlap"]["description"].startswith("When it is time and the one before")
+    silent = {name for name, field in fields.items() if "description" not in str(field)}
+    assert silent <= {"name"}
+
+
 def test_every_reference_leads_somewhere(document):
     def references(value):
         if isinstance(value, dict):

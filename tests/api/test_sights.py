@@ -166,3 +166,15 @@ async def test_the_page_of_the_document_needs_nothing_from_elsewhere(http):
 
     assert "GET /api/v1/executions/{id}" in page
     assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert " style=" not in page and "<style" not in page  # the policy lets none of it in
+
+
+async def test_the_page_says_what_each_operation_takes(http):
+    page = (await http.get("http://localhost/docs")).text
+    one = page.partition('id="create_job"')[2].partition("<h3")[0]
+
+    assert "Takes the role <em>admin</em>" in one
+    assert "<li><code>name</code> (text, needed)" in one
+    assert "<li><code>overlap</code> (skip, " in one and "): When it is time" in one
+    assert "<code>skip</code> the new one" in one and "`" not in one
+    assert "429" not in one and page.count("<dt>429 ") == 1  # errors are listed once

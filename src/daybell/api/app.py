@@ -84,5 +84,6 @@ def create_api(
     app.include_router(openapi.router)
     for module in RESOURCES:
         app.include_router(module.router, prefix=BASE)
+    app.state.roles = openapi.roles_of(module.router for module in RESOURCES)
     app.openapi = lambda: openapi.document(app)
     return app

@@ -130,6 +130,12 @@ def needs(role: Role) -> Callable[..., Awaitable[Caller]]:
     return caller
 
 
+def role_of(dependant: Any) -> Role | None:
+    """The role that a route takes; None: it is open to all."""
+    asked = [one.call for one in dependant.dependencies]
+    return next((role for role in Role if needs(role) in asked), None)
+
+
 Viewer = Annotated[Caller, Depends(needs(Role.VIEWER))]
 Operator = Annotated[Caller, Depends(needs(Role.OPERATOR))]
 Admin = Annotated[Caller, Depends(needs(Role.ADMIN))]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from daybell.api.answers import answer
-from daybell.api.caller import Viewer
+from daybell.api.caller import Viewer, role_of
 from daybell.api.contract import bodies
+from daybell.api.page import page
 from daybell.api.shapes import Problem
+from daybell.core.access import Role
 
 VERSION: Final = "3.1.0"
 ABOUT: Final = (
@@ -32,7 +34,6 @@ TAGS: Final = (
     ("access", "Keys, tenants and the audit log."),
     ("health", "Whether the process and its store are well. Open to all."),
 )
-_METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 router = APIRouter()
 
@@ -49,6 +50,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             tags=[{"name": name, "description": about} for name, about in TAGS],
         )
         _add_components(made)
+        _add_roles(made, app.state.roles)
         app.openapi_schema = made
     return app.openapi_schema
 
@@ -71,6 +73,20 @@ def _add_components(made: dict[str, Any]) -> None:
         made["paths"][path]["get"]["security"] = []
 
 
+def roles_of(routers: Iterable[APIRouter]) -> dict[str, Role]:
+    """Which role each operation takes."""
+    routes = (route for one in routers for route in one.routes if isinstance(route, APIRoute))
+    found = {route.operation_id or "": role_of(route.dependant) for route in routes}
+    return {id: role for id, role in found.items() if role is not None}
+
+
+def _add_roles(made: dict[str, Any], roles: Mapping[str, Role]) -> None:
+    for methods in made["paths"].values():
+        for said in methods.values():
+            if said["operationId"] in roles:
+                said["x-role"] = str(roles[said["operationId"]])
+
+
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request, caller: Viewer) -> Response:
     """The document."""
@@ -79,29 +95,5 @@ async def openapi(request: Request, caller: Viewer) -> Response:
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request, caller: Viewer) -> Response:
-    """The document as a page: plain HTML, which fetches nothing from anywhere."""
-    return Response("".join(_page(document(request.app))), media_type="text/html")
-
-
-def _page(made: dict[str, Any]) -> Iterator[str]:
-    yield "<!doctype html><html lang=en><meta charset=utf-8>"
-    yield f"<title>{escape(made['info']['title'])} API</title>"
-    yield f"<h1>{escape(made['info']['title'])} API {escape(made['info']['version'])}</h1>"
-    yield f"<p>{escape(made['info']['description'])}</p>"
-    yield '<p>For programs: <a href="/openapi.json">openapi.json</a></p>'
-    for tag in made["tags"]:
-        yield f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p><dl>"
-        for path, methods in made["paths"].items():
-            for method in _METHODS:
-                if tag["name"] in methods.get(method, {}).get("tags", ()):
-                    yield from _operation(method, path, methods[method])
-        yield "</dl>"
-
-
-def _operation(method: str, path: str, said: dict[str, Any]) -> Iterator[str]:
-    yield f"<dt><code>{method.upper()} {escape(path)}</code></dt>"
-    yield f"<dd>{escape(said.get('description', ''))}"
-    names = [one["name"] for one in said.get("parameters", ()) if one["in"] == "query"]
-    if names:
-        yield f"<br>Parameters: {escape(', '.join(names))}"
-    yield f"<br>Answers: {escape(', '.join(said['responses']))}</dd>"
+    """The document as a page."""
+    return Response("".join(page(document(request.app))), media_type="text/html")

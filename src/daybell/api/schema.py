@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
-from pydantic import AfterValidator, Field, RootModel
+from pydantic import AfterValidator, ConfigDict, Field, RootModel
 from pydantic_core import PydanticCustomError
 
 from daybell.api.body import NOT_YET, Body
+from daybell.api.meanings import describe_job
 from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core.access import Role
@@ -120,6 +121,8 @@ Overlap = Literal["skip", "allow", "queue", "queue_all", "replace"]
 
 class JobFields(Body):
     """What may be said of a job, and changed."""
+
+    model_config = ConfigDict(json_schema_extra=describe_job)
 
     schedule: When | None = None
     args: Args | None = None

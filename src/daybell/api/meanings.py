@@ -1,0 +1,44 @@
+"""What the fields of a job mean, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+JOB: Final[Mapping[str, str]] = {
+    "schedule": "When it runs. Left out of a new job: once, now.",
+    "args": "What it is called with, by name. A worker checks them if the task is not known yet.",
+    "queue": "The queue that its executions wait in; by default that of the task.",
+    "priority": "critical, high, normal (or medium), or low: which goes first in its queue.",
+    "retries": "How often it is tried again after a failure.",
+    "backoff": "How long to wait before each of these tries.",
+    "timeout": "How long one try may take; then it is stopped, and counts as failed.",
+    "expires": "Not started this long after its time, it is skipped.",
+    "max_crashes": "How many workers may die of it before it is dead.",
+    "on_lost": "When its worker died: `retry` runs it again, `dead` leaves that to a person.",
+    "store_result": "Whether what it returns is kept.",
+    "description": "For people.",
+    "user_id": "Whose it is, by your own account; to list jobs by.",
+    "overlap": "When it is time and the one before has not ended: `skip` the new one, `queue` it"
+    " (and skip a second), `queue_all`, `replace` the one before, or `allow` both.",
+    "misfire": "Of ticks that nobody was there for: `fire_once` runs the latest, `skip` none,"
+    " `fire_all` each.",
+    "misfire_limit": "With `fire_all`: how many at most, the latest of them.",
+    "misfire_within": "With `fire_all`: none that is older.",
+    "misfire_grace": "How late a tick may be before it counts as missed.",
+    "pause_after_failures": "So many dead executions in a row pause the job.",
+    "calendar": 'Days on which it does not fire: {"country": "DE"}, and more in the guide.',
+    "dst": "When clocks change: what becomes of a time that does not exist (`gap`), or that comes"
+    " twice (`fold`).",
+    "start_at": "It does not fire before; a time, or a date in its zone.",
+    "end_at": "It does not fire after.",
+    "max_executions": "After firing so often, it fires no more.",
+    "jitter": "Each tick is up to so much later, to spread the load.",
+    "dependencies": "Jobs that it depends on. Recorded, and not waited for yet.",
+}
+
+
+def describe_job(schema: dict[str, Any]) -> None:
+    """Add to a model's schema what its fields mean."""
+    for name, meaning in JOB.items():
+        schema["properties"][name]["description"] = meaning
