@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 JOB: Final[Mapping[str, str]] = {
-    "schedule": "When it runs. Left out of a new job: once, now.",
+    "schedule": 'When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
+    ' {"at"}, {"delay"}, {"rrule"}, a list of these, or "manual". Left out of a new job: once,'
+    " now.",
     "args": "What it is called with, by name. A worker checks them if the task is not known yet.",
     "queue": "The queue that its executions wait in; by default that of the task.",
     "priority": "critical, high, normal (or medium), or low: which goes first in its queue.",
     "retries": "How often it is tried again after a failure.",
-    "backoff": "How long to wait before each of these tries.",
-    "timeout": "How long one try may take; then it is stopped, and counts as failed.",
+    "backoff": 'How long to wait before each of these tries: "exponential", "fixed", or an object'
+    " with base, factor, cap, delay, delays, jitter.",
+    "timeout": "How long one try may take, as seconds or text such as `5m`; then it"
+    " is stopped, and counts as failed.",
     "expires": "Not started this long after its time, it is skipped.",
     "max_crashes": "How many workers may die of it before it is dead.",
     "on_lost": "When its worker died: `retry` runs it again, `dead` leaves that to a person.",

@@ -85,7 +85,8 @@ def _body(content: Said, made: Said) -> Iterator[str]:
 
 def _field(name: str, field: Said, is_required: bool, made: Said) -> str:
     needed = ", needed" if is_required else ""
-    about = field.get("description", "")
+    told = (one["description"] for one in field.get("anyOf", ()) if "description" in one)
+    about = field.get("description") or next(told, "")
     return (
         f"<li><code>{escape(name)}</code> ({escape(_type(field, made))}{needed})"
         f"{': ' if about else ''}{_text(about)}</li>"
