@@ -260,6 +260,22 @@ async def test_a_certificate_is_checked_and_may_be_of_an_authority_of_ones_own(a
         monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
         assert await ask(url, key=KEY).get("/jobs", read=as_is) == {}
 
+        with pytest.raises(Unavailable, match=r"the connection broke: .*; is it https://\?"):
+            await ask(f"http://localhost:{port}").get("/jobs", read=as_is)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none.pem", "No such file"), ("a.pem", "it is no certificate")]
+)
+async def test_a_file_of_authorities_that_cannot_be_read_is_named(
+    ask, monkeypatch, tmp_path, name, reason
+):
+    (tmp_path / "a.pem").write_text("hello")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
+
+    with pytest.raises(UsageError, match=rf"SSL_CERT_FILE '.*{name}' cannot be read: {reason}"):
+        await ask("https://127.0.0.1:1").get("/jobs", read=as_is)
+
 
 async def test_tls_where_there_is_none_is_told(ask):
     async with serving(well) as (_, port):
@@ -272,6 +288,7 @@ async def test_tls_where_there_is_none_is_told(ask):
     [
         ("ftp://host", "not the address of a server"),
         ("http://", "not the address of a server"),
+        ("127.0.0.1:8200", "begins with http:// or https://"),
         ("http://host:port", "not the address of a server"),
         ("http://ada:hunter22@host", "a login does not belong"),
         ("http://host?key=hunter22", "more than an address"),

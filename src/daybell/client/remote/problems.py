@@ -54,7 +54,10 @@ def _of_a_stranger(status: int, place: str) -> DaybellError:
 
 def _key_advice(place: str, *, has_key: bool) -> str:
     if not has_key:
-        return f"{place} takes a key: set DAYBELL_API_KEY; `daybell keys create` makes one"
+        return (
+            f"{place} takes a key: set DAYBELL_API_KEY; without one yet, make it beside the"
+            " database: daybell keys create NAME --role ROLE --database-url …"
+        )
     return (
         f"{place} does not know this key, or it was revoked or has expired; set DAYBELL_API_KEY to"
         " another, which `daybell keys create` makes"

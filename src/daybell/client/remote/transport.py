@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -63,6 +64,7 @@ class Transport:
         self._seconds = seconds
         self.place: Final = masked_url(self._root)  # for messages
         self._http: httpx.AsyncClient | None = None
+        self._is_known = False  # whether it has ever answered
 
     async def close(self) -> None:
         """Close the connections."""
@@ -149,6 +151,7 @@ class Transport:
 
         try:
             async with asyncio.timeout(self._seconds), self._sent(request) as response:
+                self._is_known = True
                 parts: list[bytes] = []
                 size = 0
                 async for part in response.aiter_bytes():
@@ -171,7 +174,12 @@ class Transport:
                 " same"
             ) from None
         except httpx.RequestError as error:
-            raise Unavailable(f"{self.place}: the connection broke: {_reason(error)}") from error
+            is_plain = self._root.lower().startswith("http://")
+            # Who expects TLS answers with something else, or nothing.
+            hint = "; is it https://?" if is_plain and not self._is_known else ""
+            raise Unavailable(
+                f"{self.place}: the connection broke: {_reason(error)}{hint}"
+            ) from error
         except httpx.InvalidURL as error:
             raise UsageError(f"{self.place} is not an address: {error}", field="api_url") from None
 
@@ -203,8 +211,26 @@ class Transport:
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS_MAX),
             mounts=dict.fromkeys(_LOOPBACK),
             # Reading the certificates of all authorities takes a moment that http:// need not wait.
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else _trusted(),
         )
+
+
+def _trusted() -> ssl.SSLContext:
+    """Whose certificates count: those of the variables that OpenSSL knows, else of all the world's
+    authorities.
+    """
+    import httpx
+
+    named = os.environ.get("SSL_CERT_FILE")
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # an SSLError for what is no certificate
+        if not named:
+            raise
+        reason = "it is no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise UsageError(
+            f"SSL_CERT_FILE {named!r} cannot be read: {reason}", field="api_url"
+        ) from None
 
 
 def _if_at(version: int | None) -> dict[str, str]:
@@ -236,7 +262,8 @@ def check_url(url: str) -> str:
         is_fine, parts = False, urlsplit("")
     if not is_fine:
         raise UsageError(
-            f"{shown_url} is not the address of a server, such as https://daybell.example.org",
+            f"{shown_url} is not the address of a server, which begins with http:// or https://,"
+            " such as https://daybell.example.org",
             field="api_url",
         )
     if parts.username is not None or parts.password is not None:
