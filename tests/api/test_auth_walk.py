@@ -106,20 +106,56 @@ async def test_what_another_tenant_has_looks_like_what_does_not_exist():
                 continue
             body = BODIES.get(operation, {} if "requestBody" in said else None)
             answers = []
-            for ids in (here.ids, {name: UNKNOWN for name in here.ids}):
+            by_id = here.ids | {"job": str((await here.client.job("resize")).id)}
+            for ids in (here.ids, by_id, {name: UNKNOWN for name in here.ids}):
                 where = address(path, Everything(ids))
                 answer = await here.ask(method, where, here.foreign, json=body)
                 text = answer.text.replace(where, "…")
                 for id in ids.values():
                     text = text.replace(id, "…")
                 answers.append((answer.status_code, text, sorted(answer.headers)))
-            assert answers[0] == answers[1], (method, path)
+            assert answers[0] == answers[1] == answers[2], (method, path)
             if "queues" not in path:  # every tenant has all of those
                 assert answers[0][0] == 404, (method, path, answers)
             walked += 1
 
         assert walked > 15
         assert await state(here) == before
+
+
+async def test_a_filter_by_what_another_tenant_has_finds_nothing():
+    async with world() as here:
+        await here.client.enqueue("resize", {"width": 2})
+        job = await here.client.job("resize")
+        own = here.keys[Role.ADMIN]
+        page = await here.ask("GET", "/api/v1/executions?limit=1", own)
+        cursor = page.json()["next_cursor"]
+        assert cursor is not None
+
+        for query in (
+            f"executions?job_id={job.id}",
+            "executions?job_id=resize",
+            f"executions?worker_id={here.ids['worker']}",
+            f"executions?cursor={cursor}",
+            f"dead-letters?job_id={job.id}",
+            f"audit?target={job.id}",
+        ):
+            answer = await here.ask("GET", f"/api/v1/{query}", here.foreign)
+            assert answer.status_code in (200, 404, 422), query
+            assert not answer.json().get("items"), query
+            stranger = query.replace(str(job.id), UNKNOWN).replace("resize", "nothing")
+            stranger = stranger.replace(here.ids["worker"], UNKNOWN)
+            unknown = await here.ask("GET", f"/api/v1/{stranger}", here.foreign)
+            assert (answer.status_code, answer.json().get("items")) == (
+                unknown.status_code, unknown.json().get("items"),
+            ), query  # fmt: skip
+        for verb in ("cancel", "retry"):
+            where = {"filter": {"job_id": str(job.id)}}
+            answer = await here.ask("POST", f"/api/v1/executions/{verb}", here.foreign, json=where)
+            assert answer.status_code in (200, 404), answer.text
+            assert answer.json().get("matched", 0) == 0
+        assert sum((await here.client.count()).values()) == 2
+        assert "cancelled" not in await here.client.count()
 
 
 @pytest.mark.parametrize("tenant", ["default", "nobody"])

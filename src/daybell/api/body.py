@@ -14,10 +14,11 @@ from daybell.api.checks import is_json
 from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
 from daybell.api.wording import joined, suggested, worded
 from daybell.core import payload
-from daybell.core.limits import REQUEST_BYTES_MAX
+from daybell.core.limits import PAYLOAD_DEPTH_MAX, REQUEST_BYTES_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, shown
 
 NOT_YET: Final = "not available yet"
+WRAPPING_LEVELS: Final = 2  # a list of objects that have arguments, which have a limit of their own
 FIELDS_MAX: Final = 200  # far more than any body has; each unknown one costs a complaint
 
 
@@ -60,9 +61,9 @@ def read_json(raw: bytes) -> Any:
         text = raw.decode()
     except UnicodeDecodeError:
         raise PayloadError("the body is not UTF-8", field="body") from None
-    value = payload.decode(text, what="body")
+    value = payload.decode(text, what="body", depth_max=PAYLOAD_DEPTH_MAX + WRAPPING_LEVELS)
     if may_have_twice(raw, value):
-        _refuse_twice(text)
+        refuse_twice(raw)
     return value
 
 
@@ -156,7 +157,14 @@ def _colons(value: Any) -> int:
         return -1
 
 
-def _refuse_twice(text: str) -> None:
+def refuse_twice(raw: bytes) -> None:
+    """Look closely whether a key comes twice in an object. Raises PayloadError if one does."""
+    if len(raw) > REQUEST_BYTES_MAX:
+        # Only counted: to find the name of one would take seconds.
+        if payload.pairs_in(raw) != payload.pairs_in(msgspec.json.encode(msgspec.json.decode(raw))):
+            raise PayloadError("there is an object with a key that comes twice", field="body")
+        return
+
     def pairs(found: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
         for name, _ in found:
@@ -164,4 +172,4 @@ def _refuse_twice(text: str) -> None:
                 raise PayloadError(f"the key {shown(name)} comes twice in an object", field="body")
             seen.add(name)
 
-    json.loads(text, object_pairs_hook=pairs)
+    json.loads(raw, object_pairs_hook=pairs)

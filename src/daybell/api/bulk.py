@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from daybell.api import shapes
 from daybell.api.answers import answer
-from daybell.api.body import checked, read_body, read_bytes, read_json
+from daybell.api.body import checked, may_have_twice, read_body, read_bytes, read_json, refuse_twice
 from daybell.api.caller import Caller, Operator
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.executions import selected
@@ -22,7 +22,7 @@ from daybell.api.problems import ERRORS_MAX, Invalid
 from daybell.api.schema import Item, Items, Retrial, Selection
 from daybell.client.submitting import read_many, read_new
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX
+from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX, REQUEST_BYTES_MAX
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
 RANK_BITS: Final = 14  # of a position in a batch
@@ -45,10 +45,10 @@ class Plain(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """One execution that says nothing but what is to run."""
 
     job: str
-    args: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    args: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False, omit_defaults=True):
     """One execution as it comes in. What its fields may be is for the client to say."""
 
     job: str
@@ -68,6 +68,7 @@ EXAMPLE: Final = '[{"job": "resize", "args": {"width": 100}}]'
 _AT: Final = re.compile(r"\[([0-9]+)\]")
 _DECODER: Final = msgspec.json.Decoder(list[Asked])
 _PLAIN_DECODER: Final = msgspec.json.Decoder(list[Plain])
+_COUNTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Made(msgspec.Struct, gc=False):
@@ -117,25 +118,60 @@ def read_items(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
     """The executions that a body asks for. The first mistake in it is told with its place."""
     if not raw:
         raise PayloadError("the body is empty; send a JSON list of executions", field="body")
+    _check_sizes(raw)
     try:
         asked = _decoded(raw)
     except msgspec.ValidationError as error:
         raise Invalid(_faults(raw, str(error))) from None
-    except (ValueError, RecursionError):
-        read_json(raw)  # says what is wrong with it as JSON
-        raise PayloadError("the body has a text that is not Unicode", field="body") from None
     if not asked:
         raise PayloadError("the list is empty; send at least one execution", field="body")
-    if len(asked) > ENQUEUE_BATCH_MAX:
-        raise PayloadTooLarge(
-            f"{len(asked):,} executions are too many for one request; the limit is"
-            f" {ENQUEUE_BATCH_MAX:,}",
-            field="body",
-        )
+    _check_count(len(asked))
     return asked
 
 
+def _check_sizes(raw: bytes) -> None:
+    """Refuse what is too much before it takes the time to read it all."""
+    is_large = len(raw) > REQUEST_BYTES_MAX
+    if not is_large and raw.count(b"{") <= 2 * ENQUEUE_BATCH_MAX:  # themselves and arguments
+        return
+    try:
+        items = _COUNTING_DECODER.decode(raw)
+    except (ValueError, RecursionError):
+        return  # what is wrong with it is said by who reads it
+    _check_count(len(items))
+    longest = max((memoryview(item).nbytes for item in items), default=0) if is_large else 0
+    if longest > REQUEST_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"one execution has {longest:,} bytes; the limit is {REQUEST_BYTES_MAX:,}", field="body"
+        )
+
+
+def _check_count(count: int) -> None:
+    if count > ENQUEUE_BATCH_MAX:
+        raise PayloadTooLarge(
+            f"{count:,} executions are too many for one request; the limit is"
+            f" {ENQUEUE_BATCH_MAX:,}",
+            field="body",
+        )
+
+
 def _decoded(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
+    """The items, by the same rules as a single one. Raises ValidationError, PayloadError."""
+    try:
+        asked = _decoded_fast(raw)
+    except msgspec.ValidationError:
+        raise
+    except (ValueError, RecursionError) as error:
+        if len(raw) > REQUEST_BYTES_MAX:
+            raise PayloadError(f"the body cannot be read: {error}", field="body") from None
+        # Says what is wrong with it, or reads half a character, as the fast ones do not.
+        return msgspec.convert(read_json(raw), list[Asked])
+    if may_have_twice(raw, asked):
+        refuse_twice(raw)
+    return asked
+
+
+def _decoded_fast(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
     # Most say nothing but what is to run, which is read in half the time.
     with suppress(msgspec.ValidationError):
         return _PLAIN_DECODER.decode(raw)
@@ -184,7 +220,8 @@ def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExe
     """The executions as a store takes them. All that is wrong with them is told at once."""
     if isinstance(asked[0], Plain):
         ids = None if this.id is None else [_id(this, at) for at in range(len(asked))]
-        plain = read_many([one.job for one in asked], [one.args or {} for one in asked], ids)
+        args = [one.args or {} for one in asked]
+        plain = read_many([one.job for one in asked], args, ids)
         if plain is not None:
             return plain
     news: list[NewExecution] = []
@@ -209,7 +246,8 @@ def _read_one(one: Plain | Asked, position: int, this: Try) -> NewExecution:
         name: value for name in OPTIONS if (value := getattr(one, name, None)) is not None
     }
     id = None if this.id is None else _id(this, position)
-    return read_new(one.job, one.args, id=id, **options)
+    args = one.args or None  # of one that is plain, it may be unset
+    return read_new(one.job, args, id=id, **options)
 
 
 def _id(this: Try, position: int) -> UUID:

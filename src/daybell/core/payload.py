@@ -80,15 +80,20 @@ def _is_modest(text: str) -> bool:
     )
 
 
-def decode(text: str, *, what: str = "payload") -> Any:
+def decode(text: str, *, what: str = "payload", depth_max: int = PAYLOAD_DEPTH_MAX) -> Any:
     """Return what `encode` was given, as plain JSON data. Of duplicate keys the last one wins."""
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         value = _decode_slowly(text, what, error)
-    if text.count("[") + text.count("{") > PAYLOAD_DEPTH_MAX:
-        _check_depth(text.encode(errors="replace"), what)
+    if text.count("[") + text.count("{") > depth_max:
+        _check_depth(text.encode(errors="replace"), what, depth_max)
     return value
+
+
+def pairs_in(raw: bytes) -> int:
+    """How many keys the objects in a JSON text have, those that come twice counted twice."""
+    return _STRINGS.sub(b"", raw).count(b":")
 
 
 def _plain(value: Any) -> Any:
@@ -199,13 +204,13 @@ def _hides_nan(value: object) -> bool:
     return False
 
 
-def _check_depth(raw: bytes, what: str) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= PAYLOAD_DEPTH_MAX:
+def _check_depth(raw: bytes, what: str, depth_max: int = PAYLOAD_DEPTH_MAX) -> None:
+    if raw.count(b"[") + raw.count(b"{") <= depth_max:
         return
     brackets = _STRINGS.sub(b"", raw).translate(None, _NOT_BRACKETS)
     deepest = max(itertools.accumulate(map(_STEP.__getitem__, brackets)), default=0)
-    if deepest > PAYLOAD_DEPTH_MAX:
-        raise PayloadError(f"{what}: nested deeper than {PAYLOAD_DEPTH_MAX} levels", field=what)
+    if deepest > depth_max:
+        raise PayloadError(f"{what}: nested deeper than {depth_max} levels", field=what)
 
 
 def _decode_slowly(text: str, what: str, error: Exception) -> Any:
