@@ -52,6 +52,7 @@ CHANGES = {
     "set_gates": lambda s: s.set_gates(TENANT, {"narrow": 1}),
     "set_quotas": lambda s: s.set_quotas(TENANT, jobs=5),
     "add_tenants": lambda s: s.add_tenants([OTHER]),
+    "add_tenant": lambda s: s.add_tenant(OTHER, Quotas(jobs=5)),
 }
 
 
@@ -116,14 +117,16 @@ async def test_a_definition_that_is_there_already_is_not_on_record(store):
 
 async def test_what_can_be_neither_cancelled_nor_revived_is_not_on_record(store):
     await defined(store)
-    (held,) = await dead(store, unique_key="k")
+    (held,), (free,) = await dead(store, unique_key="k"), await dead(store)
     await enqueued(store, unique_key="k")
 
-    with store.auditing(TENANT, an_entry()):
+    with store.auditing(TENANT, an_entry("execution.retry")):
         assert await store.revive(TENANT, [held]) == [Revival.KEY_HELD]
         assert await store.cancel(TENANT, [held]) == [Cancellation.FINISHED]
+        assert await actions(store) == []
+        assert await store.revive(TENANT, [held, free]) == [Revival.KEY_HELD, Revival.REVIVED]
 
-    assert await actions(store) == []
+    assert await actions(store) == ["execution.retry"]
 
 
 async def test_of_many_who_create_a_tenant_at_once_one_is_on_record(shared, shared_store):
