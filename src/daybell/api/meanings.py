@@ -9,7 +9,7 @@ JOB: Final[Mapping[str, str]] = {
     "schedule": 'When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
     ' {"at"}, {"delay"}, {"rrule"}, a list of these, or "manual". Left out of a new job: once,'
     " now.",
-    "args": "What it is called with, by name. A worker checks them if the task is not known yet.",
+    "args": "What it is called with, by name; whether the task takes them shows when it runs.",
     "queue": "The queue that its executions wait in; by default that of the task.",
     "priority": "critical, high, normal (or medium), or low: which goes first in its queue.",
     "retries": "How often it is tried again after a failure.",
