@@ -226,7 +226,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Retried": {"execution_id": _ID, "created": False},
-    "Counts": {"matched": 3, "cancelled": 2, "unknown": 1},
+    "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
     "Queues": {"items": [QUEUE], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
