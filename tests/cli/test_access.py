@@ -50,7 +50,7 @@ async def test_a_key_can_be_made_for_another_tenant_and_in_json(command, client)
 
     key, _ = await client.authenticate(made["token"])
     assert (key.tenant, key.role, str(key.id)) == ("acme", "viewer", made["key_id"])
-    (listed,) = as_json(command("keys", "list", "--tenant", "acme", "--json"))
+    (listed,) = as_json(command("keys", "list", "--tenant", "acme", "--json"))["items"]
     assert listed == {name: value for name, value in made.items() if name != "token"}
     assert command("keys", "list").out.startswith("no keys; daybell keys create")
 
@@ -65,6 +65,7 @@ REFUSED = [
     (("keys", "revoke", ""), "no key ''"),
     (("tenants", "create", "a/b"), "tenant name 'a/b' contains '/'"),
     (("tenants", "create", "default"), "'default' already"),
+    (("tenants", "create", "x", "--queued", "-1"), "--queued '-1' is not a limit; it is not below"),
     (("tenants", "create", "x", "--jobs", "many"), "--jobs 'many' is neither a number nor 'none'"),
     (("tenants", "create", "x", "--per-minute", "-1"), "--per-minute '-1'"),
     (("tenants", "create", "x", "--queued", "1000000001"), "queued"),
@@ -80,8 +81,9 @@ def test_what_makes_no_sense_is_told_in_a_line(command):
         assert ended.code in (1, 2), words
         assert message in ended.err, words
         assert len(ended.err.splitlines()) == 1, words
-    assert as_json(command("keys", "list", "--json")) == []
-    assert [one["name"] for one in as_json(command("tenants", "list", "--json"))] == ["default"]
+    assert as_json(command("keys", "list", "--json")) == {"items": [], "next_cursor": None}
+    tenants = as_json(command("tenants", "list", "--json"))["items"]
+    assert [one["name"] for one in tenants] == ["default"]
 
 
 async def test_a_key_is_revoked_by_what_one_knows_of_it(command, client):
@@ -116,7 +118,7 @@ async def test_tenants_are_created_listed_and_changed(command, client):
 
     assert created.out == "tenant acme is created: at most queued 1,000, running 5\n"
     assert changed.out == "tenant acme: at most jobs 3, running 5\n"
-    acme, default = as_json(command("tenants", "list", "--json"))
+    acme, default = as_json(command("tenants", "list", "--json"))["items"]
     assert (acme["name"], default["name"]) == ("acme", "default")
     assert "acme" in command("tenants", "list").out
     actions = [entry.action for entry in (await client.audit()).items]

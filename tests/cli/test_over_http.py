@@ -472,6 +472,10 @@ def test_a_server_may_be_named_by_a_flag(run, world):
     assert "report" in named.out
     assert both.code == 2
     assert "exclude each other" in both.err
+    after = run("jobs", "list", "--api-url", world.address)
+    assert (after.code, "--api-url here; it goes before the command" in after.err) == (2, True)
+    migrate = run("--api-url", world.address, "migrate")
+    assert "and only --api-url is given" in migrate.err
 
 
 @pytest.mark.parametrize("command", ["migrate", "doctor", "scheduler", "server", "bench", "chaos"])

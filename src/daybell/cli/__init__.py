@@ -122,6 +122,9 @@ app.command()(top.top)
 MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
+MISPLACED: Final = "No such option: --api-url"
+
+
 def main() -> None:
     """Run the command that was typed, and end the process with its exit code."""
     open_streams()
@@ -143,6 +146,8 @@ def _run() -> None:
 def _complain_of(misuse: typer.BadParameter) -> None:
     """Say in a line what was not understood, and where to read on."""
     said = misuse.format_message().removeprefix("Invalid value: ").rstrip(".")
+    if said.startswith(MISPLACED):
+        said = f"{MISPLACED} here; it goes before the command: daybell --api-url URL COMMAND"
     then = " See" if said.endswith("?") else "; see"
     where = "daybell" if misuse.ctx is None else misuse.ctx.command_path
     complain(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import DatabaseUrl, Json, Tenant, group, run
+from daybell.cli.options import DatabaseUrl, Json, KeyTenant, group, run
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -45,7 +45,7 @@ def create_key(
             metavar="DURATION", help="Let it end by itself, such as after 30d.", show_default=False
         ),
     ] = None,
-    tenant: Tenant = None,
+    tenant: KeyTenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -57,7 +57,7 @@ def create_key(
 @app.command("list")
 def list_keys(
     context: typer.Context,
-    tenant: Tenant = None,
+    tenant: KeyTenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -74,7 +74,7 @@ def revoke_key(
             metavar="KEY", help="Its id, or how its name or its token begins, if only one does so."
         ),
     ],
-    tenant: Tenant = None,
+    tenant: KeyTenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Let a key open nothing any more, within 5 seconds."""
@@ -120,12 +120,13 @@ async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int
     from daybell.cli.columns import Column
     from daybell.cli.connecting import client_for
     from daybell.client import wire
+    from daybell.core.view import Page
 
     async with client_for(settings, tenant=tenant) as client:
         keys = await client.keys()
         now = (await client.health()).now
     if as_json:
-        show.echo_json([wire.key(one) for one in keys])
+        show.echo_json(wire.page(Page(items=tuple(keys)), wire.key))
         return DONE
     rows = [
         (

@@ -70,11 +70,13 @@ def check_store(settings: Settings, command: str, *, url: str | None = None) -> 
     """Refuse a command that needs a store where only a server is named. `url` is the app's own."""
     from daybell.settings import Settings
 
-    if settings.api_url is None or "database_url" in Settings.given():
+    given = Settings.given()
+    if settings.api_url is None or "database_url" in given:
         return
     if url is None or url == settings.database_url:
+        source = "DAYBELL_API_URL" if "api_url" in given else "--api-url"
         raise UsageError(
-            f"daybell {command} works on the database itself, and only DAYBELL_API_URL is given;"
+            f"daybell {command} works on the database itself, and only {source} is given;"
             " say where the database is, with --database-url or DAYBELL_DATABASE_URL"
         )
 

@@ -40,6 +40,15 @@ Tenant = Annotated[
         show_default=False,
     ),
 ]
+KeyTenant = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        help="Whose key this is. Default: default; over HTTP, the key's tenant.",
+        show_default=False,
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, at most.")]
 Cursor = Annotated[
     str | None,

@@ -86,12 +86,13 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     from daybell.cli.columns import Column
     from daybell.cli.connecting import client_for
     from daybell.client import wire
+    from daybell.core.view import Page
 
     async with client_for(settings) as client:
         tenants = await client.tenants()
         now = (await client.health()).now
     if as_json:
-        show.echo_json([wire.tenant(one) for one in tenants])
+        show.echo_json(wire.page(Page(items=tuple(tenants)), wire.tenant))
         return DONE
     rows = [
         (one.name, *_limits(one.quotas).values(), show.relative(one.created_at, now=now))
@@ -135,6 +136,8 @@ def _read(words: dict[str, str | None]) -> dict[str, int | None]:
             quotas[name] = int(word)
         else:
             flag = name.replace("_", "-")
+            if word.startswith("-") and word[1:].isdecimal():
+                raise UsageError(f"--{flag} {shown(word)} is not a limit; it is not below 0")
             raise UsageError(f"--{flag} {shown(word)} is neither a number nor {NO_LIMIT!r}")
     return quotas
 
