@@ -294,13 +294,9 @@ async def _why(settings: Settings, *, id: str, tenant: str | None, as_json: bool
     from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
     from daybell.client import wire
-    from daybell.client.remote.client import RemoteClient
-    from daybell.client.why import why
 
     async with client_for(settings, tenant=tenant) as client:
-        known = str(await find(client, id))
-        is_remote = isinstance(client, RemoteClient)
-        found = await (client.why(known) if is_remote else why(client, known))
+        found = await client.why(await find(client, id))
     if as_json:
         show.echo_json(wire.reason(found))
     else:

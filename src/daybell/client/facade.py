@@ -49,6 +49,7 @@ from daybell.client.schedules import Schedules
 from daybell.client.submitting import Submissions
 from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
+from daybell.client.why import Reason, why
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
     PENDING,
@@ -284,6 +285,10 @@ class Client(
     async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
         """How many executions there are in each state."""
         return await self.store.count_executions(self.tenant, read_filter(**filters))
+
+    async def why(self, id: Id) -> Reason:
+        """Why an execution has not run, or has not ended."""
+        return await why(self, str(read_id(id)))
 
     async def cancel(self, id: Id) -> Cancellation:
         """Cancel an execution: at once if it has not started, else by asking it to stop."""
