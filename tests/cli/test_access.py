@@ -119,6 +119,14 @@ async def test_tenants_are_created_listed_and_changed(command, client):
     assert created.out == "tenant acme is created: at most queued 1,000, running 5\n"
     assert changed.out == "tenant acme: at most jobs 3, running 5\n"
     acme, default = as_json(command("tenants", "list", "--json"))["items"]
+    entries = as_json(command("audit", "list", "--action", "tenant", "--since", "1h", "--json"))
+    assert {(one["action"], one["target"]) for one in entries["items"]} >= {
+        ("tenant.create", "acme")
+    }
+    nothing = command("audit", "list", "--until", "1h ago")
+    assert (nothing.code, nothing.out) == (0, "no entries\n")
+    page = command("audit", "list", "--limit", "1")
+    assert "tenant.update" in page.out and "tenant.create" not in page.out
     assert (acme["name"], default["name"]) == ("acme", "default")
     assert "acme" in command("tenants", "list").out
     actions = [entry.action for entry in (await client.audit()).items]

@@ -14,6 +14,7 @@ import typer
 
 from daybell.cli import (
     api_keys,
+    audit,
     bench,
     chaos,
     cron,
@@ -74,6 +75,7 @@ app.add_typer(queues.app, name="queues")
 app.add_typer(cron.app, name="cron")
 app.add_typer(api_keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
+app.add_typer(audit.app, name="audit")
 
 
 @app.command()

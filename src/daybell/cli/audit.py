@@ -1,0 +1,95 @@
+"""`daybell audit`: who changed what."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daybell.cli.edge import DONE
+from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, group, run
+
+if TYPE_CHECKING:
+    from daybell.settings import Settings
+
+app = group("The audit log: who changed what.")
+
+Text = str | None
+
+
+@app.command("list")
+def list_entries(
+    context: typer.Context,
+    actor: Annotated[Text, typer.Option(metavar="NAME", help="By whom, as listed.")] = None,
+    action: Annotated[
+        Text, typer.Option(metavar="WORD", help="Such as job.update, or all of job.")
+    ] = None,
+    target: Annotated[Text, typer.Option(metavar="NAME", help="The name or id changed.")] = None,
+    since: Annotated[
+        Text, typer.Option(metavar="TIME", help="Then or later: 1h for ago, a date, or ISO 8601.")
+    ] = None,
+    until: Annotated[Text, typer.Option(metavar="TIME", help="Before then.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List what was changed, newest first."""
+    asked = {"actor": actor, "action": action, "target": target}
+    command = partial(
+        _list,
+        asked=asked,
+        span=(since, until),
+        limit=limit,
+        cursor=cursor,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+async def _list(
+    settings: Settings,
+    *,
+    asked: dict[str, Text],
+    span: tuple[Text, Text],
+    limit: int,
+    cursor: Text,
+    tenant: Text,
+    as_json: bool,
+) -> int:
+    from daybell.cli import show
+    from daybell.cli.choosing import moment
+    from daybell.cli.columns import Column
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+
+    since, until = span
+    async with client_for(settings, tenant=tenant) as client:
+        page = await client.audit(
+            **asked,
+            since=None if since is None else await moment(client, since, "since"),
+            until=None if until is None else await moment(client, until, "until"),
+            limit=limit,
+            cursor=cursor,
+        )
+    if as_json:
+        show.echo_json(wire.page(page, wire.entry))
+        return DONE
+    rows = [
+        (show.moment(one.at), one.actor, one.action, one.target, one.after or "", one.source)
+        for one in page.items
+    ]
+    columns = (
+        Column("at"),
+        Column("actor", least=16, rank=1),
+        Column("action"),
+        Column("target", least=20, rank=0),
+        Column("after", least=16, rank=2),
+        Column("from", least=8, rank=3),
+    )
+    show.echo_table(columns, rows, empty="no entries")
+    show.echo_more(page.next_cursor)
+    return DONE
