@@ -265,7 +265,7 @@ async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
             before = await client.job(name)
-        await client.pause(name, note)
+            await client.pause(name, note)
         found = await client.schedules(name)
     if before.paused_at is not None and not note:
         kept = f" ({show.printable(before.pause_note)})" if before.pause_note else ""
@@ -284,7 +284,7 @@ async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
             is_paused = (await client.job(name)).paused_at is not None
-        await client.resume(name)
+            await client.resume(name)
         standing = await client.standing(name)
     runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
     typer.echo(f"{name} {'goes on' if is_paused else 'was not paused'} and {runs}")
