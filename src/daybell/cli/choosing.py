@@ -70,7 +70,7 @@ async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
 
 async def _more_about(client: AnyClient, name: str) -> str:
     with suppress(JobNotFound, UsageError):
-        await client.versions(name)
+        await client.standing(name)  # of a deleted one, too
         return "; it was deleted, and daybell jobs create makes it again"
     if not NAME_BEGIN.match(name):
         return ""
