@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -36,6 +37,19 @@ def test_a_worker_says_who_it_is(folder):
         assert (one["name"], one["capacity"], one["pid"]) == ("ada", 7, running.process.pid)
         assert set(one["queues"]) == {"slow", "default"}
         assert one["labels"] == {"zone": "eu", "disk": "ssd"}
+
+
+def test_a_worker_names_its_tenant_and_how_many_jobs_it_brings(folder):
+    daybell("migrate", folder=folder)
+    daybell("tenants", "create", "acme", "--jobs", "1", folder=folder)
+
+    refused = daybell("worker", "app:app", "--tenant", "acme", folder=folder)
+
+    assert (refused.code, refused.out) == (1, "")
+    assert re.search(r"the app has \d+ tasks, each a job: tenant 'acme' may have 1 ", refused.err)
+    daybell("tenants", "update", "acme", "--jobs", "none", folder=folder)
+    with worker(folder, "--tenant", "acme") as running:
+        running.wait_for(r"runs .* of tenant acme in ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -17,7 +17,7 @@ from daybell.cli.stopping import interruptible
 from daybell.client import Client
 from daybell.core.job import DEFAULT_QUEUE
 from daybell.engine.queues import Queues
-from daybell.errors import DaybellError, UsageError
+from daybell.errors import DaybellError, QuotaExceeded, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError, load_app
 from daybell.settings import Settings, masked_url
@@ -109,10 +109,22 @@ async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]
         finally:
             await client.close()
     try:
-        client = await app.open()
+        try:
+            client = await app.open()
+        except QuotaExceeded as error:
+            raise _too_many(app, error) from None
         yield client.store
     finally:
         await app.close()
+
+
+def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
+    """What a tenant may have, said of what the code has: nobody made these jobs by hand."""
+    count = len(app.tasks)
+    tasks = f"{count:,} task{'s, each a job' if count != 1 else ', which is a job'}"
+    return QuotaExceeded(
+        f"the app has {tasks}: {error}", quota=error.quota, retry_after=error.retry_after
+    )
 
 
 async def settle_gone(app: App, *, prune: bool) -> None:

@@ -25,6 +25,7 @@ from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
 from daybell.core.instant import Seconds
+from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import check_labels, check_name
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
@@ -176,11 +177,12 @@ async def _work(
             await node.start(patiently=True)
             stack.push_async_callback(node.stop)
         logger.info(
-            "worker %s (%s) runs %s of %s in %s, %d at a time",
+            "worker %s (%s) runs %s of %s%s in %s, %d at a time",
             options.name,
             worker.id,
             sample(app.tasks) or "nothing",
             options.queues,
+            "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
             masked_url(app.url),
             options.concurrency,
         )
