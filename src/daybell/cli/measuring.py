@@ -102,7 +102,7 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: St
 async def _prepare(owner: Client, app: App) -> Client:
     await owner.ensure_tenant(TENANT)
     client = owner.for_tenant(TENANT)
-    await client.define_jobs(app.definitions(), author="code")
+    app.handlers.learn(await client.define_jobs(app.definitions(), author="code"))
     if left := sum((await client.count(status="pending", job=JOB)).values()):
         raise LeftOver(
             f"{show.count(left, 'execution')} of another bench wait on this store; if that was cut"
