@@ -4,7 +4,8 @@
 PY ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-WORKERS ?= 2
+# One more than the cores of a small machine: tests also wait, for processes and for the disk.
+WORKERS ?= 3
 ARGS ?=
 SEEDS ?= 5000
 MINUTES ?= 1
