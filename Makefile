@@ -19,7 +19,7 @@ unexport CONDA_PREFIX
 unexport PYTHONDONTWRITEBYTECODE
 
 UV_INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python
-COMPILE = $(BIN)/uv pip compile -q pyproject.toml --generate-hashes --universal --python-version 3.11 \
+COMPILE = $(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock"
 # Scripts in .venv name their folder: after a move they run what is left at the old place, or nothing.
 MOVED := $(shell test ! -e .venv/bin/activate \
