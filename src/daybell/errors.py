@@ -19,7 +19,8 @@
       │    ├─ LeaseLost
       │    ├─ QuotaExceeded      the tenant may not use more
       │    └─ VersionConflict
-      ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, TenantNotFound
+      ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, SecretNotFound,
+      │                   TemplateNotFound, TenantNotFound
       ├─ AccessDenied     the caller may not
       ├─ SchemaError      the store's schema is too old, too new or damaged: an operator must act
       └─ Unavailable      the store cannot be reached; safe to retry
@@ -145,6 +146,14 @@ class ExecutionNotFound(NotFound):
 
 class ScheduleNotFound(NotFound):
     """No such schedule."""
+
+
+class SecretNotFound(NotFound):
+    """No such secret."""
+
+
+class TemplateNotFound(NotFound):
+    """No such template."""
 
 
 class TenantNotFound(NotFound):

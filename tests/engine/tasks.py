@@ -36,6 +36,7 @@ class Task:
     function: Function
     retry: Retry = field(default_factory=Retry)
     timeout: float | None = None
+    grace: float = 0.0
     goes_on: bool = False
     starts_once: bool = False
 

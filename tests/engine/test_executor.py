@@ -10,8 +10,8 @@ import pytest
 from daybell.core.execution import Outcome, State
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
-from daybell.engine.executor import GRACE_SECONDS, Executor
-from daybell.engine.run import Host, Stop
+from daybell.engine.executor import Executor
+from daybell.engine.run import GRACE_SECONDS, Host, Stop
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
 from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
@@ -518,6 +518,7 @@ async def test_the_checkpoint_is_kept_on_failure():
 def test_a_handler_that_cannot_be_asked_does_not_hurt_the_worker(task, caplog):
     class Broken:
         timeout = 1.0
+        grace = 0.0
 
         @property
         def retry(self):

@@ -166,6 +166,10 @@ class Handler:
         return self.name == "loose"
 
     @property
+    def grace(self) -> float:
+        return 0.0
+
+    @property
     def starts_once(self) -> bool:
         """Whether it must not be started again once it was."""
         return ALL_JOBS[self.name].on_lost == "dead"

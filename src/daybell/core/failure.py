@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from daybell.core.instant import Seconds
 from daybell.core.limits import (
     ERROR_MESSAGE_BYTES_MAX,
     ERROR_NAMES_MAX,
@@ -122,11 +123,20 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(Exception):
-    """Stands for an exception of another process, where it was described already."""
+    """Stands for an exception of another process, where it was described already; or for what
+    went wrong without one. `retry_after` is how long not to try again, if somebody has said so.
+    """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, *, retry_after: Seconds | None = None) -> None:
         super().__init__(account)
         self.account = account
+        self.retry_after = retry_after
+
+    @classmethod
+    def as_text(cls, type: str, message: str, *, retry_after: Seconds | None = None) -> Described:
+        """What went wrong, in words: an exit code, an answer's status."""
+        excerpt = Excerpt.of(message, ERROR_MESSAGE_BYTES_MAX)
+        return cls(Account(type=type, message=excerpt, names=(type,)), retry_after=retry_after)
 
     def __str__(self) -> str:
         """What shows in a traceback that this is the cause of. Nobody has masked it yet."""

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.kinds import needs_of
 from daybell.core.overlap import Overlap, rule_of
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
@@ -44,6 +45,13 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     pause_after_failures: int | None = None
     # Jobs that it depends on. They are recorded only: nothing waits for them yet.
     dependencies: tuple[str, ...] = ()
+    template: str = ""  # JSON of what it was made from: the template's name, version, parameters
+    source: str = ""  # what it belongs to: "apply", for jobs that files declare
+
+    @property
+    def needs(self) -> str:
+        """What a worker must offer to run it: its kind, and more for some."""
+        return needs_of(self.kind, self.settings)
 
     @property
     def words(self) -> str:
@@ -62,6 +70,8 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         for name in LATER_FIELDS:
             if fields[name] == _DEFAULTS[name]:
                 del fields[name]
+        if self.needs != self.kind:
+            fields["needs"] = self.needs  # for what reads definitions in SQL
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -92,6 +102,8 @@ LATER_FIELDS: Final = (
     "misfire",
     "pause_after_failures",
     "dependencies",
+    "template",
+    "source",
 )
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 

@@ -157,9 +157,10 @@ def after_failure(
     timed_out: bool = False,
     permanent: bool = False,
     checkpoint: str | None = None,
+    retry_after: Seconds | None = None,
 ) -> Transition:
     """The task raised, or ran out of time. `kinds` are the exception's dotted class names, most
-    special first.
+    special first. Another try comes when the policy says, but not before `retry_after`.
 
     A lost worker is another matter: see `after_loss`.
     """
@@ -172,6 +173,7 @@ def after_failure(
     if delay is None:
         move = _move(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
     else:
+        delay = max(delay, retry_after or 0.0)
         move = _move(claimed, State.RETRYING, outcome, delay=delay, error=error, ran=ran)
     return msgspec.structs.replace(move, failures=failures, checkpoint=checkpoint)
 

@@ -75,6 +75,28 @@ PAUSE_NOTE_CHARS_MAX: Final = 500
 # Processes.
 MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a forgotten unit
 
+# Kinds of jobs without code. What comes back is kept for people: of more, the beginning or the end.
+COMMAND_CHARS_MAX: Final = 100_000  # Linux takes 128 KiB for one word
+COMMAND_OUTPUT_CHARS_MAX: Final = 8 * 1024  # of the result: how standard output ended
+COMMAND_GRACE_SECONDS_MAX: Final = 600.0
+ENV_MAX: Final = 200
+URL_CHARS_MAX: Final = 8_000
+REDIRECTS_MAX: Final = 3
+HTTP_BODY_BYTES_MAX: Final = 64 * 1024  # of an answer, unpacked
+HTTP_SECONDS_DEFAULT: Final = 60.0  # from the first byte to the last, if the job has no timeout
+RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
+SQL_CHARS_MAX: Final = 100_000
+SQL_ROWS_DEFAULT: Final = 1_000
+SQL_ROWS_MAX: Final = 10_000
+NOTIFY_PLACES_MAX: Final = 50
+NOTIFY_CHARS_MAX: Final = 100_000
+
+# Secrets and templates.
+SECRET_NAME_CHARS_MAX: Final = 100
+SECRET_CHARS_MIN: Final = 4  # shorter ones could not be masked: they are in every other word
+SECRET_BYTES_MAX: Final = 64 * 1024
+PARAMETERS_MAX: Final = 100
+
 # The HTTP API. A process that is asked for too much says so, and goes on serving others.
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024  # a body
 BULK_BYTES_MAX: Final = 16 * 1024 * 1024  # a body of POST /executions

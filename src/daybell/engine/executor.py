@@ -18,13 +18,13 @@ import msgspec
 
 from daybell.core import lifecycle
 from daybell.core.execution import Claimed
-from daybell.core.failure import Failure
+from daybell.core.failure import Described, Failure
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
 from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handlers
-from daybell.engine.run import Fence, Host, Run, Stop
+from daybell.engine.run import GRACE_SECONDS, Fence, Host, Run, Stop
 from daybell.errors import PermanentError, RetryLater, Unavailable, UsageError
 
 logger = logging.getLogger("daybell.worker")
@@ -32,7 +32,6 @@ logger = logging.getLogger("daybell.worker")
 T = TypeVar("T")
 
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
-GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
 SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
 
@@ -100,7 +99,8 @@ class Executor:
             if run.timer is not None:
                 run.timer.cancel()
             loop = asyncio.get_running_loop()
-            run.timer = loop.call_later(GRACE_SECONDS, self._forsake, run)
+            grace = GRACE_SECONDS if run.handler is None else run.handler.grace
+            run.timer = loop.call_later(max(GRACE_SECONDS, grace + 1.0), self._forsake, run)
         return True
 
     def stop_all(self, why: Stop) -> None:
@@ -323,6 +323,7 @@ class Executor:
             timed_out=timed_out,
             permanent=run.is_hopeless or isinstance(error, PermanentError),
             checkpoint=run.checkpoint,
+            retry_after=error.retry_after if isinstance(error, Described) else None,
         )
 
     def _bungled(self, run: Run, error: BaseException) -> Transition:

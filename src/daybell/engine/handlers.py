@@ -20,6 +20,13 @@ class Running(Protocol):
         """Whether it was asked to stop."""
         ...
 
+    @property
+    def patience(self) -> Seconds:
+        """Once it was asked to stop: how long it may take to end by itself. After a lost lease,
+        not at all.
+        """
+        ...
+
     def report(
         self,
         *,
@@ -57,6 +64,11 @@ class Handler(Protocol):
     @property
     def goes_on(self) -> bool:
         """Whether it may go on when its worker has lost its lease, and others may run it, too."""
+        ...
+
+    @property
+    def grace(self) -> Seconds:
+        """How long it is waited for once it was stopped, beyond what all are waited for."""
         ...
 
     @property

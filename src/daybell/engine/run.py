@@ -27,6 +27,7 @@ from daybell.store.protocol.transactions import TaskTransaction
 
 Fence = tuple[UUID, int]
 
+GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 NOTHING: Final = ("", 0)
 FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
 
@@ -69,6 +70,16 @@ class Run(msgspec.Struct, eq=False):
     @property
     def is_cancelled(self) -> bool:
         return self.stop is not None
+
+    @property
+    def patience(self) -> Seconds:
+        match self.stop:
+            case Stop.ABANDON:
+                return 0.0
+            case Stop.RELEASE:
+                return GRACE_SECONDS / 2
+            case _:
+                return 0.0 if self.handler is None else self.handler.grace
 
     def report(
         self,

@@ -25,7 +25,7 @@ from daybell.engine.clock import Clock
 from daybell.engine.completer import Completer
 from daybell.engine.dispatcher import POLL_SECONDS, Dispatcher
 from daybell.engine.events import Events
-from daybell.engine.executor import GRACE_SECONDS, Executor
+from daybell.engine.executor import Executor
 from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.leases import LEASE_SECONDS, Leases
@@ -33,7 +33,7 @@ from daybell.engine.loop import Loop
 from daybell.engine.pacemaker import Pacemaker
 from daybell.engine.queues import Queues
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
-from daybell.engine.run import Host, Stop
+from daybell.engine.run import GRACE_SECONDS, Host, Stop
 from daybell.engine.watch import LoopWatch
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store

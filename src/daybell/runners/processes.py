@@ -226,6 +226,7 @@ class ProcessHandler:
     ) -> None:
         self.retry = retry
         self.timeout = timeout
+        self.grace = 0.0
         self.goes_on = goes_on
         self.starts_once = starts_once
         self._place = place

@@ -60,6 +60,7 @@ class PythonHandler:
     ) -> None:
         self.retry = retry
         self.timeout = timeout
+        self.grace = 0.0
         self.goes_on = goes_on
         self.starts_once = starts_once
         self._function = function

@@ -21,7 +21,8 @@ from daybell.core.instant import Instant
 from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.worker import NewWorker
 from daybell.engine.events import Ended, Events
-from daybell.engine.executor import GRACE_SECONDS, Stop
+from daybell.engine.executor import Stop
+from daybell.engine.run import GRACE_SECONDS
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import InvalidArguments, UsageError

@@ -45,6 +45,7 @@ class Watched:
     def __init__(self, handler: Handler, errors: Errors) -> None:
         self.retry = handler.retry
         self.timeout = handler.timeout
+        self.grace = handler.grace
         self.goes_on = handler.goes_on
         self.starts_once = handler.starts_once
         self._handler = handler

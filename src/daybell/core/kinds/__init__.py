@@ -1,0 +1,74 @@
+"""Kinds of jobs: what runs them, and the settings that each has.
+
+task      a Python function of an app
+command   a program
+http      a request
+sql       a statement, in a database that workers know by name
+notify    a message to people
+workflow  a graph of others
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from daybell.core.kinds.command import CommandSettings
+from daybell.core.kinds.http import HttpSettings
+from daybell.core.kinds.notify import NotifySettings
+from daybell.core.kinds.sql import SqlSettings
+
+KindSettings = CommandSettings | HttpSettings | SqlSettings | NotifySettings
+
+KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
+SETTINGS: Final[dict[str, type[KindSettings]]] = {
+    "command": CommandSettings,
+    "http": HttpSettings,
+    "sql": SqlSettings,
+    "notify": NotifySettings,
+}
+
+__all__ = [
+    "KINDS",
+    "SETTINGS",
+    "CommandSettings",
+    "HttpSettings",
+    "KindSettings",
+    "NotifySettings",
+    "SqlSettings",
+    "needs_of",
+    "read_settings",
+    "settings_json",
+]
+
+
+def read_settings(kind: str, value: Any) -> KindSettings:
+    """Read what people write of a kind without code. Raises UsageError."""
+    return SETTINGS[kind].parse(value)
+
+
+def settings_json(settings: KindSettings) -> dict[str, Any]:
+    """Settings as plain data, without what is as usual; `read_settings` takes it again."""
+    said = cast("dict[str, Any]", msgspec.to_builtins(settings))
+    return {
+        field.name: said[field.name]
+        for field in msgspec.structs.fields(settings)
+        if field.required or getattr(settings, field.name) != _default(field)
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    factory: Any = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+def needs_of(kind: str, settings: str) -> str:
+    """What a worker must offer to run a job, as lanes know it. `settings` is JSON.
+
+    A statement needs a worker that knows its connection: one that does not would have to give it
+    back.
+    """
+    if kind != "sql":
+        return kind
+    return f"sql:{msgspec.json.decode(settings)['connection']}"

@@ -1,0 +1,176 @@
+"""Jobs that run a command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from daybell.core.duration import parse_duration
+from daybell.core.instant import Seconds
+from daybell.core.kinds.reading import read_fields
+from daybell.core.limits import COMMAND_CHARS_MAX, COMMAND_GRACE_SECONDS_MAX, ENV_MAX
+from daybell.core.references import check_text
+from daybell.errors import UsageError, shown
+
+SHELL: Final = ("/bin/sh", "-c")
+GRACE_SECONDS: Final = 5.0
+
+# Words that only a shell would make something of.
+_SHELL_WORDS: Final = re.compile(r"\|\|?|&&?|;|\d?>>?(?:&\d)?|<<?|\d?>&\d")
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run, and how."""
+
+    run: str | tuple[Any, ...]  # a line, or the words of one; words may stand for secrets
+    shell: bool = False  # by `sh -c`
+    directory: str | None = None  # None: the worker's own
+    env: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    stdin: Any = None  # a text
+    success_codes: tuple[int, ...] = (0,)
+    retry_codes: tuple[int, ...] | None = None  # None: all others
+    grace: Seconds = GRACE_SECONDS  # between SIGTERM and SIGKILL
+
+    @classmethod
+    def parse(cls, value: Any) -> CommandSettings:
+        """Read a line, a list of words, or an object with `run` and the rest."""
+        if not isinstance(value, Mapping):
+            value = {"run": value}
+        given = read_fields(cast("Mapping[str, Any]", value), cls, "command")
+        settings = cls(**{**given, **_read(given)})
+        return settings
+
+    @property
+    def argv(self) -> list[Any]:
+        """The words that are run; some may stand for secrets."""
+        if self.shell:
+            return [*SHELL, self.run]
+        return shlex.split(self.run) if isinstance(self.run, str) else list(self.run)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks as if it were meant otherwise."""
+        if self.shell or not isinstance(self.run, str):
+            return []
+        odd = [word for word in self.argv if _SHELL_WORDS.fullmatch(word)]
+        if not odd:
+            return []
+        return [
+            f'without a shell, {shown(odd[0])} is only a word; {{"shell": true}} runs the command'
+            " by sh -c"
+        ]
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    shell = given.get("shell", False)
+    if not isinstance(shell, bool):
+        raise UsageError(f"shell={shown(shell)} must be true or false", field="shell")
+    read: dict[str, Any] = {"shell": shell, "run": _read_run(given.get("run"), shell=shell)}
+    if given.get("directory") is not None:
+        read["directory"] = _read_directory(given["directory"])
+    read["env"] = read_env(given.get("env"))
+    if given.get("stdin") is not None:
+        read["stdin"] = check_text(given["stdin"], "stdin", field="command.stdin")
+    read["success_codes"] = _read_codes(given.get("success_codes", (0,)), "success_codes")
+    if not read["success_codes"]:
+        raise UsageError("success_codes is empty, so it could never succeed", field="command")
+    if given.get("retry_codes") is not None:
+        read["retry_codes"] = _read_codes(given["retry_codes"], "retry_codes")
+        both = set(read["retry_codes"]) & set(read["success_codes"])
+        if both:
+            raise UsageError(
+                f"exit code {min(both)} cannot mean both success and a retry", field="command"
+            )
+    grace = parse_duration(given.get("grace", GRACE_SECONDS), what="grace")
+    if grace > COMMAND_GRACE_SECONDS_MAX:
+        raise UsageError(
+            f"a grace of {grace:g} s is too long; the limit is {COMMAND_GRACE_SECONDS_MAX:g} s",
+            field="command",
+        )
+    return {**read, "grace": grace}
+
+
+def _read_run(run: Any, *, shell: bool) -> str | tuple[Any, ...]:
+    if isinstance(run, str):
+        check_text(run, "command")
+        if len(run) > COMMAND_CHARS_MAX:
+            raise UsageError(
+                f"command has {len(run):,} characters; the limit is {COMMAND_CHARS_MAX:,}",
+                field="command",
+            )
+        if not run.strip():
+            raise UsageError("command is empty; say what to run", field="command")
+        if not shell:
+            _check_words(run)
+        return run
+    if not isinstance(run, list | tuple):
+        raise UsageError(f"command={shown(run)} must be text, or a list of words", field="command")
+    if shell:
+        raise UsageError("with shell: true the command is one text, not a list", field="command")
+    said = cast("list[Any]", run)
+    words = tuple(check_text(word, "a word of the command", field="command") for word in said)
+    if not words or words[0] == "":
+        raise UsageError("command is empty; say what to run", field="command")
+    if sum(len(word) for word in words if isinstance(word, str)) > COMMAND_CHARS_MAX:
+        raise UsageError(
+            f"command has too many characters; the limit is {COMMAND_CHARS_MAX:,}", field="command"
+        )
+    return words
+
+
+def _check_words(line: str) -> None:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(
+            f"command {shown(line)} cannot be split into words: {str(error).lower()}",
+            field="command",
+        ) from None
+    if not words or not words[0]:
+        raise UsageError("command is empty; say what to run", field="command")
+
+
+def _read_directory(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value or not value.startswith("/"):
+        raise UsageError(
+            f"directory={shown(value)} must be a path that begins with /", field="command.directory"
+        )
+    return value
+
+
+def read_env(value: Any) -> dict[str, Any]:
+    """Return the variables of a job's environment."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"env={shown(value)} must be given by name, as an object", field="env")
+    env = dict(cast("Mapping[str, Any]", value))
+    if len(env) > ENV_MAX:
+        raise UsageError(f"env has {len(env):,} names; the limit is {ENV_MAX}", field="env")
+    for name, one in env.items():
+        if _ENV_NAME.fullmatch(name) is None:
+            raise UsageError(
+                f"{shown(name)} cannot name a variable; a name has letters, digits and _, and"
+                " begins with no digit",
+                field="env",
+            )
+        check_text(one, f"env.{name}", field=f"env.{name}")
+    return env
+
+
+def _read_codes(value: Any, what: str) -> tuple[int, ...]:
+    codes = [value] if isinstance(value, int) else value
+    if not isinstance(codes, list | tuple) or not all(
+        isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255
+        for code in cast("list[Any]", codes)
+    ):
+        raise UsageError(
+            f"{what}={shown(value)} must be exit codes: a list of numbers from 0 to 255",
+            field=f"command.{what}",
+        )
+    return tuple(sorted(set(cast("list[int]", codes))))

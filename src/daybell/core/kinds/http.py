@@ -1,0 +1,159 @@
+"""Jobs that send a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from daybell.core import payload
+from daybell.core.kinds.reading import read_fields
+from daybell.core.limits import HEADERS_MAX, REDIRECTS_MAX, URL_CHARS_MAX
+from daybell.core.references import check_text
+from daybell.errors import UsageError, shown
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# They belong to the connection, or say what the body is really like.
+OWN_HEADERS: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer",
+     "proxy-authorization", "proxy-connection", "keep-alive", "expect"}
+)  # fmt: skip
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_EXPECTED: Final = re.compile(r"[1-5]xx")
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for, and which answers are good ones."""
+
+    url: Any  # a text, or what stands for one
+    method: str = "GET"
+    headers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    body: Any = None  # a text as it is; all else as JSON
+    expect: tuple[int | str, ...] = ("2xx",)
+    redirects: int = 0  # how many are followed
+
+    @classmethod
+    def parse(cls, value: Any) -> HttpSettings:
+        """Read an address, or an object with `url` and the rest."""
+        given = read_fields({"url": value} if isinstance(value, str) else value, cls, "http")
+        if "url" not in given:
+            raise UsageError("http has no url; say where to send the request", field="http.url")
+        has_body = "body" in given
+        return cls(
+            url=_read_url(given["url"]),
+            method=_read_method(given.get("method", "POST" if has_body else "GET")),
+            headers=_read_headers(given.get("headers")),
+            body=_read_body(given.get("body")),
+            expect=_read_expected(given.get("expect", ("2xx",))),
+            redirects=_read_redirects(given.get("redirects", 0)),
+        )
+
+    def expects(self, status: int) -> bool:
+        """Whether an answer with this status is a good one."""
+        return status in self.expect or f"{status // 100}xx" in self.expect
+
+
+def check_url(url: str, *, field: str = "http.url") -> str:
+    """Return an address that a request can be sent to, as far as it shows by itself."""
+
+    def refuse(why: str) -> UsageError:
+        return UsageError(f"url {why}", field=field)  # not shown: it may have a secret in it
+
+    if len(url) > URL_CHARS_MAX:
+        raise refuse(f"has {len(url):,} characters; the limit is {URL_CHARS_MAX:,}")
+    if not url.isprintable() or " " in url or "\\" in url:
+        raise refuse("has a space, a backslash or a character that cannot be printed in it")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise refuse(f"cannot be read: {str(error).lower()}") from None
+    if parts.scheme.lower() not in ("http", "https"):
+        raise refuse("must begin with http:// or https://")
+    if not parts.hostname or port == 0:
+        raise refuse("names no host" if not parts.hostname else "has port 0")
+    if "@" in parts.netloc:
+        raise refuse("has a login in it; send it as a header, from a secret")
+    return url
+
+
+def _read_url(value: Any) -> Any:
+    check_text(value, "url", field="http.url")
+    return check_url(value) if isinstance(value, str) else value
+
+
+def _read_method(value: Any) -> str:
+    method = value.upper() if isinstance(value, str) else ""
+    if method not in METHODS:
+        raise UsageError(
+            f"method={shown(value)} is not one of {', '.join(METHODS)}", field="http.method"
+        )
+    return method
+
+
+def _read_headers(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"headers={shown(value)} must be given by name, as an object", field="http.headers"
+        )
+    headers = dict(cast("Mapping[str, Any]", value))
+    if len(headers) > HEADERS_MAX:
+        raise UsageError(
+            f"there are {len(headers):,} headers; the limit is {HEADERS_MAX}", field="http.headers"
+        )
+    for name, one in headers.items():
+        where = f"http.headers.{name}"
+        if _TOKEN.fullmatch(name) is None:
+            raise UsageError(f"{shown(name)} cannot name a header", field="http.headers")
+        if name.lower() in OWN_HEADERS:
+            raise UsageError(f"header {name} cannot be set: it is the connection's", field=where)
+        check_text(one, f"header {name}", field=where)
+        if isinstance(one, str):
+            check_header_value(name, one)
+    return headers
+
+
+def check_header_value(name: str, value: str) -> str:
+    """Return what a header may have as its value: one line of it."""
+    if any(character in value for character in "\r\n\0") or not value.isascii():
+        raise UsageError(f"header {name} must be one line of ASCII", field=f"http.headers.{name}")
+    return value
+
+
+def _read_body(value: Any) -> Any:
+    if value is not None and not isinstance(value, str):
+        payload.encode(value, what="http.body")
+    return value
+
+
+def _read_expected(value: Any) -> tuple[int | str, ...]:
+    listed = cast("list[Any]", value if isinstance(value, list | tuple) else [value])
+    for one in listed:
+        is_code = isinstance(one, int) and not isinstance(one, bool) and 100 <= one <= 599
+        if not is_code and not (isinstance(one, str) and _EXPECTED.fullmatch(one)):
+            raise UsageError(
+                f'expect={shown(one)} must be statuses such as 204 or "2xx", or a list of them',
+                field="http.expect",
+            )
+    if not listed:
+        raise UsageError("expect is empty, so it could never succeed", field="http.expect")
+    return tuple(listed)
+
+
+def _read_redirects(value: Any) -> int:
+    if value is True:
+        return REDIRECTS_MAX
+    if value is False:
+        return 0
+    if not isinstance(value, int) or not 0 <= value <= REDIRECTS_MAX:
+        raise UsageError(
+            f"redirects={shown(value)} must be a number from 0 to {REDIRECTS_MAX}, or true or"
+            " false",
+            field="http.redirects",
+        )
+    return value

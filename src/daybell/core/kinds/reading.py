@@ -1,0 +1,27 @@
+"""What the settings of every kind have in common: fields by name, and none that do not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from daybell.errors import UsageError, shown
+
+
+def read_fields(value: Any, kind: type[msgspec.Struct], what: str) -> dict[str, Any]:
+    """Return what is given of a kind's settings; null says the same as nothing."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}={shown(value)} must be given by name, as an object", field=what)
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    given: dict[str, Any] = {}
+    for name, one in cast("Mapping[str, Any]", value).items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+            raise UsageError(f"{what} has no {shown(name)}; {hint}", field=f"{what}.{name}")
+        if one is not None:
+            given[name] = one
+    return given

@@ -1,0 +1,128 @@
+"""Values that stand for others, in what is said of a job.
+
+    {"secret": "API_TOKEN"}                          a secret's value, which only a worker sees
+    {"parameter": "table"}                           in a template: what it is given
+    {"join": ["Bearer ", {"secret": "API_TOKEN"}]}   all of these as one text
+
+Nothing is ever looked for inside a text, so no text can turn into anything else. Arguments as a
+whole are never a reference: a task may have a parameter of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from daybell.core.limits import SECRET_NAME_CHARS_MAX
+from daybell.errors import InvalidName, UsageError, shown
+
+Noun = Literal["secret", "parameter"]
+
+NOUNS: Final[tuple[Noun, ...]] = ("secret", "parameter")
+JOIN: Final = "join"
+# What a text has in it if a value that it was made of refers to a secret: quick to look for.
+SECRET_MARK: Final = '"secret"'
+
+
+def reference(value: Any, noun: Noun) -> str | None:
+    """The name that a value refers to; None: it is something else."""
+    if not isinstance(value, dict):
+        return None
+    given = cast("dict[str, Any]", value)
+    named = given.get(noun) if len(given) == 1 else None
+    return named if isinstance(named, str) else None
+
+
+def is_reference(value: Any) -> bool:
+    """Whether it stands for something else: by itself, or joined with others."""
+    return any(reference(value, noun) is not None for noun in NOUNS) or _joined(value) is not None
+
+
+def names_in(value: Any, noun: Noun = "secret") -> set[str]:
+    """The secrets, or parameters, that a value refers to, however deep."""
+    return {named for one in _walk(value) if (named := reference(one, noun)) is not None}
+
+
+def names_in_args(args: Mapping[str, Any]) -> set[str]:
+    """The secrets that arguments refer to."""
+    return set[str]().union(*(names_in(value) for value in args.values()))
+
+
+def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
+    """The value with what its references stand for. What is joined becomes a text as soon as
+    nothing in it refers to anything.
+    """
+    if (named := reference(value, noun)) is not None:
+        return look_up(named)
+    if (parts := _joined(value)) is not None:
+        put_in = [filled(part, noun, look_up) for part in parts]
+        if any(map(is_reference, put_in)):
+            return {JOIN: put_in}
+        return "".join(map(_as_text, put_in))
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return {key: filled(one, noun, look_up) for key, one in given.items()}
+    if isinstance(value, list | tuple):
+        return [filled(one, noun, look_up) for one in cast("list[Any]", value)]
+    return value
+
+
+def filled_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
+    """Arguments with the secrets that they refer to."""
+    return {name: filled(value, "secret", look_up) for name, value in args.items()}
+
+
+def check_text(value: Any, what: str, *, field: str | None = None) -> Any:
+    """Return what is a text, or stands for one."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise UsageError(f"{what} {shown(value)} contains a NUL character", field=field or what)
+        return value
+    if is_reference(value):
+        for named in names_in(value):
+            check_secret_name(named)
+        return value
+    raise UsageError(
+        f'{what}={shown(value)} must be text, or stand for one as {{"secret": "NAME"}} does',
+        field=field or what,
+    )
+
+
+def check_secret_name(value: object) -> str:
+    """Return what can name a secret: as variables of an environment are named."""
+    name = value if isinstance(value, str) else ""
+    if not name.isascii() or not name.isidentifier() or len(name) > SECRET_NAME_CHARS_MAX:
+        raise InvalidName(
+            f"{shown(value)} cannot name a secret; a name has letters, digits and _, begins with"
+            f" no digit, and has at most {SECRET_NAME_CHARS_MAX} characters",
+            field="secret",
+        )
+    return name
+
+
+def _joined(value: Any) -> list[Any] | None:
+    """What is joined; None: it is something else. Without a reference in it, it is plain data."""
+    if not isinstance(value, dict):
+        return None
+    given = cast("dict[str, Any]", value)
+    parts = given.get(JOIN) if len(given) == 1 else None
+    if not isinstance(parts, list):
+        return None
+    listed = cast("list[Any]", parts)
+    return listed if any(map(is_reference, listed)) else None
+
+
+def _walk(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, dict):
+        for one in cast("dict[str, Any]", value).values():
+            yield from _walk(one)
+    elif isinstance(value, list | tuple):
+        for one in cast("list[Any]", value):
+            yield from _walk(one)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,37 @@
+"""Secrets: values that are kept sealed, and opened only where a job runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from daybell.core.instant import Instant
+
+
+class NewSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret to be kept. What it is, nobody here can tell."""
+
+    name: str
+    key_id: str  # of the key that opens it
+    sealed: bytes
+    author: str = ""
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret as people see it: everything but its value."""
+
+    name: str
+    tenant: str
+    key_id: str
+    version: int  # rises with every change
+    created_at: Instant
+    updated_at: Instant
+    author: str = ""  # of the last change
+
+
+class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret as a worker fetches it."""
+
+    name: str
+    key_id: str
+    version: int
+    sealed: bytes

@@ -1,0 +1,50 @@
+"""What all jobs without code have in common: policies, secrets, and a result to keep."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+from daybell.core import payload
+from daybell.core.job import JobDefinition
+from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.runners.running import Running, Stoppable
+
+
+class Reveal(Protocol):
+    """Puts in what references to secrets stand for. A secret that is not there, or cannot be opened
+    here, makes the attempt fail.
+    """
+
+    async def value(self, running: Running, value: Any) -> Any:
+        """A part of the job's settings."""
+        ...
+
+    async def args(self, running: Running) -> dict[str, Any]:
+        """What the execution was called with."""
+        ...
+
+
+class KindHandler(ABC):
+    """One version of a job without code."""
+
+    grace = 0.0
+    goes_on = False
+
+    def __init__(self, definition: JobDefinition, reveal: Reveal) -> None:
+        self.retry = definition.retry
+        self.timeout = definition.timeout
+        self.starts_once = definition.on_lost == "dead"
+        self._store_result = definition.store_result
+        self.reveal = reveal
+
+    async def run(self, running: Stoppable) -> str | None:
+        """Do the work; answers what is kept of its result."""
+        result = await self.perform(running)
+        if result is None or not self._store_result:
+            return None
+        return payload.encode(result, what="result", bytes_max=RESULT_BYTES_MAX)
+
+    @abstractmethod
+    async def perform(self, running: Stoppable) -> Any:
+        """Do the work; answers its result, which fits into RESULT_BYTES_MAX."""
