@@ -1,0 +1,101 @@
+"""Jobs with blanks."""
+
+import pytest
+
+from daybell.core.template import NewTemplate
+from daybell.errors import UsageError
+
+PURGE = {
+    "name": "purge",
+    "description": "Delete old rows",
+    "parameters": {
+        "table": {"type": "string", "choices": ["logs", "events"]},
+        "days": {"type": "integer", "default": 30, "minimum": 1, "maximum": 365},
+        "token": {"type": "secret", "default": {"secret": "TOKEN"}},
+    },
+    "job": {
+        "http": {
+            "url": {"join": ["https://api.example/", {"parameter": "table"}]},
+            "headers": {"Authorization": {"join": ["Bearer ", {"parameter": "token"}]}},
+            "body": {"older_than": {"parameter": "days"}},
+        },
+        "queue": "upkeep",
+    },
+}
+
+
+def purge(**changes):
+    return NewTemplate.parse({**PURGE, **changes})
+
+
+def test_blanks_are_filled_in():
+    job = purge().job_with({"table": "logs", "days": 7})
+
+    assert job == {
+        "http": {
+            "url": "https://api.example/logs",
+            "headers": {"Authorization": {"join": ["Bearer ", {"secret": "TOKEN"}]}},
+            "body": {"older_than": 7},
+        },
+        "queue": "upkeep",
+    }
+
+
+def test_what_is_put_in_stays_of_its_type():
+    assert purge().job_with({"table": "logs"})["http"]["body"] == {"older_than": 30}
+
+
+def test_a_template_comes_back_as_it_was():
+    template = purge()
+
+    assert NewTemplate.from_json("purge", template.to_json()) == template
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({}, "parameters.table", "needs the parameter table"),
+        ({"table": "users"}, "parameters.table", "not one of 'logs', 'events'"),
+        ({"table": 7}, "parameters.table", "is not text"),
+        ({"table": "logs", "days": "7"}, "parameters.days", "is not a whole number"),
+        ({"table": "logs", "days": True}, "parameters.days", "is not a whole number"),
+        ({"table": "logs", "days": 7.5}, "parameters.days", "is not a whole number"),
+        ({"table": "logs", "days": 0}, "parameters.days", "below 1"),
+        ({"table": "logs", "days": 366}, "parameters.days", "above 365"),
+        ({"table": "logs", "token": "x"}, "parameters.token", "reference to a secret"),
+        ({"table": "logs", "dyas": 1}, "parameters.dyas", "has no parameter"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given, field, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        purge().job_with(given)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "template"),
+        ({"name": None}, "template"),
+        ({"parameters": ["table"]}, "parameters"),
+        ({"parameters": {"a b": "string"}}, "parameters"),
+        ({"parameters": {"table": "text"}}, "parameters.table"),
+        ({"parameters": {"table": {"type": "string", "default": 7}}}, "parameters.table"),
+        ({"parameters": {"table": {"choices": "logs"}}}, "parameters.table"),
+        ({"parameters": {"table": {"minimum": "1"}}}, "parameters.table"),
+        ({"parameters": {**PURGE["parameters"], "unused": "string"}}, "parameters.unused"),
+        ({"parameters": {}}, "job"),
+        ({"job": {}}, "job"),
+        ({"job": None}, "job"),
+        ({"job": {**PURGE["job"], "name": "x"}}, "job.name"),
+        ({"job": {**PURGE["job"], "template": "x"}}, "job.template"),
+        ({"description": 7}, "description"),
+        ({"descripton": "x"}, "template.descripton"),
+    ],
+)
+def test_a_template_that_makes_no_sense_is_refused(changes, field):
+    with pytest.raises(UsageError) as refused:
+        purge(**changes)
+
+    assert refused.value.field == field
