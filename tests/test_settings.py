@@ -14,6 +14,7 @@ from daybell.store.postgres import PostgresStore
 from daybell.store.sqlite import SqliteStore
 
 SECRET = "hunter22"
+KEY = "c2VjcmV0"
 
 
 def load(flags=None, /, *, toml: str | None = None, folder: Path, **environ: str) -> Settings:
@@ -40,6 +41,9 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         api_key="dbk_1",
         lease="1m30s",
         listen_url="postgresql://db/daybell",
+        secrets_key="a2V5,a2V6",
+        connection_warehouse="postgresql://db/warehouse",
+        connection_B2="sqlite:///b2.db",
     )
 
     assert settings == Settings(
@@ -49,6 +53,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         api_key="dbk_1",
         lease=90.0,
         listen_url="postgresql://db/daybell",
+        secrets_key="a2V5,a2V6",
+        connections={"warehouse": "postgresql://db/warehouse", "b2": "sqlite:///b2.db"},
     )
 
 
@@ -70,6 +76,38 @@ def test_flags_win_over_the_environment_over_the_file(tmp_path):
     assert settings.database_url == "sqlite:///flag.db"
     assert settings.app == "env:app"
     assert settings.lease == 30.0
+
+
+def test_a_connection_in_the_environment_wins_over_the_one_of_that_name_in_the_file(tmp_path):
+    toml = '[connections]\nshop = "sqlite:///shop.db"\nmail = "sqlite:////srv/mail.db"\n'
+
+    settings = load(toml=toml, folder=tmp_path, connection_shop="postgres://db/shop")
+
+    assert settings.connections == {"shop": "postgres://db/shop", "mail": "sqlite:////srv/mail.db"}
+    assert load(folder=tmp_path, connection_mail="").connections["mail"] == "sqlite:////srv/mail.db"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"DAYBELL_CONNECTION_X": "mysql://db/x"}, "DAYBELL_CONNECTION_X: x is 'mysql://db/x', wh"),
+        ({"DAYBELL_CONNECTION_X": "sqlite://x.db"}, "or sqlite:///file.db"),
+        ({"DAYBELL_CONNECTION_X": "sqlite:///"}, "or sqlite:///file.db"),
+        ({"DAYBELL_CONNECTION_X": f"mysql://me:{SECRET}@db/x"}, "'mysql:***@db/x'"),
+        ({"DAYBELL_CONNECTION_1X": "sqlite:///x.db"}, "CONNECTION_1X: '1x' cannot name a conn"),
+        (
+            {"DAYBELL_CONNECTION_X": "sqlite:///x", "DAYBELL_CONNECTION_x": "sqlite:///y"},
+            "DAYBELL_CONNECTION_x: x is given twice",
+        ),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_named(variables, said, tmp_path):
+    with pytest.raises(UsageError) as error:
+        Settings.load(environ=variables, folder=tmp_path)
+
+    assert said in str(error.value)
+    assert SECRET not in str(error.value)
+    assert error.value.field == "connections"
 
 
 def test_an_empty_variable_was_not_given(tmp_path):
@@ -100,6 +138,14 @@ def test_variables_of_others_are_left_alone(tmp_path):
         ('api_url = "daybell.example"', "api_url: 'daybell.example' does not begin with https://"),
         ('listen_url = "mysql://x"', "listen_url: 'mysql://x' does not begin with postgresql://"),
         ("lease = ", "is not a TOML file"),
+        ("secrets_key = 1", "secrets_key: must be text, not int"),
+        ('connections = "sqlite:///x.db"', "connections: must be a table"),
+        ('[connections]\nShop = "sqlite:///x.db"', "connections: 'Shop' cannot name a connection"),
+        ("[connections]\nshop = 1", "connections: shop must be text, not int"),
+        (
+            '[connections]\nshop = "x.db"',
+            "connections: shop is 'x.db', which statements cannot run",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_file_and_key(toml, said, tmp_path):
@@ -220,9 +266,13 @@ def test_settings_show_no_secret():
         database_url=f"postgresql://me:{SECRET}@db/x",
         listen_url=f"postgresql://me:{SECRET}@db/x",
         api_key=SECRET,
+        secrets_key=f"{KEY}, {SECRET}",
+        connections={"shop": f"postgresql://me:{SECRET}@db/x", "mail": f"postgres://me:{KEY}@db/x"},
     )
 
-    assert SECRET not in repr(settings)
+    assert not any(secret in repr(settings) for secret in (SECRET, KEY))
+    assert "connections={'shop': 'postgresql://me:***@db/x', 'mail': 'post" in repr(settings)
+    assert settings.mask(f"with {KEY}!") == "with ***!"
     assert "database_url='postgresql://me:***@db/x'" in repr(settings)
     assert settings.mask(f"it said {SECRET}!") == "it said ***!"
 

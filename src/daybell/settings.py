@@ -11,15 +11,16 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from daybell.core.duration import parse_duration
 from daybell.errors import DaybellError, UsageError, shown
 
 PREFIX: Final = "DAYBELL_"
+CONNECTION: Final = "DAYBELL_CONNECTION_"  # and the name of one, in capital letters
 FILE_NAME: Final = "daybell.toml"
 LEASE_SECONDS_LEAST: Final = 1.0
 LEASE_SECONDS_MOST: Final = 3600.0
@@ -36,6 +37,8 @@ _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/?#\[\],]*)(?::[0-9]{1,5})?"
 _BARE: Final = re.compile(
     rf"(?:[A-Za-z][\w+.\-]*://)?{_HOST}(?:,{_HOST})*(?:/[^:?#]*)?(?:[?#].*)?", re.S
 )
+# What jobs of the kind sql can use: a server, or a file.
+_CONNECTION: Final = re.compile(r"(?:postgres(?:ql)?://|sqlite:///)[^\s]", re.I)
 # A module or a file, as sdk/loading.py tells them apart, and perhaps the app's name in it.
 _APP: Final = re.compile(r"(?:[A-Za-z_][\w.]*|[^:]*/[^:]*|[^:]+\.py)(?::[A-Za-z_][\w.]*)?")
 
@@ -50,6 +53,9 @@ class Settings:
     api_key: str | None = None
     lease: float = 15.0  # seconds that a worker may be silent before its work is given to others
     listen_url: str | None = None  # a direct connection for wake-ups, past a pooler
+    secrets_key: str | None = None  # seals and opens secrets; several: with commas between them
+    # Databases that jobs of the kind sql know by name: a table in the file, and one variable each.
+    connections: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def load(
@@ -81,14 +87,18 @@ class Settings:
             name: masked_url(value) if name.endswith("_url") and isinstance(value, str) else value
             for name, value in vars(self).items()
         }
-        if self.api_key is not None:
-            shown_values["api_key"] = MASK
+        for name in ("api_key", "secrets_key"):
+            if shown_values[name] is not None:
+                shown_values[name] = MASK
+        urls = self.connections.items()
+        shown_values["connections"] = {name: masked_url(url) for name, url in urls}
         inside = ", ".join(f"{name}={value!r}" for name, value in shown_values.items())
         return f"Settings({inside})"
 
     def _secrets(self) -> list[str]:
-        secrets = [self.api_key or ""]
-        for url in (self.database_url, self.listen_url, self.api_url):
+        secrets = [self.api_key or "", *(self.secrets_key or "").replace(" ", "").split(",")]
+        own = (self.database_url, self.listen_url, self.api_url)
+        for url in (*own, *self.connections.values()):
             text = url or ""
             secrets += [text[start:end] for start, end in _secret_parts(text)]
         secrets += [unquote(secret) for secret in secrets]  # as a server would repeat it
@@ -133,7 +143,10 @@ def _found(
     flags: Mapping[str, object], environ: Mapping[str, str] | None, folder: Path | None
 ) -> dict[str, Any]:
     found = _from_file((folder or Path()) / FILE_NAME)
+    named = found.get("connections", {})
     found |= _from_environment(os.environ if environ is None else environ)
+    if "connections" in found:
+        found["connections"] = named | found["connections"]
     for name, value in flags.items():
         if value is not None:
             found[name] = _read(name, value, where=f"--{name.replace('_', '-')}")
@@ -145,8 +158,22 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for name in _READERS:
         variable = PREFIX + name.upper()
         text = environ.get(variable, "").strip()
-        if text:
+        if text and name != "connections":
             found[name] = _read(name, text, where=variable)
+    if named := _connections_in(environ):
+        found["connections"] = named
+    return found
+
+
+def _connections_in(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those that have a variable of their own."""
+    found: dict[str, str] = {}
+    for variable, text in environ.items():
+        if variable.startswith(CONNECTION) and text.strip():
+            named = variable.removeprefix(CONNECTION).lower()
+            if named in found:
+                raise UsageError(f"{variable}: {named} is given twice", field="connections")
+            found |= _read("connections", {named: text}, where=variable)
     return found
 
 
@@ -221,6 +248,33 @@ def _lease(value: object) -> float:
     return seconds
 
 
+def _connections(value: object) -> dict[str, str]:
+    from daybell.core.kinds.sql import check_connection_name  # not paid for by those without any
+
+    if not isinstance(value, dict):
+        raise UsageError(
+            'must be a table: [connections], and lines such as shop = "postgresql://…"'
+        )
+    found: dict[str, str] = {}
+    for name, url in cast("dict[str, object]", value).items():
+        check_connection_name(name)
+        try:
+            found[name] = _connection(url)
+        except UsageError as error:
+            raise UsageError(f"{name} {error}") from None
+    return found
+
+
+def _connection(value: object) -> str:
+    text = _text(value)
+    if _CONNECTION.match(text) is None:
+        raise UsageError(
+            f"is {shown(masked_url(text))}, which statements cannot run in; write"
+            " postgresql://user@host/database, or sqlite:///file.db"
+        )
+    return text
+
+
 _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "database_url": _text,  # store/open.py knows which there are
     "app": _app,
@@ -228,5 +282,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "api_key": _text,
     "lease": _lease,
     "listen_url": _url_of("postgresql", "postgres"),
+    "secrets_key": _text,  # client/sealing.py knows what a key is
+    "connections": _connections,
 }
-assert list(_READERS) == [field.name for field in fields(Settings)]
+assert list(_READERS) == [one.name for one in fields(Settings)]
