@@ -46,6 +46,7 @@ from daybell.client.requests import (
     read_pattern,
 )
 from daybell.client.schedules import Schedules
+from daybell.client.secrets import Secrets
 from daybell.client.submitting import Submissions
 from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
@@ -89,6 +90,7 @@ class Client(
     Tenants,
     Audits,
     Idempotency,
+    Secrets,
 ):
     """A tenant's jobs, executions, queues and workers, in one store.
 
@@ -103,6 +105,7 @@ class Client(
         tenant: str = DEFAULT_TENANT,
         migrate: bool = False,
         listen_url: str | None = None,
+        secrets_key: str | None = None,
     ) -> None:
         self.tenant = check_name(tenant, what="tenant")
         self._is_owner = isinstance(store, str)
@@ -110,6 +113,7 @@ class Client(
         if isinstance(store, str):
             store = store_for(store, listen_url=listen_url)
         self.store: Store = store
+        self.secrets_key = secrets_key
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
         self._others: dict[str, Client] = {}
@@ -138,8 +142,9 @@ class Client(
     def for_tenant(self, tenant: str) -> Client:
         """A client for another tenant of the same store."""
         if tenant not in self._others:
-            other = self._others[tenant] = Client(self.store, tenant=tenant)
+            other = Client(self.store, tenant=tenant, secrets_key=self.secrets_key)
             other.on_wait, other.place = self.on_wait, self.place
+            self._others[tenant] = other
         return self._others[tenant]
 
     # The store itself.

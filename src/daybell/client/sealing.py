@@ -1,0 +1,156 @@
+"""Sealing: what makes of a secret's value something that a database may hold.
+
+AES-256-GCM with a key that no store ever sees. What is sealed belongs to one tenant and one name:
+moved to another row, it does not open.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from daybell.core.limits import SECRET_BYTES_MAX, SECRET_CHARS_MIN
+from daybell.errors import UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES: Final = 32
+KEY_CHARS: Final = 44  # of a key in base64
+NONCE_BYTES: Final = 12
+KEY_ID_CHARS: Final = 12
+VARIABLE: Final = "DAYBELL_SECRETS_KEY"
+NEW_KEY: Final = f"export {VARIABLE}=$(daybell secrets key)"
+INSTALL: Final = "pip install 'daybell[secrets]'"
+
+
+class KeyMissing(UsageError):
+    """There is no key here, or not the one that is needed. Elsewhere there may be."""
+
+
+class Unopenable(UsageError):
+    """What is kept is not what was sealed: damaged, or moved from elsewhere."""
+
+
+class Sealer:
+    """Seals with the first of its keys and opens with any: `Sealer("new,old")`."""
+
+    def __init__(self, text: str) -> None:
+        self._keys = {_id_of(key): key for key in _read_keys(text)}
+        self._key_id = next(iter(self._keys))
+
+    def __repr__(self) -> str:
+        return f"<Sealer {', '.join(self._keys)}>"
+
+    @property
+    def key_id(self) -> str:
+        """The name of the key that seals; it tells nothing about the key."""
+        return self._key_id
+
+    def seal(self, tenant: str, name: str, value: str) -> tuple[str, bytes]:
+        """A value as it may be kept, and the name of the key that opens it."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        belongs = _belonging(tenant, name, self._key_id)
+        cipher = _cipher()(self._keys[self._key_id])
+        return self._key_id, nonce + cipher.encrypt(nonce, value.encode(), belongs)
+
+    def open(self, tenant: str, name: str, key_id: str, sealed: bytes) -> str:
+        """The value that was sealed. Raises KeyMissing and Unopenable."""
+        key = self._keys.get(key_id)
+        if key is None:
+            raise KeyMissing(
+                f"secret {name} is sealed with key {key_id}, which is not among the keys here"
+                f" ({', '.join(self._keys)}); add it to {VARIABLE} after a comma, or set the secret"
+                " again"
+            )
+        cipher = _cipher()(key)
+        from cryptography.exceptions import InvalidTag
+
+        nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+        try:
+            opened = cipher.decrypt(nonce, rest, _belonging(tenant, name, key_id))
+        except (InvalidTag, ValueError):  # the latter: it is too short to be anything
+            raise Unopenable(
+                f"secret {name} of tenant {tenant} is not what was sealed under that name; set it"
+                f" again: `daybell secrets set {name}`"
+            ) from None
+        return opened.decode()
+
+
+def new_key() -> str:
+    """A new key, as settings write it."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def check_value(value: object) -> str:
+    """Return what can be a secret's value. What it is, no message tells."""
+    if not isinstance(value, str):
+        raise UsageError("a secret's value must be text", field="value")
+    if len(value) < SECRET_CHARS_MIN:
+        raise UsageError(
+            f"a secret's value has at least {SECRET_CHARS_MIN} characters; a shorter one could not"
+            " be kept out of logs",
+            field="value",
+        )
+    if not value.strip():
+        raise UsageError("a secret's value is more than blanks", field="value")
+    if "\0" in value:
+        raise UsageError("a secret's value has a NUL character in it", field="value")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise UsageError(
+            "a secret's value has half a surrogate pair in it, which is not a character",
+            field="value",
+        ) from None
+    if size > SECRET_BYTES_MAX:
+        raise UsageError(
+            f"a secret's value has at most {SECRET_BYTES_MAX:,} bytes; this one has {size:,}",
+            field="value",
+        )
+    return value
+
+
+def _read_keys(text: str) -> list[bytes]:
+    """The keys of a setting. Messages show nothing of it."""
+    keys: list[bytes] = []
+    for place, part in enumerate(text.split(","), 1):
+        try:
+            key = base64.b64decode(part.strip().translate(_URLSAFE), validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES:
+            which = "the key" if "," not in text else f"key {place}"
+            raise UsageError(
+                f"{VARIABLE}: {which} is not {KEY_BYTES} bytes in base64 ({KEY_CHARS} characters);"
+                " `daybell secrets key` makes one",
+                field="secrets_key",
+            )
+        keys.append(key)
+    return keys
+
+
+_URLSAFE: Final = str.maketrans("-_", "+/")
+
+
+def _id_of(key: bytes) -> str:
+    return hashlib.sha256(b"daybell secrets key\0" + key).hexdigest()[:KEY_ID_CHARS]
+
+
+def _belonging(tenant: str, name: str, key_id: str) -> bytes:
+    """What a sealed value is bound to; as JSON, so that no two of these have the same bytes."""
+    return msgspec.json.encode(("daybell secret", tenant, name, key_id))
+
+
+def _cipher() -> Callable[[bytes], AESGCM]:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise KeyMissing(f"secrets need the package cryptography; {INSTALL}") from None
+    return AESGCM
