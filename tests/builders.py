@@ -16,6 +16,8 @@ from daybell.core.idempotency import NewRequest
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
+from daybell.core.secret import NewSecret
+from daybell.core.template import NewTemplate
 from daybell.core.view import JobFilter
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
@@ -110,6 +112,18 @@ def a_request(key: str = "k", **options: Any) -> NewRequest:
     options.setdefault("id", mint())
     options.setdefault("digest", b"d")
     return NewRequest(key=key, **options)
+
+
+def a_secret(name: str = "TOKEN", **options: Any) -> NewSecret:
+    options.setdefault("key_id", "k1")
+    options.setdefault("sealed", b"\x00sealed\xff")
+    return NewSecret(name=name, **options)
+
+
+def a_template(name: str = "export", **job: Any) -> NewTemplate:
+    """A template with one blank; the rest says what else its job has."""
+    said = {"task": "export", "args": {"day": {"parameter": "day"}}, **job}
+    return NewTemplate.parse({"name": name, "parameters": {"day": "string"}, "job": said})
 
 
 def a_report(claimed: Claimed, **options: Any) -> Report:

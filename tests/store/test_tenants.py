@@ -27,6 +27,8 @@ from tests.builders import (
     a_report,
     a_request,
     a_schedule,
+    a_secret,
+    a_template,
     a_tick,
     a_worker,
     an_entry,
@@ -61,6 +63,8 @@ class Known(NamedTuple):
     key: UUID
     entry: UUID
     request: UUID
+    secret: str
+    template: str
 
 
 async def populated(store, clock):
@@ -79,6 +83,8 @@ async def populated(store, clock):
     await store.add_key(TENANT, key)
     await store.write_audit(TENANT, [entry])
     await store.begin_request(TENANT, request)
+    await store.set_secret(TENANT, a_secret("TOKEN"))
+    await store.set_template(TENANT, a_template("monthly"))
     return Known(
         "resize",
         job.id,
@@ -92,6 +98,8 @@ async def populated(store, clock):
         key.id,
         entry.id,
         request.id,
+        "TOKEN",
+        "monthly",
     )
 
 
@@ -114,7 +122,7 @@ def unknown():
         run_at=0.0,
     )
     a, b, c, d, e, f, g, h = [mint() for _ in range(8)]
-    return Known("nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h)
+    return Known("nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h, "NONE", "blank")
 
 
 OPERATIONS = {
@@ -176,6 +184,14 @@ OPERATIONS = {
     "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),
     "begin_request": lambda s, t, k: s.begin_request(t, a_request(id=k.request)),
     "answer_request": lambda s, t, k: s.answer_request(t, "k", status=200, answer="{}"),
+    "set_secret": lambda s, t, k: s.set_secret(t, a_secret(k.secret)),
+    "list_secrets": lambda s, t, k: s.list_secrets(t),
+    "delete_secret": lambda s, t, k: s.delete_secret(t, k.secret),
+    "fetch_secrets": lambda s, t, k: s.fetch_secrets(t, [k.secret]),
+    "set_template": lambda s, t, k: s.set_template(t, a_template(k.template)),
+    "get_template": lambda s, t, k: s.get_template(t, k.template),
+    "list_templates": lambda s, t, k: s.list_templates(t),
+    "delete_template": lambda s, t, k: s.delete_template(t, k.template),
 }
 
 
@@ -213,6 +229,8 @@ async def everything_of(store, tenant):
         "schedules": await store.list_schedules(tenant),
         "queues": await store.list_queues(tenant),
         "keys": await store.list_keys(tenant),
+        "secrets": await store.list_secrets(tenant),
+        "templates": await store.list_templates(tenant),
         "audit": (await store.list_audit(tenant)).items,
     }
 
@@ -263,6 +281,8 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
         "schedules": [],
         "queues": [],
         "keys": [],
+        "secrets": [],
+        "templates": [],
         "audit": (),
     }
     assert await store.count_executions(OTHER, EVERYTHING) == {}

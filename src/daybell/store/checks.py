@@ -6,7 +6,7 @@ that fails half-way has to be taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -27,10 +27,14 @@ from daybell.core.limits import (
     REQUEST_KEY_CHARS_MAX,
     RESULT_BYTES_MAX,
     RETRIES_MAX,
+    SECRET_BYTES_MAX,
     check_key,
     check_name,
 )
 from daybell.core.overlap import Overlap
+from daybell.core.references import check_secret_name
+from daybell.core.secret import NewSecret
+from daybell.core.template import NewTemplate
 from daybell.core.tenant import Quotas
 from daybell.core.view import JobFilter
 from daybell.core.worker import Report
@@ -50,6 +54,7 @@ REQUEST_KEPT_SECONDS: Final = 86400.0
 MINUTE_KEPT_SECONDS: Final = 3600.0
 AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
 KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it has opened nothing any more
+SEAL_BYTES_MAX: Final = 1024  # what sealing may add
 ATTEMPT_MAX: Final = 2**31 - 1  # what an `integer` column holds
 
 
@@ -219,6 +224,32 @@ def check_new_key(key: NewKey) -> NewKey:
     for what, text in (("hint", key.hint), ("created_by", key.created_by)):
         _check_line(what, text)
     return key
+
+
+def check_secret(secret: NewSecret) -> NewSecret:
+    """Return a secret that can be kept."""
+    check_secret_name(secret.name)
+    for what, text in (("key_id", secret.key_id), ("author", secret.author)):
+        _check_line(what, text)
+    if not 0 < len(secret.sealed) <= SECRET_BYTES_MAX + SEAL_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"secret {secret.name} has {len(secret.sealed):,} bytes once it is sealed; it must have"
+            f" some, and at most {SECRET_BYTES_MAX:,} before",
+            field="value",
+        )
+    return secret
+
+
+def secret_names(names: Collection[str]) -> list[str]:
+    """Those of these that a secret may have."""
+    return sorted({name for name in names if name.isascii() and name.isidentifier()})
+
+
+def check_template(template: NewTemplate, author: str) -> str:
+    """Return a template that can be kept, as JSON."""
+    check_name(template.name, what="template")
+    _check_line("author", author)
+    return template.to_json()
 
 
 def check_quotas(quotas: Mapping[str, int | None]) -> None:

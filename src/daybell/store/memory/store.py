@@ -19,6 +19,7 @@ from daybell.store.memory.logs import MemoryLogs
 from daybell.store.memory.schedules import MemorySchedules
 from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
+from daybell.store.memory.vault import MemoryVault
 from daybell.store.memory.views import MemoryViews
 from daybell.store.memory.workers import MemoryWorkers
 from daybell.store.wakeups import Listeners, Signal, Wake
@@ -36,6 +37,7 @@ class MemoryStore(
     MemoryViews,
     MemoryUpkeep,
     MemoryAccess,
+    MemoryVault,
 ):
     """A store that lives and dies with its process. It serves one event loop."""
 

@@ -23,6 +23,8 @@ from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.leading import Presence, Seat
 from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import Schedule, TickRecord
+from daybell.core.secret import Secret
+from daybell.core.template import Template
 from daybell.core.tenant import Tenant
 from daybell.core.worker import Worker
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
@@ -54,6 +56,13 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
     key: Key
     digest: bytes
+
+
+class SecretRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret with what people do not see of it."""
+
+    secret: Secret
+    sealed: bytes
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +100,8 @@ class Tables(msgspec.Struct):
     minutes: dict[tuple[str, int], int] = {}  # how many were enqueued, where that is limited
     audit: dict[tuple[str, UUID], Entry] = {}
     requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
+    secrets: dict[tuple[str, str], SecretRow] = {}
+    templates: dict[tuple[str, str], Template] = {}
     signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
     def snapshot(self) -> Tables:

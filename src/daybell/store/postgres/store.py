@@ -14,6 +14,7 @@ from daybell.store.postgres.looks import Looking
 from daybell.store.postgres.schedules import Scheduling
 from daybell.store.postgres.transactions import Transacting
 from daybell.store.postgres.upkeep import Maintaining
+from daybell.store.postgres.vault import Keeping
 
 
 class PostgresStore(
@@ -26,6 +27,7 @@ class PostgresStore(
     Maintaining,
     Admitting,
     Auditing,
+    Keeping,
 ):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 

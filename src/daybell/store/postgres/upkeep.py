@@ -25,7 +25,8 @@ DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 TABLES: Final = (
     "agenda", "api_key", "attempt", "attempt_rest", "dead", "gate", "history", "history_rest",
     "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log", "log_rest",
-    "parked", "paused_queue", "schedule", "tenant", "tenant_minute", "tick", "worker",
+    "parked", "paused_queue", "schedule", "secret", "template", "tenant", "tenant_minute", "tick",
+    "worker",
 )  # fmt: skip
 APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = ("charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now")

@@ -29,6 +29,7 @@ from daybell.store.protocol.logs import Logs
 from daybell.store.protocol.schedules import Schedules
 from daybell.store.protocol.transactions import Transactions
 from daybell.store.protocol.upkeep import Upkeep
+from daybell.store.protocol.vault import Vault
 from daybell.store.protocol.views import Views
 from daybell.store.protocol.wakeups import Wakeups
 from daybell.store.protocol.workers import Workers
@@ -46,6 +47,7 @@ class Store(
     Views,
     Upkeep,
     Access,
+    Vault,
     Protocol,
 ):
     """A place where executions are kept."""

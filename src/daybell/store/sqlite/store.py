@@ -32,6 +32,7 @@ from daybell.store.sqlite.logs import SqliteLogs
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.schedules import SqliteSchedules, next_cursor
 from daybell.store.sqlite.upkeep import SqliteUpkeep
+from daybell.store.sqlite.vault import SqliteVault
 from daybell.store.sqlite.views import SqliteViews
 from daybell.store.sqlite.workers import SqliteWorkers
 from daybell.store.wakeups import Listeners, Signal, Wake, pause
@@ -56,6 +57,7 @@ class SqliteStore(
     SqliteUpkeep,
     SqliteAccess,
     SqliteAudit,
+    SqliteVault,
 ):
     """A store in one file, for as many processes of one machine as like."""
 
