@@ -51,11 +51,14 @@ def read_settings(kind: str, value: Any) -> KindSettings:
 def settings_json(settings: KindSettings) -> dict[str, Any]:
     """Settings as plain data, without what is as usual; `read_settings` takes it again."""
     said = cast("dict[str, Any]", msgspec.to_builtins(settings))
-    return {
+    told = {
         field.name: said[field.name]
         for field in msgspec.structs.fields(settings)
         if field.required or getattr(settings, field.name) != _default(field)
     }
+    if isinstance(settings, HttpSettings) and settings.body is not None:
+        told["method"] = settings.method  # left out, a body would mean POST
+    return told
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
