@@ -122,4 +122,4 @@ def test_what_is_kept_says_the_same(value):
 def test_a_get_with_a_body_stays_one():
     settings = HttpSettings.parse({"url": "http://a", "method": "GET", "body": {"query": {}}})
 
-    assert read_settings("http", settings_json(settings)).method == "GET"
+    assert read_settings("http", settings_json(settings)) == settings
