@@ -431,7 +431,7 @@ async def test_a_job_of_another_name_is_as_its_task_says(client):
 
 async def test_a_job_of_another_name_is_new_and_has_a_task(client):
     await client.define("greet")
-    await client.define("disk", kind="command")
+    await client.define("disk", kind="command", settings={"run": "df"})
 
     with pytest.raises(DuplicateKey, match="there is a job named 'greet' already"):
         await client.create("greet", task="greet")

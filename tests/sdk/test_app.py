@@ -63,8 +63,8 @@ async def test_settings_of_a_job_are_given_by_name(app: App):
 
     with pytest.raises(UsageError, match="settings=5 must be given by name, as a dict"):
         await client.define("backup", kind="command", settings=5)  # type: ignore[arg-type]
-    job = await client.define("backup", kind="command", settings={"command": "true"})
-    assert job.definition.settings == '{"command":"true"}'
+    job = await client.define("backup", kind="command", settings={"run": "true"})
+    assert job.definition.settings == '{"run":"true"}'
 
 
 def test_an_app_is_made_from_a_url_and_a_name():

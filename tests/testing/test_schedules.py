@@ -135,7 +135,8 @@ async def test_what_fires_too_often_for_a_test_is_ended(app: App, bench: Bench):
 
 async def test_what_fires_and_never_runs_is_ended_too(app: App, bench: Bench, monkeypatch):
     monkeypatch.setattr("daybell.testing.driver.TURNS_MAX", 20)
-    await (await app.open()).define("elsewhere", kind="command", schedule=every("1s"))
+    client = await app.open()
+    await client.define("elsewhere", kind="command", settings={"run": "x"}, schedule=every("1s"))
 
     with pytest.raises(EndlessRun):
         await bench.advance("1d", limit=50)

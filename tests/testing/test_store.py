@@ -102,7 +102,7 @@ async def test_what_cannot_run_does_not_stop_time(app: App, bench: Bench):
         pass
 
     client = await app.client_for()
-    await client.define("shell", kind="command")
+    await client.define("shell", kind="command", settings={"run": "true"})
     await client.enqueue("shell")
     await work.options(queue="stopped").enqueue()
     await client.pause_queue("stopped")

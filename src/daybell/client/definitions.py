@@ -1,4 +1,4 @@
-"""Definitions by hand: a job that runs a task under a name of its own, and changes to a job."""
+"""Definitions by hand: jobs that people describe, and changes to a job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.dependencies import check_dependencies
+from daybell.client.fields import (
+    JobFields,
+    changed_retries,
+    check_fields,
+    read_notes,
+    rest_of,
+    retries_of,
+    with_template,
+)
+from daybell.client.kinds import OF_COMMAND, changed_kind, choice_of, chosen, is_by_code, read_kind
 from daybell.client.requests import (
     JOB_FILTERS,
-    JOB_OPTIONS,
     Id,
     JobFilters,
     JobOptions,
@@ -23,10 +32,17 @@ from daybell.client.requests import (
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.retry import Retry
 from daybell.core.view import JobFilter, Page
 from daybell.core.when import Misfire, Schedule
-from daybell.errors import DuplicateKey, JobNotFound, UnknownJob, UsageError, VersionConflict, shown
+from daybell.errors import (
+    DuplicateKey,
+    JobNotFound,
+    TemplateNotFound,
+    UnknownJob,
+    UsageError,
+    VersionConflict,
+    shown,
+)
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
@@ -108,18 +124,18 @@ class Definitions:
         self,
         name: str,
         *,
-        task: str,
         author: str = "",
         id: UUID | None = None,
-        **options: Unpack[JobOptions],
+        **fields: Unpack[JobFields],
     ) -> Job:
-        """Make a job that runs a task which the store knows, under a name of its own.
+        """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
+        runs; without a schedule it runs when it is triggered.
 
-        What is not said is as the task's own job has it; its schedules and arguments are not taken
-        over. A name that exists is refused, unless it has the `id` that the caller chose: then it
-        is the same request again.
+        What is not said of a task is as the task's own job has it; its schedules and arguments are
+        not taken over. A name that exists is refused, unless it has the `id` that the caller chose:
+        then it is the same request again.
         """
-        job, _ = await self._create(name, None, task=task, author=author, id=id, **options)
+        job, _ = await self._create(name, None, fields, author=author, id=id, what="create()")
         return job
 
     async def launch(
@@ -127,15 +143,14 @@ class Definitions:
         name: str,
         run: NewExecution,
         *,
-        task: str,
         author: str = "",
         id: UUID | None = None,
-        **options: Unpack[JobOptions],
+        **fields: Unpack[JobFields],
     ) -> tuple[Job, Enqueued]:
         """Make a job without a schedule as `create` does, and have it run: both or neither."""
-        if options.get("schedule") is not None:
+        if fields.get("schedule") is not None:
             raise UsageError("what is launched runs once, without a schedule", field="schedule")
-        job, made = await self._create(name, run, task=task, author=author, id=id, **options)
+        job, made = await self._create(name, run, fields, author=author, id=id, what="launch()")
         assert made is not None, "it was asked for"
         return job, made
 
@@ -143,18 +158,16 @@ class Definitions:
         self,
         name: str,
         run: NewExecution | None,
+        fields: JobFields,
         *,
-        task: str,
         author: str,
         id: UUID | None,
-        **options: Unpack[JobOptions],
+        what: str,
     ) -> tuple[Job, Enqueued | None]:
-        known = await self._task_named(check_name(task, what="task"))
-        settings = {"task": task_of(known) or known.name}
-        taken = {key: value for key, value in options_of(known).items() if key in _INHERITED}
-        wanted = cast("Any", {**taken, **options, "settings": settings})
+        definition = await self.definition_of(name, fields, what=what)
+        await check_dependencies(self.store, self.tenant, definition)
         try:
-            return await self._add(name, run, author=author, expect=0, id=id, **wanted)
+            return await self._add(definition, run, author=author, expect=0, id=id)
         except VersionConflict:
             pass
         try:
@@ -162,7 +175,7 @@ class Definitions:
         except JobNotFound:
             # A deleted one comes back: under its old id, as another version of it.
             last = (await self.store.list_versions(self.tenant, name))[0].version
-            return await self._add(name, run, author=author, expect=last, promote=True, **wanted)
+            return await self._add(definition, run, author=author, expect=last, promote=True)
         if there.id == id:
             again = [] if run is None else [run]
             answers = await self.store.enqueue(self.tenant, again, repeat=True)
@@ -173,23 +186,62 @@ class Definitions:
 
     async def _add(
         self,
-        name: str,
+        definition: JobDefinition,
         run: NewExecution | None,
         *,
         author: str,
         expect: int,
         promote: bool = False,
         id: UUID | None = None,
-        **options: Unpack[JobOptions],
     ) -> tuple[Job, Enqueued | None]:
-        how: dict[str, Any] = {"author": author, "expect": expect, "promote": promote}
         if run is None:
-            return await self.define(name, id=id, **how, **options), None
-        check_options(options, JOB_OPTIONS, "launch()")
-        definition = read_definition(name, **options)
-        await check_dependencies(self.store, self.tenant, definition)
+            (job,) = await self.define_jobs(
+                [definition], author=author, expect=expect, promote=promote, id=id
+            )
+            return job, None
+        how: dict[str, Any] = {"author": author, "expect": expect, "promote": promote}
         new = NewJob(id=mint() if id is None else id, definition=definition, **how)
         return await self.store.launch(self.tenant, new, run)
+
+    async def definition_of(
+        self, name: str, fields: JobFields, *, what: str, is_new: bool = True
+    ) -> JobDefinition:
+        """What a job is that a request describes. One whose schedule is over is refused, unless it
+        need not be new.
+        """
+        said = await self._told(fields, what)
+        choice = choice_of(said)
+        options: dict[str, Any] = {}
+        if choice == "task":
+            known = await self._task_named(check_name(said["task"], what="task"))
+            options = {key: one for key, one in options_of(known).items() if key in _INHERITED}
+            options["settings"] = {"task": task_of(known) or known.name}
+        else:
+            options |= {"kind": choice, "settings": read_kind(choice, said)}
+        options |= {**rest_of(said), **retries_of(said), **read_notes(said)}
+        asks = is_new and said.get("schedule") is not None
+        now = (await self.store.health()).now if asks else None
+        return read_definition(name, now=now, **options)
+
+    async def _told(self, fields: JobFields, what: str) -> dict[str, Any]:
+        """The fields, with those of the template that they name."""
+        check_fields(cast("Mapping[str, Any]", fields), what)
+        said = dict(cast("Mapping[str, Any]", fields))
+        if chosen(said) != "template":
+            return said
+        if said.get("made_from") is not None:
+            raise UsageError(
+                "made_from tells of a template that was filled in before; leave it out",
+                field="made_from",
+            )
+        name = check_name(said["template"], what="template")
+        try:
+            template = await self.store.get_template(self.tenant, name)
+        except TemplateNotFound:
+            raise UsageError(
+                f"there is no template named {shown(name)}; create it first", field="template"
+            ) from None
+        return with_template(said, template)
 
     async def update(
         self,
@@ -197,25 +249,22 @@ class Definitions:
         *,
         author: str = "",
         expect: int | None = None,
-        **options: Unpack[JobOptions],
+        **fields: Unpack[JobFields],
     ) -> Job:
         """Change what is said of a job; all else stays. Answers its new version.
 
-        Code that has an older definition of it does not change it back. With `expect`, it must be
-        at that version.
+        A command's line or a request's address takes the place of the old one, and leaves the rest
+        of its settings; an object is all of them. What runs something else begins without
+        arguments. Code that has an older definition of it does not change it back. With `expect`,
+        it must be at that version.
         """
-        check_options(options, JOB_OPTIONS, "update()")
         old = await self.store.get_job(self.tenant, name)
-        if expect is not None and old.version != expect:
-            raise VersionConflict(
-                f"job {name} is at version {old.version}, not {expect}; read it again, then decide"
-            )
-        given = dict(cast("dict[str, Any]", options))
+        check_version(old, expect)
+        given = await self._told(fields, "update()")
         kept = options_of(old.definition)
-        if isinstance(given.get("retries"), int):
-            # How often, and not how long to wait.
-            often = Retry.parse(given["retries"]).retries
-            given["retries"] = msgspec.structs.replace(kept["retries"], retries=often)
+        kept |= await self._change_of_kind(old.definition, given)
+        changed = {**rest_of(given), **changed_retries(given, old.definition.retry)}
+        changed |= read_notes(given)
         if "schedule" not in given:
             again = {key: None for key in _COMMON if key in given}
             kept["schedule"] = [one.replaced(**again) for one in kept["schedule"]]
@@ -226,12 +275,39 @@ class Definitions:
                 )
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
-        definition = read_definition(name, now=now, **{**kept, **given})
+        definition = read_definition(name, now=now, **{**kept, **changed})
         await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
         )
         return job
+
+    async def _change_of_kind(self, old: JobDefinition, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a change makes of a job's kind and settings; nothing, if it leaves them."""
+        choice = chosen(given)
+        if choice is None and all(name not in given for name in OF_COMMAND):
+            return {}
+        if is_by_code(old):
+            raise UsageError(
+                f"job {old.name} is defined by code, which says what it runs; create another job",
+                field=choice or next(name for name in OF_COMMAND if name in given),
+            )
+        if choice is None and old.kind != "command":
+            field = next(name for name in OF_COMMAND if name in given)
+            raise UsageError(
+                f"{field} is for a command; this job is of kind {old.kind}", field=field
+            )
+        kind = choice or "command"
+        change: dict[str, Any] = {"kind": kind, "template": ""}
+        if kind != old.kind:
+            change["args"] = None
+        if kind == "task":
+            known = await self._task_named(check_name(given["task"], what="task"))
+            return {**change, "settings": {"task": task_of(known) or known.name}}
+        if kind != old.kind:
+            return {**change, "settings": read_kind(kind, given)}
+        settings = msgspec.json.decode(old.settings)
+        return {**change, "settings": changed_kind(kind, given, settings)}
 
     async def rollback(
         self, name: str, version: int, *, author: str = "", expect: int | None = None
@@ -267,6 +343,14 @@ class Definitions:
         return known
 
 
+def check_version(job: Job, expect: int | None) -> None:
+    """Refuse to go on with a job that is at another version than the one expected."""
+    if expect is not None and job.version != expect:
+        raise VersionConflict(
+            f"job {job.name} is at version {job.version}, not {expect}; read it again, then decide"
+        )
+
+
 def options_of(definition: JobDefinition) -> dict[str, Any]:
     """What `read_definition` was told, in a form that it takes again."""
     fields: Mapping[str, Any] = msgspec.structs.asdict(definition)
@@ -277,6 +361,8 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
         "settings": msgspec.json.decode(definition.settings),
         "args": msgspec.json.decode(definition.args),
         "dependencies": definition.dependencies,
+        "template": definition.template,
+        "source": definition.source,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],
         "misfire": Misfire.parse(
             msgspec.json.decode(definition.misfire) if definition.misfire else None

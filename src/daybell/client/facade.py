@@ -22,6 +22,7 @@ from daybell.client.backfills import Backfills
 from daybell.client.bulk import UNFINISHED, Bulk
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
+from daybell.client.declaring import Declarations
 from daybell.client.definitions import Definitions
 from daybell.client.dependencies import check_dependencies
 from daybell.client.idempotency import Idempotency
@@ -48,8 +49,10 @@ from daybell.client.requests import (
 from daybell.client.schedules import Schedules
 from daybell.client.secrets import Secrets
 from daybell.client.submitting import Submissions
+from daybell.client.templates import Templates
 from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
+from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
@@ -78,6 +81,9 @@ from daybell.store.protocol import Store
 
 class Client(
     Definitions,
+    Declarations,
+    Templates,
+    Warnings,
     Schedules,
     Submissions,
     Backfills,

@@ -17,6 +17,8 @@ from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.kinds import KINDS, SETTINGS, settings_json
+from daybell.core.kinds import read_settings as read_settings_of
 from daybell.core.limits import (
     CRASHES_MAX_DEFAULT,
     DESCRIPTION_CHARS_MAX,
@@ -37,8 +39,6 @@ T = TypeVar("T", bound=str)
 Id = UUID | str
 Time = datetime | str | float
 Status = str | Iterable[str]
-
-KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
 
 
 class TaskOptions(WhenOptions, total=False):
@@ -121,11 +121,14 @@ def read_definition(
     user_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     dependencies: Sequence[str] | None = None,
+    template: str = "",
+    source: str = "",
     now: Instant | None = None,
     **when: Unpack[WhenOptions],
 ) -> JobDefinition:
     """Return a job's definition. With `now`, a schedule that is over is refused."""
     check_options(when, WHEN_OPTIONS, "a job")
+    read_word(kind, KINDS, "kind")
     if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
         raise UsageError(
             f"description has {len(description):,} characters; the limit is"
@@ -134,7 +137,7 @@ def read_definition(
         )
     return JobDefinition(
         name=check_name(name, what="job"),
-        kind=read_word(kind, KINDS, "kind"),
+        kind=kind,
         queue=check_name(queue, what="queue"),
         priority=Priority.parse(priority),
         retry=Retry.parse(retries),
@@ -145,9 +148,11 @@ def read_definition(
         store_result=read_flag(store_result, "store_result"),
         description=description,
         user_id=None if user_id is None else read_text(user_id, "user_id"),
-        settings=payload.encode(read_settings(settings), what="settings"),
+        settings=payload.encode(read_settings(settings, kind), what="settings"),
         dependencies=read_dependencies(dependencies, job=name),
         args=read_args(when.get("args")),
+        template=template,
+        source=source,
         **read_when(now=now, **when),
     )
 
@@ -343,13 +348,14 @@ def read_flag(value: object, what: str) -> bool:
     return value
 
 
-def read_settings(value: object) -> dict[str, Any]:
+def read_settings(value: object, kind: str) -> dict[str, Any]:
     """Return the settings of a job's kind, by name."""
     if value is not None and not isinstance(value, Mapping):
         raise UsageError(
             f"settings={shown(value)} must be given by name, as a dict", field="settings"
         )
-    return dict(cast("Mapping[str, Any]", value or {}))
+    given = dict(cast("Mapping[str, Any]", value or {}))
+    return settings_json(read_settings_of(kind, given)) if kind in SETTINGS else given
 
 
 def read_word(value: T, words: tuple[str, ...], what: str) -> T:
