@@ -208,7 +208,7 @@ def test_a_store_named_twice_is_refused(folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "error: say which app to run"),
+        (["--reload"], "error: say which app to run and watch"),
         (["--demo", "app:app"], "error: --demo brings its own app"),
         (["nothing_here:app"], "error: there is no module 'nothing_here' here"),
         (["gone.py"], "error: there is no file 'gone.py'"),

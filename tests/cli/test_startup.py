@@ -69,7 +69,7 @@ def test_a_hook_that_fails_is_shown_as_it_is(hook, words, tmp_path):
 
     with Running(*words, folder=tmp_path) as running:
         if hook == "on_stop":
-            running.wait_for("runs nothing|health")
+            running.wait_for("runs jobs without code|health")
             running.signal(signal.SIGTERM)
         assert running.end() == 1
 

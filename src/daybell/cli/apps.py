@@ -29,16 +29,15 @@ class HookError(DaybellError):
 
 
 def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
-    """Load the app that was named here or in the settings. `flag` is a --database-url."""
+    """Load the app that was named here or in the settings; if none was, one without tasks, which
+    runs jobs without code. `flag` is a --database-url.
+    """
     spec = spec or settings.app
-    if spec is None:
-        raise UsageError(
-            "say which app to run: module:app, or path/to/file.py; or set DAYBELL_APP."
-            " `daybell dev --demo` brings one along"
-        )
     if flag is not None:
         # An App() without a URL asks the environment, and so do the processes that we start.
         os.environ["DAYBELL_DATABASE_URL"] = flag
+    if spec is None:
+        return App()
     try:
         with interruptible():
             app = load_app(spec)
@@ -155,7 +154,7 @@ def warn(app: App, queues: str) -> None:
     """Say what was perhaps not meant, although it can be done."""
     used = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
     unused = [name for name in Queues.parse(queues).names if name not in used]
-    if unused:
+    if unused and app.tasks:
         complain(
             f"warning: no task of the app uses {'queue' if len(unused) == 1 else 'queues'}"
             f" {sample(map(repr, unused))}; its tasks use {sample(sorted(used))}"

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ import typer
 
 from daybell import __version__
 from daybell.cli import logs, show
+from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, complain, run_command, with_flag
 from daybell.cli.names import is_everywhere, told
@@ -58,6 +59,10 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: Seconds = DRAIN_SECONDS
     parent: int | None = None  # the process to end with
     prune: bool = False  # remove jobs that have left the code
+    allow_command: bool | None = None  # None: if nobody gets in but from this machine
+    allow_private_http: bool | None = None  # likewise
+    allow_env: str = ""
+    pass_env: str = ""
 
 
 async def dev(
@@ -103,6 +108,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
     clock = SystemClock()
     began = clock.monotonic()
     warn(app, queues_of(app, options.queues))
+    _allow(app, settings, options)
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))
@@ -125,7 +131,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             await stack.enter_async_context(alive(app, settings))
             await node.start()
             stack.push_async_callback(node.stop)
-        _announce(app, options, url, clock.monotonic() - began)
+        _announce(app, options, how.kinds, url, clock.monotonic() - began)
         await first_of(stop.wait(), worker.is_draining.wait())
         _say_stopping(worker, options)
 
@@ -163,11 +169,27 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
         await front.stop()
 
 
+def _allow(app: App, settings: Settings, options: DevOptions) -> None:
+    """Where only this machine gets in, who asks could do as much without us."""
+    from daybell.api.listening import is_loopback
+
+    is_own = is_loopback(options.host)
+    command, private = options.allow_command, options.allow_private_http
+    app.handlers.kind_options = kind_options(
+        settings,
+        allow_command=is_own if command is None else command,
+        allow_private_http=is_own if private is None else private,
+        allow_env=options.allow_env,
+        pass_env=options.pass_env,
+    )
+
+
 def _worker_options(settings: Settings, app: App, options: DevOptions) -> WorkerOptions:
     return WorkerOptions(
         name=f"dev@{socket.gethostname()}",
         tenant=app.tenant,
         queues=queues_of(app, options.queues),
+        kinds=app.handlers.kinds,
         concurrency=options.concurrency,
         lease=settings.lease,
         drain_timeout=options.drain_timeout,
@@ -187,12 +209,13 @@ async def first_of(*waits: Awaitable[object]) -> None:
             task.cancel()
 
 
-def _announce(app: App, options: DevOptions, url: str, took: float) -> None:
+def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, took: float) -> None:
     queues = queues_of(app, options.queues)
     lines = {
         "store": masked_url(app.url),
         "queues": f"{sample(Queues.parse(queues).names)}; {options.concurrency} at a time",
         "tasks": sample(app.tasks) or "none",
+        "kinds": ", ".join(kinds),
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }

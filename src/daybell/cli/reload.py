@@ -54,6 +54,9 @@ async def reloading(
     for name in options.allowed_hosts:
         words += ["--allowed-host", name]
     words += ["--prune"] if options.prune else []
+    words += _allowed("command", options.allow_command)
+    words += _allowed("private-http", options.allow_private_http)
+    words += ["--allow-env", options.allow_env, "--pass-env", options.pass_env]
     words += ["--drain-timeout", f"{DRAIN_SECONDS:g}s"]
     words += [] if flag is None else ["--database-url", flag]
     folders = source_folders(spec)
@@ -67,6 +70,10 @@ async def reloading(
             _kill(changes.child)
             await changes.close()
     return DONE
+
+
+def _allowed(what: str, said: bool | None) -> list[str]:
+    return [] if said is None else [f"--{'' if said else 'no-'}allow-{what}"]
 
 
 class Changes:

@@ -13,7 +13,8 @@ AppName = Annotated[
     str | None,
     typer.Argument(
         metavar="APP",
-        help="The app: module:app, module, or path/to/file.py. Default: DAYBELL_APP.",
+        help="The app: module:app, module, or path/to/file.py. Default: DAYBELL_APP; else, only"
+        " jobs without code are run.",
         show_default=False,
     ),
 ]
@@ -58,6 +59,52 @@ MaxJobs = Annotated[
     ),
 ]
 
+AllowCommand = Annotated[
+    bool,
+    typer.Option(
+        "--allow-command",
+        help="Run commands, too: who may create jobs can then run any program here.",
+    ),
+]
+AllowPrivateHttp = Annotated[
+    bool,
+    typer.Option("--allow-private-http", help="Let requests go to addresses that are not public."),
+]
+# As it is on this machine alone, unless somebody says otherwise.
+DevAllowCommand = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-command/--no-allow-command",
+        help="Run commands, too. Default: yes, if --host is this machine.",
+        show_default=False,
+    ),
+]
+DevAllowPrivateHttp = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-private-http/--no-allow-private-http",
+        help="Let requests go to addresses that are not public. Default: yes, if --host is this"
+        " machine.",
+        show_default=False,
+    ),
+]
+AllowEnv = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Variables that commands may set although they are refused, such as PATH.",
+        show_default=False,
+    ),
+]
+PassEnv = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Variables of this process that its commands see, such as LANG,TZ.",
+        show_default=False,
+    ),
+]
+
 Prune = Annotated[
     bool,
     typer.Option("--prune", help="Remove jobs that have left the app's code and have schedules."),
@@ -77,6 +124,10 @@ def dev(
         bool, typer.Option("--reload", help="Start again whenever the app's code changes.")
     ] = False,
     prune: Prune = False,
+    allow_command: DevAllowCommand = None,
+    allow_private_http: DevAllowPrivateHttp = None,
+    allow_env: AllowEnv = "",
+    pass_env: PassEnv = "",
     drain_timeout: Annotated[str, typer.Option(hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
@@ -95,6 +146,10 @@ def dev(
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
         parent=parent,
         prune=prune,
+        allow_command=allow_command,
+        allow_private_http=allow_private_http,
+        allow_env=allow_env,
+        pass_env=pass_env,
     )
     command = dev
     if reload:
@@ -129,10 +184,14 @@ def worker(
         str | None, typer.Option(help="Default: this machine's name.", show_default=False)
     ] = None,
     prune: Prune = False,
+    allow_command: AllowCommand = False,
+    allow_private_http: AllowPrivateHttp = False,
+    allow_env: AllowEnv = "",
+    pass_env: PassEnv = "",
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Run the executions of an app."""
+    """Run the executions of an app; without one, of jobs without code."""
     from daybell.cli.working import WorkerRequest, work
 
     request = WorkerRequest(
@@ -149,6 +208,10 @@ def worker(
         name=name,
         parent=parent,
         prune=prune,
+        allow_command=allow_command,
+        allow_private_http=allow_private_http,
+        allow_env=allow_env,
+        pass_env=pass_env,
     )
     run(context, partial(work, request=request), database_url)
 

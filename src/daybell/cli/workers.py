@@ -68,6 +68,7 @@ async def _list(
             one.state,
             f"{one.running} of {one.capacity}",
             ", ".join(one.queues),
+            ", ".join(one.kinds),
             f"{one.host} {one.pid}",
             show.relative(one.started_at, now=now),
             show.relative(one.renewed_at, now=now),
@@ -80,9 +81,10 @@ async def _list(
         Column("state"),
         Column("running", rank=3),
         Column("queues", least=10, rank=4),
-        Column("host and pid", least=12, rank=7),
-        Column("started", rank=6),
-        Column("renewed", rank=5),
+        Column("kinds", least=10, rank=5),
+        Column("host and pid", least=12, rank=8),
+        Column("started", rank=7),
+        Column("renewed", rank=6),
     )
     show.echo_table(columns, rows, empty="no workers; start one: daybell worker module:app")
     for one in leaders:

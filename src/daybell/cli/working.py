@@ -15,6 +15,7 @@ import msgspec
 
 from daybell import __version__
 from daybell.cli import logs, show
+from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.arriving import until_there
 from daybell.cli.dev import first_of
@@ -66,6 +67,10 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     parent: int | None = None
     prune: bool = False
+    allow_command: bool = False
+    allow_private_http: bool = False
+    allow_env: str = ""
+    pass_env: str = ""
 
 
 async def work(settings: Settings, *, request: WorkerRequest) -> int:
@@ -75,6 +80,13 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     app = find_app(request.spec, settings, flag=request.flag)
     check_store(settings, "worker", url=app.url)
     _limit_runs(app, request)
+    app.handlers.kind_options = kind_options(
+        settings,
+        allow_command=request.allow_command,
+        allow_private_http=request.allow_private_http,
+        allow_env=request.allow_env,
+        pass_env=request.pass_env,
+    )
     options = worker_options(app, settings, request)
     if request.parent is None:
         warn(app, options.queues)
@@ -119,6 +131,7 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         name=check_name(request.name or socket.gethostname(), what="worker"),
         tenant=app.tenant,
         queues=queues,
+        kinds=app.handlers.kinds,
         concurrency=request.concurrency,
         lease=settings.lease,
         drain_timeout=parse_duration(request.drain_timeout, what="drain timeout"),
@@ -177,14 +190,15 @@ async def _work(
             await node.start(patiently=True)
             stack.push_async_callback(node.stop)
         logger.info(
-            "worker %s (%s) runs %s of %s%s in %s, %d at a time",
+            "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
             options.name,
             worker.id,
-            sample(app.tasks) or "nothing",
+            sample(app.tasks) or "jobs without code",
             options.queues,
             "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
             masked_url(app.url),
             options.concurrency,
+            ", ".join(options.kinds),
         )
         worn_out = wear_out(worker, app.handlers.is_worn)
         await first_of(stop.wait(), worker.is_draining.wait(), worn_out)
@@ -234,7 +248,8 @@ async def _supervise(
     """Run several processes, and keep them running."""
 
     def command(slot: int) -> list[str]:
-        words = [sys.executable, "-m", "daybell", "worker", request.spec or settings.app or ""]
+        words = [sys.executable, "-m", "daybell", "worker"]
+        words += [spec] if (spec := request.spec or settings.app) else []
         words += ["--processes", "1", "--parent", str(os.getpid())]
         words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
         words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
@@ -243,6 +258,9 @@ async def _supervise(
             words += ["--children", str(request.children)]
         if request.max_jobs_per_process is not None:
             words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
+        words += ["--allow-command"] if request.allow_command else []
+        words += ["--allow-private-http"] if request.allow_private_http else []
+        words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
         return words
 
     grace = options.drain_timeout + GOODBYE_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -17,45 +17,61 @@ from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
 from daybell.sdk.context import Context, current
 from daybell.sdk.isolation import COMMAND, Isolation, place_of, setup
+from daybell.sdk.kinds import REMEMBERED_MAX, KindOptions, Kinds, Version
+from daybell.sdk.masking import masks
 
 if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
+    from daybell.runners.kind import KindHandler
     from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
     from daybell.sdk.app import App
     from daybell.sdk.task import Task
 
-    Handler = PythonHandler | ProcessHandler
+    TaskHandler = PythonHandler | ProcessHandler
+    Handler = TaskHandler | KindHandler
 
 
 logger = logging.getLogger("daybell.sdk")
 
-REMEMBERED_MAX: Final = 10_000  # versions of jobs
-
-Version = tuple[str, str, int]  # tenant, job and number
-
 
 class AppHandlers:
-    """Finds the handler of a job: on the loop, in threads, or in child processes."""
+    """Finds the handler of a job: on the loop, in threads, in child processes, or without code."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._threads = Threads()
-        self._handlers: dict[tuple[str, bool], Handler] = {}
+        self._handlers: dict[tuple[str, bool], TaskHandler] = {}
         self._processes: WeakKeyDictionary[asyncio.AbstractEventLoop, Processes] = (
             WeakKeyDictionary()
         )
         # By what the definition says: a job may have a task's name and run another one.
-        self._by_version: dict[tuple[Version, bool], Handler] = {}
+        self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
+        self._kinds = Kinds(app)
         self.pool_options: PoolOptions | None = None
         self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
         self.is_worn = asyncio.Event()
         self._runs = 0
 
+    @property
+    def kind_options(self) -> KindOptions:
+        """What is allowed to jobs without code; set before a worker starts."""
+        return self._kinds.options
+
+    @kind_options.setter
+    def kind_options(self, options: KindOptions) -> None:
+        self._kinds.options = options
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What a worker with these handlers offers: see `JobDefinition.needs`."""
+        return self._kinds.offered
+
     def find(self, claimed: Claimed) -> Handler | None:
-        return self._by_version.get(self._key(claimed.tenant, claimed.job, claimed.version))
+        version = claimed.tenant, claimed.job, claimed.version
+        return self._by_version.get(self._key(*version)) or self._kinds.find(version)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        """The handler of the task that the job's definition names, at the version claimed."""
+        """The handler that the job's definition asks for, at the version claimed."""
         try:
             client = await self._app.client_for(claimed.tenant)
             job = await client.job(claimed.job, version=claimed.version)
@@ -68,39 +84,51 @@ class AppHandlers:
     def learn(self, jobs: Iterable[Job]) -> None:
         """Know what runs these versions of jobs, without asking for it."""
         for job in jobs:
-            name = task_of(job.definition) or job.name
-            task = self._app.tasks.get(name)
-            if task is None:
-                continue
-            key = self._key(job.tenant, job.name, job.version)
-            if len(self._by_version) >= REMEMBERED_MAX:
-                self._by_version.clear()
-            self._by_version[key] = (
-                self._own(task, isolate=key[1])
-                if name == job.name
-                else self._make(task, job.definition, isolate=key[1])
-            )
+            if job.definition.kind == "task":
+                self._learn_task(job)
+            else:
+                self._kinds.learn(job)
+
+    def _learn_task(self, job: Job) -> None:
+        name = task_of(job.definition) or job.name
+        task = self._app.tasks.get(name)
+        if task is None:
+            return
+        key = self._key(job.tenant, job.name, job.version)
+        if len(self._by_version) >= REMEMBERED_MAX:
+            self._by_version.clear()
+        self._by_version[key] = (
+            self._own(task, isolate=key[1])
+            if name == job.name
+            else self._make(task, job.definition, isolate=key[1])
+        )
 
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
         self._by_version.clear()
+        self._kinds.forget()
 
     def _key(self, *version: *Version) -> tuple[Version, bool]:
         # A test's store is in this process, and so is all that it wants to look at.
         return version, self._app.stand_in is None
 
     def mask(self, text: str) -> str:
+        text = masks(text)  # before others change what it looks for
         for mask in self._app.masks:
             text = mask(text)
         return text
 
+    def mask_json(self, text: str) -> str:
+        return masks.in_json(text)
+
     async def close(self) -> None:
-        """End the child processes of this event loop."""
+        """End the child processes of this event loop, and what jobs without code share in it."""
+        await self._kinds.close()
         processes = self._processes.pop(asyncio.get_running_loop(), None)
         if processes is not None:
             await processes.close()
 
-    def _own(self, task: Task[..., Any, Any], *, isolate: bool) -> Handler:
+    def _own(self, task: Task[..., Any, Any], *, isolate: bool) -> TaskHandler:
         """Under its own name a task runs as its code says, whatever version is asked for."""
         key = task.name, isolate
         handler = self._handlers.get(key)
@@ -110,7 +138,7 @@ class AppHandlers:
 
     def _make(
         self, task: Task[..., Any, Any], definition: JobDefinition, *, isolate: bool
-    ) -> Handler:
+    ) -> TaskHandler:
         """How it is run is up to its code; how often and how long, to the definition."""
         how = msgspec.json.decode(task.definition.settings, type=Isolation)
         if isolate and how.isolation == "process":

@@ -24,6 +24,7 @@ from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.runners.processes import PoolOptions
 from daybell.sdk.isolation import is_isolated
+from daybell.sdk.kinds import KindOptions
 from daybell.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,12 +45,16 @@ async def running(
 
     It uses the app's own connection. If the app was not open, it is closed in the end.
     """
+    settings = Settings.load()
+    # Programs and addresses of this network are opened on the command line alone.
+    app.handlers.kind_options = KindOptions(connections=dict(settings.connections))
     options = WorkerOptions(
         name="app",
         tenant=app.tenant,
         queues=read_text(queues, "queues") or _queues_of(app),
+        kinds=app.handlers.kinds,
         concurrency=read_whole(concurrency, "concurrency", least=1, most=CONCURRENCY_MAX),
-        lease=Settings.load().lease,
+        lease=settings.lease,
         drain_timeout=parse_duration(drain_timeout, what="drain_timeout"),
         host=socket.gethostname(),
         pid=os.getpid(),

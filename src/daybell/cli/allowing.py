@@ -1,0 +1,36 @@
+"""What a worker allows to jobs without code, from the words typed."""
+
+from __future__ import annotations
+
+from daybell.core.kinds.command import read_env
+from daybell.errors import UsageError
+from daybell.sdk.kinds import KindOptions
+from daybell.settings import Settings
+
+
+def kind_options(
+    settings: Settings,
+    *,
+    allow_command: bool = False,
+    allow_private_http: bool = False,
+    allow_env: str = "",
+    pass_env: str = "",
+) -> KindOptions:
+    """Read what was allowed; connections come from the settings."""
+    return KindOptions(
+        allow_command=allow_command,
+        allow_private_http=allow_private_http,
+        allow_env=frozenset(read_names(allow_env, "--allow-env")),
+        pass_env=read_names(pass_env, "--pass-env"),
+        connections=dict(settings.connections),
+    )
+
+
+def read_names(text: str, flag: str) -> tuple[str, ...]:
+    """Read names of variables: `LANG,TZ`."""
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    try:
+        read_env(dict.fromkeys(names, ""))
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,171 @@
+"""Jobs without code, as a worker runs them: what it offers, and what they share in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from daybell.core.job import Job, JobDefinition
+
+if TYPE_CHECKING:
+    # A program that only enqueues should not pay for what runs commands and requests.
+    from daybell.runners.command import Commands
+    from daybell.runners.http import Http
+    from daybell.runners.kind import KindHandler, Reveal
+    from daybell.runners.notify import Notifier
+    from daybell.runners.sql import Connections
+    from daybell.sdk.app import App
+
+REMEMBERED_MAX: Final = 10_000  # versions of jobs
+
+Version = tuple[str, str, int]  # tenant, job and number
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindOptions:
+    """What a worker allows to jobs without code."""
+
+    allow_command: bool = False
+    allow_private_http: bool = False  # requests to addresses that only this network can reach
+    allow_env: frozenset[str] = frozenset()  # what commands may set although it is dangerous
+    pass_env: tuple[str, ...] = ()  # variables of the worker that its commands see
+    connections: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+class Kinds:
+    """Handlers of jobs without code. What they share belongs to an event loop, and so do they."""
+
+    def __init__(self, app: App) -> None:
+        self.options = KindOptions()
+        self._app = app
+        self._shared: WeakKeyDictionary[asyncio.AbstractEventLoop, Shared] = WeakKeyDictionary()
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """What jobs may need of this worker: see `JobDefinition.needs`."""
+        options = self.options
+        return (
+            "task",
+            *(["command"] if options.allow_command else []),
+            "http",
+            *(["notify"] if can_notify() else []),
+            *(f"sql:{name}" for name in sorted(options.connections)),
+        )
+
+    def find(self, version: Version) -> KindHandler | None:
+        shared = self._shared.get(asyncio.get_running_loop())
+        return None if shared is None else shared.handlers.get(version)
+
+    def learn(self, job: Job) -> None:
+        """Know how this version is run, unless that is not done here."""
+        if job.definition.needs not in self.offered:
+            return
+        loop = asyncio.get_running_loop()
+        shared = self._shared.get(loop)
+        if shared is None:
+            shared = self._shared[loop] = Shared(self.options, self._reveal())
+        if len(shared.handlers) >= REMEMBERED_MAX:
+            shared.handlers.clear()
+        handler = shared.make(job.definition)
+        if handler is not None:
+            shared.handlers[job.tenant, job.name, job.version] = handler
+
+    def forget(self) -> None:
+        """Another store has other jobs, under the same names and numbers."""
+        for shared in self._shared.values():
+            shared.handlers.clear()
+
+    async def close(self) -> None:
+        """End what the jobs of this event loop share."""
+        shared = self._shared.pop(asyncio.get_running_loop(), None)
+        if shared is not None:
+            await shared.close()
+
+    def _reveal(self) -> Reveal:
+        from daybell.sdk.secrets import Secrets
+
+        return Secrets(self._app)
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class Shared:
+    """What jobs have in common in one event loop, made when the first of a kind comes."""
+
+    def __init__(self, options: KindOptions, reveal: Reveal) -> None:
+        self.handlers: dict[Version, KindHandler] = {}
+        self._options = options
+        self._reveal = reveal
+        self._opened = AsyncExitStack()
+
+    def make(self, definition: JobDefinition) -> KindHandler | None:
+        """How a job is run; None: it is of a kind that a newer version brought."""
+        match definition.kind:
+            case "command":
+                from daybell.runners.command import CommandHandler, CommandOptions
+
+                allowed = CommandOptions(
+                    allow_env=self._options.allow_env, pass_env=self._options.pass_env
+                )
+                return CommandHandler(definition, self._reveal, allowed, self.commands)
+            case "http":
+                from daybell.runners.http import HttpHandler
+
+                return HttpHandler(definition, self._reveal, self.http)
+            case "sql":
+                from daybell.runners.sql import SqlHandler
+
+                return SqlHandler(definition, self._reveal, self.connections)
+            case "notify":
+                from daybell.runners.notify import NotifyHandler
+
+                return NotifyHandler(definition, self._reveal, self.notifier)
+            case _:
+                return None
+
+    @cached_property
+    def commands(self) -> Commands:
+        from daybell.runners.command import Commands
+
+        return self._kept(Commands())
+
+    @cached_property
+    def http(self) -> Http:
+        from daybell.runners.http import Http
+
+        return self._kept(Http(allow_private=self._options.allow_private_http))
+
+    @cached_property
+    def connections(self) -> Connections:
+        from daybell.runners.sql import Connections
+
+        return self._kept(Connections(self._options.connections))
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        from daybell.runners.notify import Notifier
+
+        return self._kept(Notifier(allow_private=self._options.allow_private_http))
+
+    async def close(self) -> None:
+        await self._opened.aclose()
+
+    def _kept(self, opened: C) -> C:
+        self._opened.push_async_callback(opened.close)
+        return opened
+
+
+def can_notify() -> bool:
+    """Whether what sends messages is installed: the extra `notify`."""
+    return find_spec("apprise") is not None
