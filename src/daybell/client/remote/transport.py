@@ -108,6 +108,19 @@ class Transport:
         asked = _Request("PATCH", path, body, headers=_if_at(version))
         return self._understood(await self._ask(asked), read)
 
+    async def put(
+        self,
+        path: str,
+        body: Any,
+        *,
+        read: Callable[[Any], T],
+        parameters: Parameters | None = None,
+        version: int | None = None,
+    ) -> T:
+        """Have what is at a path be this; with a version, only if it still is at that one."""
+        asked = _Request("PUT", path, body, parameters=parameters or {}, headers=_if_at(version))
+        return self._understood(await self._ask(asked), read)
+
     async def delete(self, path: str, *, read: Callable[[Any], T], version: int | None = None) -> T:
         """Have what is at a path deleted; with a version, only if it still is at that one."""
         asked = _Request("DELETE", path, headers=_if_at(version))
