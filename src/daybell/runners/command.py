@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import errno
+import os
+import signal
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 
+from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
+from daybell.errors import shown
+from daybell.runners.commands import LEFTOVERS_SECONDS, Ended
 from daybell.runners.commands import Commands as Commands
+from daybell.runners.environment import inherited, refusal, told
 from daybell.runners.kind import KindHandler, Reveal
-from daybell.runners.running import Stoppable
+from daybell.runners.program import Order
+from daybell.runners.running import Running, Stoppable
+from daybell.runners.trees import mark_of
+
+FAILED: Final = "CommandFailed"
+SAID_LINES_MAX: Final = 5  # of what it said last, in the message of a failure
+SAID_CHARS_MAX: Final = 2_000
+VARIABLE_BYTES_MAX: Final = 128 * 1024 - 1  # of one variable, or one word: Linux takes no more
+
+# These may be gone at the next attempt; all others are as they are.
+_PASSING: Final = {
+    errno.EAGAIN: "no more processes are allowed (ulimit -u)",
+    errno.ENOMEM: "there is no memory for it",
+    errno.EMFILE: "too many files are open (ulimit -n); a lower --concurrency helps",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.ETXTBSY: "somebody is writing the program",
+}
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,4 +63,124 @@ class CommandHandler(KindHandler):
         self.grace = settings.grace
 
     async def perform(self, running: Stoppable) -> Any:
-        raise NotImplementedError
+        """Run it; answers its exit code, and how its output ended."""
+        order = await self._order(running)
+
+        def patience() -> float:
+            return running.patience if running.is_cancelled else LEFTOVERS_SECONDS
+
+        try:
+            ended = await self._commands.run(order, running.print, patience)
+        except asyncio.CancelledError:
+            if running.is_cancelled:
+                # What the executor says of it is all that there is to say.
+                raise Described.as_text(FAILED, "the command was stopped") from None
+            raise
+        except (OSError, ValueError) as error:
+            _refuse_start(running, order, error)
+        if ended.leftovers:
+            what = "a process" if ended.leftovers == 1 else f"{ended.leftovers} processes"
+            message = f"{what} that it left running had to be ended"
+            running.say("warning", "daybell", message)
+        return self._judged(running, ended)
+
+    async def _order(self, running: Running) -> Order:
+        """What is run, with all secrets in it. Nothing is looked up for what is not run."""
+        settings, options = self._settings, self._options
+        why = refusal(settings.env, options.allow_env)
+        if why is not None:
+            _give_up(running, "VariableRefused", why)
+        claimed = running.claimed
+        # Not the variables as a whole: one of them may be called "secret".
+        said = [settings.argv, list(settings.env.values()), settings.stdin]
+        argv, values, stdin = cast(
+            "tuple[list[str], list[str], str | None]", await self.reveal.value(running, said)
+        )
+        env = dict(zip(settings.env, values, strict=True))
+        args = await self.reveal.args(running)
+        environ = inherited(os.environ, options.pass_env) | env | told(claimed, args)
+        for name, value in environ.items():
+            size = len(name) + 1 + len(value.encode(errors="replace"))
+            if size > VARIABLE_BYTES_MAX:
+                what = "the arguments are" if name == "DAYBELL_ARGS" else f"{name} is"
+                _give_up(
+                    running,
+                    FAILED,
+                    f"{what} too long for a variable, which has {VARIABLE_BYTES_MAX:,} bytes at"
+                    f" most and would need {size:,}; put such data in a file, or on stdin",
+                )
+        return Order(
+            mark=mark_of(claimed.id, claimed.attempt),
+            argv=argv,
+            env=environ,
+            directory=settings.directory,
+            stdin=stdin,
+        )
+
+    def _judged(self, running: Running, ended: Ended) -> dict[str, Any]:
+        """The result, if its exit code means success."""
+        settings, code = self._settings, ended.code
+        if code in settings.success_codes:
+            return {"exit_code": code, "output": ended.stdout}
+        if code is None:
+            what = "it is not known how the command ended"
+        elif code < 0:
+            what = f"the command was killed by {_signal_name(-code)}"
+        else:
+            what = f"the command ended with exit code {code}"
+            if settings.retry_codes is not None and code not in settings.retry_codes:
+                running.is_hopeless = True
+        raise Described.as_text(FAILED, what + _last_words(ended.stderr or ended.stdout))
+
+
+def _give_up(running: Running, type: str, message: str) -> NoReturn:
+    running.is_hopeless = True
+    raise Described.as_text(type, message) from None
+
+
+def _refuse_start(running: Running, order: Order, error: OSError | ValueError) -> NoReturn:
+    """Say why it could not be started."""
+    program = shown(order.argv[0])
+    if not isinstance(error, OSError):
+        _give_up(running, FAILED, f"{program} cannot be started: {error}")
+    if error.errno is None or error.errno in _PASSING:
+        why = _PASSING.get(error.errno or 0, str(error))
+        raise Described.as_text(FAILED, f"{program} could not be started: {why}") from None
+    directory = order.directory
+    if directory is not None and error.filename in (directory, os.path.join(directory, "")):
+        why = f"its working directory {shown(directory)}: {os.strerror(error.errno)}"
+        _give_up(running, FAILED, f"{program} was not started. This worker cannot enter {why}")
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR if "/" in order.argv[0]:
+            why = "this worker has no such file, or not what its first line names"
+        case errno.ENOENT | errno.ENOTDIR:
+            path = shown(order.env.get("PATH", os.defpath))
+            why = f"this worker finds no such program in its PATH, which is {path}"
+        case errno.EACCES:
+            why = "this worker may not execute it (chmod +x?), or it is a folder"
+        case errno.ENOEXEC:
+            why = "the system cannot execute it; a script's first line names what runs it (#!)"
+        case errno.E2BIG:
+            why = "its words and variables are too long; put such data in a file, or on stdin"
+        case _:
+            why = os.strerror(error.errno)
+    _give_up(running, FAILED, f"{program} cannot be started: {why}")
+
+
+def _last_words(text: str) -> str:
+    """What it said last, for the message of a failure."""
+    lines = [line.rstrip() for line in text.rstrip().split("\n")[-SAID_LINES_MAX:]]
+    while len(lines) > 1 and sum(map(len, lines)) > SAID_CHARS_MAX:
+        lines.pop(0)
+    words = "\n".join(lines).lstrip("\n")
+    if not words:
+        return ""
+    # A line that is cut might end within a secret, which no mask would find.
+    return f":\n{words}" if len(words) <= SAID_CHARS_MAX else ". What it said last is in its log"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

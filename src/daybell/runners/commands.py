@@ -1,10 +1,224 @@
-"""The commands of one worker: started, watched over, and ended with all that they have started."""
+"""The commands of one worker: started, heard, and ended with all that they have started."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import resource
+import signal
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from daybell.core.instant import Seconds
+from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
+from daybell.runners.program import Order, Program
+from daybell.runners.streams import Stream
+from daybell.runners.trees import Sight, Tree, look, send
+from daybell.runners.warding import Warden
+
+logger = logging.getLogger("daybell.worker")
+
+STARTERS: Final = 4  # programs started at a time: a slow disk must not hold up all others
+SLOTS_MAX: Final = 100_000
+FILES_EACH: Final = 4  # that a command holds open
+FILES_SPARE: Final = 128  # for all else that a worker does
+ROUND_SECONDS_MIN: Final = 0.01
+ROUND_SECONDS_MAX: Final = 0.25
+KILLS_MAX: Final = 40  # rounds of SIGKILL: what is left after these is not ours to end
+LEFTOVERS_SECONDS: Final = 1.0  # for what outlives its command, between SIGTERM and SIGKILL
+MOMENT_SECONDS: Final = 0.2  # for what outlives its command to end by itself
+LAST_WORDS_SECONDS: Final = 1.0  # for what was printed to be read, whoever holds the pipes
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended."""
+
+    code: int | None  # below 0: by this signal; None: nobody knows
+    stdout: str  # how it ended
+    stderr: str
+    leftovers: int  # processes that were still running
+
 
 class Commands:
-    """All commands of an event loop, and the warden that outlives the worker if need be."""
+    """All commands of an event loop, and the warden that ends them if the worker cannot."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_slots())
+        self._starters = ThreadPoolExecutor(STARTERS, thread_name_prefix="daybell-command")
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="daybell-look")
+        self._looking: asyncio.Task[Sight | None] | None = None
+        self._next_look: asyncio.Task[Sight | None] | None = None
+        self._trees: set[Tree] = set()
+        self._warden = Warden(self._trees, self._starters)
+
+    async def run(
+        self,
+        order: Order,
+        heard: Callable[[str, str], None],
+        patience: Callable[[], Seconds],
+    ) -> Ended:
+        """Run a command to its end, and end what it leaves behind. Raises OSError or ValueError if
+        it cannot be started.
+
+        Cancelling this ends it: SIGTERM to all of its processes, SIGKILL when `patience` is over,
+        which is asked again and again. When it returns, or raises, nothing is left.
+        """
+        if self._slots.locked():
+            logger.warning("a command waits: more cannot run with so few open files (ulimit -n)")
+        async with self._slots:
+            loop = asyncio.get_running_loop()
+            is_unwanted = asyncio.Event()
+            life = loop.create_task(self._live(order, heard, patience, is_unwanted))
+            try:
+                return await asyncio.shield(life)
+            except asyncio.CancelledError:
+                is_unwanted.set()
+                while not life.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([life])
+                if not life.cancelled():
+                    life.exception()  # which nobody wants to know any more
+                raise
 
     async def close(self) -> None:
         """End the warden. Commands must have ended before."""
+        await self._warden.close()
+        self._starters.shutdown(wait=False)
+        self._looker.shutdown(wait=False)
+
+    async def _live(
+        self,
+        order: Order,
+        heard: Callable[[str, str], None],
+        patience: Callable[[], Seconds],
+        is_unwanted: asyncio.Event,
+    ) -> Ended:
+        loop = asyncio.get_running_loop()
+        tree = Tree(order.mark)
+        program = Program(order, tree)
+        streams: list[Stream] = []
+        self._trees.add(tree)
+        try:
+            for name in ("stdout", "stderr"):
+                streams.append(Stream(name, heard, chars_max=COMMAND_OUTPUT_CHARS_MAX))
+            out, err = streams
+            await self._warden.expect(tree)
+            if is_unwanted.is_set():
+                raise asyncio.CancelledError
+            await loop.run_in_executor(self._starters, program.start, out.writer, err.writer)
+            self._warden.begun(tree)
+            for stream in streams:
+                stream.start()
+            program.watch()
+            await _first_of(program.exited.wait(), is_unwanted.wait())
+            leftovers = await self._end(program, patience, is_unwanted)
+            await asyncio.wait([one.ended for one in streams], timeout=LAST_WORDS_SECONDS)
+            code = program.bury()
+        finally:
+            program.close()
+            for stream in streams:
+                stream.close()
+            self._trees.discard(tree)
+            if not program.is_abandoned:  # else the warden will see to the rest
+                self._warden.forget(tree)
+        return Ended(code=code, stdout=out.tail, stderr=err.tail, leftovers=leftovers)
+
+    async def _end(
+        self, program: Program, patience: Callable[[], Seconds], is_unwanted: asyncio.Event
+    ) -> int:
+        """End all that is left of a command; answers how many processes had outlived it."""
+        tree = program.tree
+        sight = await self._look()
+        if sight is None:
+            return await _end_unseen(program, patience)
+        outlived = len(tree.members(sight)) if program.exited.is_set() else 0
+        if outlived and not is_unwanted.is_set():
+            # Something may be about to end: the rest of a pipe, a command that writes the log.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_unwanted.wait(), MOMENT_SECONDS)
+            outlived = len(tree.members(await self._look() or sight))
+        await self._end_members(program, patience)
+        return outlived
+
+    async def _end_members(self, program: Program, patience: Callable[[], Seconds]) -> None:
+        """SIGTERM to all, once, and SIGKILL when patience is over, until nothing is left."""
+        loop, tree = asyncio.get_running_loop(), program.tree
+        began, pause, kills = loop.time(), ROUND_SECONDS_MIN, 0
+        told: set[tuple[int, int]] = set()
+        while (sight := await self._look()) and (members := tree.members(sight)):
+            left = began + patience() - loop.time()
+            if left > 0:
+                send([one for one in members if (one.pid, one.start) not in told], signal.SIGTERM)
+                told.update((one.pid, one.start) for one in members)
+                await _pause(program, min(pause, left))
+                pause = min(2 * pause, ROUND_SECONDS_MAX)
+                continue
+            tree.signal_group(signal.SIGKILL)
+            send(members, signal.SIGKILL)
+            kills += 1
+            if kills == KILLS_MAX:
+                numbers = ", ".join(str(one.pid) for one in members)
+                logger.error("processes %s of %s cannot be killed", numbers, tree.mark)
+                return
+            await _pause(program, ROUND_SECONDS_MIN if kills == 1 else ROUND_SECONDS_MAX)
+
+    async def _look(self) -> Sight | None:
+        """All processes, as they are at some moment from now on. Many may ask at once, and one look
+        is for all who have asked before it began.
+        """
+        if self._next_look is None:
+            loop = asyncio.get_running_loop()
+            self._next_look = loop.create_task(self._look_next())
+        return await asyncio.shield(self._next_look)
+
+    async def _look_next(self) -> Sight | None:
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        self._looking, self._next_look = self._next_look, None
+        since = min((tree.start or 0 for tree in self._trees if tree.pid is not None), default=0)
+        return await asyncio.get_running_loop().run_in_executor(self._looker, look, since)
+
+
+async def _end_unseen(program: Program, patience: Callable[[], Seconds]) -> int:
+    """End a command where the system does not show its processes: its group, that is."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    if not program.exited.is_set():
+        program.tree.signal_group(signal.SIGTERM)
+    while not program.exited.is_set() and began + patience() > loop.time():
+        await _pause(program, ROUND_SECONDS_MAX)
+    program.tree.signal_group(signal.SIGKILL)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(program.exited.wait(), LAST_WORDS_SECONDS)
+    return 0
+
+
+async def _pause(program: Program, seconds: Seconds) -> None:
+    """Wait for so long, or until the command itself has ended."""
+    if program.exited.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), seconds)
+    else:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(program.exited.wait(), seconds)
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _slots() -> int:
+    """How many commands can run at a time with the files that a process may have open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return SLOTS_MAX
+    return min(max(1, (limit - FILES_SPARE) // FILES_EACH), SLOTS_MAX)

@@ -1,9 +1,9 @@
 """Variables of an environment that a job may not set by itself, and why.
 
-Each of them makes a program load, or run, something other than what the job says. A worker may allow
-some of them by name. Whoever may write jobs for a worker that runs commands can run anything there;
-this is for what is put together out of less: templates, tools that write jobs, a variable's name that
-somebody else has chosen.
+Each of them makes a program load, or run, something other than what the job says. A worker may
+allow some of them by name. Whoever may write jobs for a worker that runs commands can run anything
+there; this is for what is put together out of less: templates, tools that write jobs, a variable's
+name that somebody else has chosen.
 """
 
 from __future__ import annotations

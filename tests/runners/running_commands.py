@@ -1,0 +1,106 @@
+"""Command jobs to run, made in a line each."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from daybell.core import payload
+from daybell.core.failure import Described, Failure
+from daybell.core.job import JobDefinition
+from daybell.core.references import filled, filled_args
+from daybell.engine.clock import SystemClock
+from daybell.engine.run import Host, Run, Stop
+from daybell.runners.command import CommandHandler, CommandOptions, Commands
+from daybell.store.memory import MemoryStore
+from tests.engine.tasks import a_claimed
+
+SECONDS = 30.0
+
+
+class Secrets:
+    """Puts in the secrets that it has."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+
+    async def value(self, running: Any, value: Any) -> Any:
+        return filled(value, "secret", self._values.__getitem__)
+
+    async def args(self, running: Any) -> dict[str, Any]:
+        args = payload.decode(running.claimed.args)
+        return filled_args(args, self._values.__getitem__)
+
+
+class Job:
+    """One execution of a command job, on its way."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        command: Any,
+        *,
+        options: CommandOptions | None = None,
+        secrets: dict[str, str] | None = None,
+        claimed: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        definition = JobDefinition(
+            name="backup",
+            kind="command",
+            settings=msgspec.json.encode({"run": command, **settings}).decode(),
+        )
+        reveal, options = Secrets(**(secrets or {})), options or CommandOptions()
+        self.handler = CommandHandler(definition, reveal, options, commands)
+        host = Host(SystemClock(), mask=str, begin=MemoryStore().begin)
+        claim = a_claimed("backup", kind="command", **(claimed or {}))
+        self.run = Run(claim, host, handler=self.handler)
+        self.task = asyncio.ensure_future(self.handler.run(self.run))
+
+    def stop(self, why: Stop = Stop.TIMEOUT) -> None:
+        """Stop it, as the executor does."""
+        self.run.stop = why
+        self.task.cancel()
+
+    async def ended(self) -> None:
+        """Until it has, however."""
+        await asyncio.wait_for(asyncio.wait([self.task]), SECONDS)
+        if not self.task.cancelled():
+            self.task.exception()
+
+    async def result(self) -> dict[str, Any]:
+        text = await asyncio.wait_for(self.task, SECONDS)
+        return payload.decode(text or "null")
+
+    async def output(self) -> str:
+        return (await self.result())["output"]
+
+    async def failure(self) -> Failure:
+        try:
+            result = await asyncio.wait_for(self.task, SECONDS)
+        except Described as error:
+            return Failure.from_exception(error)
+        raise AssertionError(f"it did not fail but answered {result}")
+
+    @property
+    def log(self) -> list[tuple[str, str]]:
+        """What it has said so far: levels and messages."""
+        log = self.run.log
+        return [(line[1], line[3]) for line in map(msgspec.json.decode, log.lines)] if log else []
+
+    @property
+    def said(self) -> str:
+        """What it has printed so far in whole lines."""
+        return "\n".join(message for level, message in self.log if level == "stdout")
+
+
+@asynccontextmanager
+async def some_commands():
+    commands = Commands()
+    try:
+        yield commands
+    finally:
+        await commands.close()
