@@ -61,6 +61,9 @@ class Tasks:
     def mask(self, text: str) -> str:
         return text.replace("hunter2", "***")
 
+    def mask_json(self, text: str) -> str:
+        return text.replace("hunter2", "***")
+
 
 async def quick(_: Running) -> None:
     """A task that does nothing."""
@@ -150,7 +153,7 @@ async def a_bench(
     executor = Executor(
         tasks,
         worker=worker,
-        host=Host(clock, mask=tasks.mask, begin=store.begin),
+        host=Host(clock, mask=tasks.mask, mask_json=tasks.mask_json, begin=store.begin),
         clock=clock,
         finish=lambda *end: ends.append(end[:2]),
         freed=freed,

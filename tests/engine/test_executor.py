@@ -36,7 +36,7 @@ class Ends(list):
 def an_executor(*, clock=None, **tasks):
     ends = Ends()
     clock, known = clock or VirtualClock(), Tasks(**tasks)
-    host = Host(clock, mask=known.mask, begin=MemoryStore().begin)
+    host = Host(clock, mask=known.mask, mask_json=known.mask_json, begin=MemoryStore().begin)
     executor = Executor(
         known, worker=mint(), host=host, clock=clock, finish=ends.add, freed=ends.free
     )
@@ -193,6 +193,21 @@ async def test_the_reason_to_retry_later_is_masked():
     move = await the_end_of(a_claimed(), raising(asked))
 
     assert move.reason == "*** was refused"
+
+
+@in_virtual_time
+async def test_secrets_are_taken_out_of_results_and_checkpoints():
+    async def tell(running):
+        running.report(checkpoint='{"token": "hunter2"}')
+        raise RetryLater(delay="5m")
+
+    async def answer(running):
+        return '["hunter2"]'
+
+    told, answered = await the_end_of(a_claimed(), tell), await the_end_of(a_claimed(), answer)
+
+    assert told.checkpoint == '{"token": "***"}'
+    assert answered.result == '["***"]'
 
 
 @pytest.mark.parametrize(

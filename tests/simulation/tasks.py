@@ -215,3 +215,6 @@ class SimulatedTasks:
 
     def mask(self, text: str) -> str:
         return text
+
+    def mask_json(self, text: str) -> str:
+        return text

@@ -229,6 +229,8 @@ class Executor:
             if is_suspect and (back := await self._put_on_record(run)):
                 return back
             result = await run.handler.run(run)
+            if result is not None:
+                result = self._host.mask_json(result)
         except RetryLater as asked:
             return self._put_off(run, asked)
         except BaseException as error:

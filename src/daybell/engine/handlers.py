@@ -98,3 +98,7 @@ class Handlers(Protocol):
     def mask(self, text: str) -> str:
         """A line of a log without what must not be kept in it."""
         ...
+
+    def mask_json(self, text: str) -> str:
+        """JSON without the secrets in it: a result, a checkpoint."""
+        ...

@@ -94,7 +94,7 @@ class Run(msgspec.Struct, eq=False):
             masked = self.host.mask(note, is_cut=len(note) >= MASKED_CHARS_MAX)
             self.note = masked[:PROGRESS_MESSAGE_CHARS_MAX]
         if checkpoint is not None:
-            self.checkpoint = checkpoint
+            self.checkpoint = self.host.mask_json(checkpoint)
         self.has_news = True
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
@@ -232,9 +232,11 @@ class Host:
         clock: Clock,
         *,
         mask: Callable[[str], str],
+        mask_json: Callable[[str], str] = str,
         begin: Callable[[], Awaitable[TaskTransaction]],
     ) -> None:
         self.begin = begin
+        self.mask_json = mask_json
         self._clock = clock
         self._mask = mask
 

@@ -102,6 +102,8 @@ class Worker:
     def _assemble(self) -> None:
         """Make the parts, under a new id."""
         options, clock, store = self._options, self._clock, self._store
+        mask, mask_json = self._handlers.mask, self._handlers.mask_json
+        host = Host(clock, mask=mask, mask_json=mask_json, begin=store.begin)
         self.id = self._mint()
         self._is_registered = False
         self._is_lost = False
@@ -113,7 +115,7 @@ class Worker:
         self.executor = Executor(
             self._handlers,
             worker=worker,
-            host=Host(clock, mask=self._handlers.mask, begin=store.begin),
+            host=host,
             clock=clock,
             finish=self.completer.add,
             freed=self._freed,

@@ -38,6 +38,9 @@ class BenchHandlers:
     def mask(self, text: str) -> str:
         return self._handlers.mask(text)
 
+    def mask_json(self, text: str) -> str:
+        return self._handlers.mask_json(text)
+
 
 class Watched:
     """A handler of which the store's text of an error is not enough to know."""
