@@ -4,6 +4,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.client.bulk import Retrial
+from daybell.client.waiting import why_idle
 from daybell.client.why import why
 from daybell.core.execution import State
 from daybell.store.outcomes import Cancellation
@@ -57,7 +58,60 @@ async def test_no_worker_runs_its_kind(client):
     made = await client.enqueue("resize")
     await a_live_worker(client, kinds=("http",))
 
-    assert await reason(client, made) == "no_worker_of_kind"
+    found = await why(client, str(made.id))
+
+    assert found.word == "no_worker_of_kind"
+    assert found.detail == (
+        "no live worker of queue 'images' runs tasks; start one with their app:"
+        " `daybell worker APP --queues images`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"command": "uptime"},
+            "no live worker of queue 'default' runs commands; start one with"
+            " `daybell worker --allow-command`",
+        ),
+        (
+            {"command": "uptime", "queue": "ops"},
+            "no live worker of queue 'ops' runs commands; start one with"
+            " `daybell worker --allow-command --queues ops`",
+        ),
+        (
+            {"sql": {"connection": "warehouse", "statement": "SELECT 1"}},
+            "no live worker of queue 'default' knows the connection 'warehouse'; give a worker"
+            " DAYBELL_CONNECTION_WAREHOUSE",
+        ),
+        (
+            {"notify": {"to": "json://example.org", "body": "hello"}},
+            "no live worker of queue 'default' can notify; install daybell[notify] there",
+        ),
+        (
+            {"http": "https://example.org"},
+            "no live worker of queue 'default' makes requests; start one with `daybell worker`",
+        ),
+    ],
+)
+async def test_what_no_worker_offers_is_named_with_a_way_out(client, fields, said):
+    await client.create("nightly", **fields)
+    made = await client.enqueue("nightly")
+    # The one that could is draining, and another one knows another connection.
+    queues = ("default", "ops")
+    needs = (await client.job("nightly")).definition.needs
+    draining = await a_live_worker(client, queues=queues, kinds=(needs,))
+    await client.drain_worker(draining.id)
+    await a_live_worker(client, queues=queues, kinds=("task", "sql:archive"))
+
+    found = await why(client, str(made.id))
+
+    assert (found.word, found.detail) == ("no_worker_of_kind", said)
+    assert await why_idle(client, found.execution) == said
+    await a_live_worker(client, queues=queues, kinds=("task", needs))
+    assert await reason(client, made) == "due"
+    assert await why_idle(client, found.execution) is None
 
 
 async def test_it_is_not_due(client):

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from daybell.cli.edge import DONE, FAILED, told, with_flag
+from daybell.cli.lacking import check_kinds
 from daybell.cli.overdue import check_schedules
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
@@ -56,7 +57,8 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
-        return [*found, *await check_schedules(store), await check_gates(store)]
+        found += await check_schedules(store)
+        return [*found, *await check_kinds(store), await check_gates(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from daybell.client.offers import able, lack_of, live
+from daybell.client.why import needs_of
 from daybell.core.execution import PENDING, Execution
-from daybell.core.worker import WorkerState
 from daybell.settings import masked_url
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ async def why_idle(client: AnyClient, execution: Execution) -> str | None:
     """Say it if nobody is there to start an execution that has not started."""
     if execution.state not in PENDING:
         return None
-    # A worker that was killed is called live until somebody looks after its lease.
-    now = (await client.health()).now
-    for worker in await client.workers():
-        is_live = worker.state is WorkerState.LIVE and worker.lease_until > now
-        if is_live and execution.queue in worker.queues:
-            return None
-    return f"no live worker takes queue {execution.queue!r} of {client.place}"
+    now, queue = (await client.health()).now, execution.queue
+    there = live(await client.workers(), queue=queue, now=now)
+    if not there:
+        return f"no live worker takes queue {queue!r} of {client.place}"
+    needs = await needs_of(client, execution)
+    if able(there, queue=queue, needs=needs, now=now):
+        return None
+    return str(lack_of(needs, queue=queue))

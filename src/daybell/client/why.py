@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from daybell.client import offers
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, to_iso
 from daybell.core.view import Queue
@@ -49,20 +50,20 @@ async def why(client: AnyClient, id: str) -> Reason:
     queue = queues.get(execution.queue)
     workers = await client.workers()
     there = [one for one in workers if execution.queue in one.queues and one.lease_until > now]
-    live = [one for one in there if one.state is WorkerState.LIVE]
-    kind = await _kind_of(client, execution)
-    able = [one for one in live if kind in one.kinds]
+    needs = await needs_of(client, execution)
+    able = offers.able(there, queue=execution.queue, needs=needs, now=now)
     if queue is not None and queue.is_paused:
         detail = f"queue {queue.name!r} is paused; resume it"
         return Reason(execution=execution, word="queue_paused", detail=detail)
     if not able:
-        return _unable(execution, there, live, kind)
+        return _unable(execution, there, needs)
     return await _at_quota(client, execution) or _due(execution, queue, able)
 
 
-async def _kind_of(client: AnyClient, execution: Execution) -> str:
+async def needs_of(client: AnyClient, execution: Execution) -> str:
+    """What a worker must offer to run it, under the version that it was created under."""
     try:
-        return (await client.job(execution.job, version=execution.version)).definition.kind
+        return (await client.job(execution.job, version=execution.version)).definition.needs
     except NotFound:
         return "task"
 
@@ -113,18 +114,16 @@ async def _at_quota(client: AnyClient, execution: Execution) -> Reason | None:
     return None
 
 
-def _unable(
-    execution: Execution, there: Sequence[Worker], live: Sequence[Worker], kind: str
-) -> Reason:
+def _unable(execution: Execution, there: Sequence[Worker], needs: str) -> Reason:
     """Nobody is there who could take it."""
     name = execution.queue
     if not there:
         detail = f"no live worker takes queue {name!r}; start one with --queues {name}"
         return Reason(execution=execution, word="no_worker", detail=detail)
-    if not live:
+    if all(one.state is not WorkerState.LIVE for one in there):
         detail = f"all workers of queue {name!r} are draining; start another"
         return Reason(execution=execution, word="draining", detail=detail)
-    detail = f"no worker of queue {name!r} runs jobs of the kind {kind!r}"
+    detail = str(offers.lack_of(needs, queue=name))
     return Reason(execution=execution, word="no_worker_of_kind", detail=detail)
 
 

@@ -1,0 +1,129 @@
+"""What `daybell doctor` says of jobs without code: whether somebody runs them, and whether the
+secrets that jobs refer to are set.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from daybell.cli import show
+from daybell.client.offers import able, lack_of
+from daybell.core.execution import PENDING
+from daybell.core.job import DEFAULT_TENANT, Job
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.references import SECRET_MARK, names_in, names_in_args
+from daybell.core.schedule import Schedule
+from daybell.core.standing import Look
+from daybell.core.view import Check
+from daybell.store.protocol import Store
+
+NAMED_MAX: Final = 5
+
+
+async def check_kinds(store: Store) -> list[Check]:
+    """The jobs of all tenants. Of tasks only the secrets: nobody says what their code needs."""
+    checks: list[Check] = []
+    now = (await store.health()).now
+    for tenant in await store.list_tenants():
+        jobs = await _jobs(store, tenant)
+        without_code = [job for job in jobs if job.definition.kind != "task"]
+        if without_code:
+            workers = await store.list_workers(tenant)
+            unoffered = [
+                job
+                for job in without_code
+                if not able(
+                    workers, queue=job.definition.queue, needs=job.definition.needs, now=now
+                )
+            ]
+            looks = await store.look_at_jobs(tenant, [job.name for job in unoffered])
+            checks += judge(tenant, unoffered, looks)
+        used = secrets_in(jobs)
+        if used:
+            known = {one.name for one in await store.list_secrets(tenant)}
+            checks.append(judge_secrets(tenant, used, known))
+    return checks
+
+
+def judge(tenant: str, unoffered: Iterable[Job], looks: Mapping[str, Look]) -> list[Check]:
+    """Jobs that nobody can run are a problem if one of them is to run."""
+    waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for job in unoffered:
+        if _is_to_run(looks.get(job.name, Look())):
+            waiting[job.definition.queue, job.definition.needs].append(job.name)
+    checks = [_unoffered(tenant, queue, needs, names) for (queue, needs), names in waiting.items()]
+    fine = Check(name="kinds", is_ok=True, found=f"somebody runs all that is to run{_of(tenant)}")
+    return checks or [fine]
+
+
+def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
+    lack = lack_of(needs, queue=queue)
+    jobs = show.count(len(names), "job")
+    verb = "waits" if len(names) == 1 else "wait"
+    return Check(
+        name="kinds",
+        is_ok=False,
+        found=f"{lack.found}{_of(tenant)}, and {jobs} {verb} for one: {_named(names)}",
+        advice=lack.advice,
+    )
+
+
+def secrets_in(jobs: Iterable[Job]) -> dict[str, list[str]]:
+    """The secrets that jobs refer to, each with their names."""
+    used: dict[str, list[str]] = defaultdict(list)
+    for job in jobs:
+        settings, args = job.definition.settings, job.definition.args
+        if SECRET_MARK in settings or SECRET_MARK in args:
+            names = names_in(msgspec.json.decode(settings))
+            for name in sorted(names | names_in_args(msgspec.json.decode(args))):
+                used[name].append(job.name)
+    return used
+
+
+def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[str]) -> Check:
+    """A job fails for good where a secret that it refers to is not set."""
+    unset = sorted(used.keys() - set(known))
+    if not unset:
+        found = f"all that jobs refer to are set{_of(tenant)}"
+        return Check(name="secrets", is_ok=True, found=found)
+    told = "; ".join(f"{name} of {_named(used[name])}" for name in unset[:NAMED_MAX])
+    more = f" and {len(unset) - NAMED_MAX:,} more" if len(unset) > NAMED_MAX else ""
+    flag = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
+    return Check(
+        name="secrets",
+        is_ok=False,
+        found=f"not set{_of(tenant)}: {told}{more}",
+        advice=f"set it with `daybell secrets set {unset[0]}{flag}`",
+    )
+
+
+async def _jobs(store: Store, tenant: str) -> list[Job]:
+    found, cursor = list[Job](), None
+    while True:
+        page = await store.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _is_to_run(look: Look) -> bool:
+    return bool(look.unfinished & PENDING) or any(map(_fires, look.schedules))
+
+
+def _fires(schedule: Schedule) -> bool:
+    is_on = schedule.next_at is not None or schedule.delay is not None or schedule.is_reboot
+    return is_on and not schedule.is_paused
+
+
+def _of(tenant: str) -> str:
+    return "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
+
+
+def _named(names: list[str]) -> str:
+    rest = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + rest

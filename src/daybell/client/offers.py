@@ -1,0 +1,57 @@
+"""Which workers could run a job, and what to do where none can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from daybell.core.instant import Instant
+from daybell.core.job import DEFAULT_QUEUE
+from daybell.core.worker import Worker, WorkerState
+
+
+class Lack(NamedTuple):
+    """What no worker offers, and the way out."""
+
+    found: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.found}; {self.advice}"
+
+
+_LACKS: Final = {
+    "command": ("runs commands", "start one with `daybell worker --allow-command{queues}`"),
+    "http": ("makes requests", "start one with `daybell worker{queues}`"),
+    "notify": ("can notify", "install daybell[notify] there"),
+    "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
+}
+
+
+def able(workers: Iterable[Worker], *, queue: str, needs: str, now: Instant) -> list[Worker]:
+    """The live ones that take such jobs of a queue."""
+    return [one for one in live(workers, queue=queue, now=now) if needs in one.kinds]
+
+
+def live(workers: Iterable[Worker], *, queue: str, now: Instant) -> list[Worker]:
+    """Those that take a queue. One that was killed is called live until somebody looks after its
+    lease.
+    """
+    return [
+        one
+        for one in workers
+        if one.state is WorkerState.LIVE and queue in one.queues and one.lease_until > now
+    ]
+
+
+def lack_of(needs: str, *, queue: str) -> Lack:
+    """What to say where no live worker offers what jobs need."""
+    kind, _, connection = needs.partition(":")
+    if kind == "sql":
+        does = f"knows the connection {connection!r}"
+        advice = f"give a worker DAYBELL_CONNECTION_{connection.upper()}"
+    else:
+        other = f"runs jobs of the kind {kind!r}", "start one that does"
+        does, advice = _LACKS.get(kind, other)
+    queues = "" if queue == DEFAULT_QUEUE else f" --queues {queue}"
+    return Lack(f"no live worker of queue {queue!r} {does}", advice.replace("{queues}", queues))
