@@ -6,18 +6,13 @@ from typing import Final
 
 import msgspec
 
+from daybell.client.offers import able, lack_of
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings
 from daybell.core.references import names_in, names_in_args
-from daybell.core.worker import WorkerState
 from daybell.store.protocol import Store
 
 DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
-
-_WAYS_OUT: Final = {
-    "command": "start one with --allow-command",
-    "notify": "start one that has the extra `notify`",
-}
 
 
 class Warnings:
@@ -63,14 +58,9 @@ async def _unoffered(store: Store, tenant: str, definition: JobDefinition) -> li
     """Of tasks nothing is said: their workers come with the code, often after the job."""
     if definition.kind == "task":
         return []
-    now = (await store.health()).now
-    for worker in await store.list_workers(tenant):
-        is_live = worker.state is WorkerState.LIVE and worker.lease_until > now
-        if is_live and definition.queue in worker.queues and definition.needs in worker.kinds:
-            return []
-    kind = definition.kind
-    what = f"{kind} jobs" if definition.needs == kind else f"jobs that need {definition.needs}"
-    way_out = _WAYS_OUT.get(kind, "start one that does")
-    if kind == "sql":
-        way_out = "start one that has this connection"
-    return [f"no live worker of queue {definition.queue!r} runs {what}, so it waits; {way_out}"]
+    queue, needs = definition.queue, definition.needs
+    workers, now = await store.list_workers(tenant), (await store.health()).now
+    if able(workers, queue=queue, needs=needs, now=now):
+        return []
+    lack = lack_of(needs, queue=queue)
+    return [f"{lack.found}, so it waits; {lack.advice}"]
