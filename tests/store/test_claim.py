@@ -149,10 +149,10 @@ async def test_only_the_queues_asked_for_give_anything(store):
 
 async def test_only_the_kinds_asked_for_are_given(store):
     await defined(store, "http", kind="http")
-    await defined(store, "sql", kind="sql")
+    await defined(store, "flow", kind="workflow")
     (task,) = await enqueued(store)
     (http,) = await enqueued(store, job="http")
-    await enqueued(store, job="sql")
+    await enqueued(store, job="flow")
 
     assert ids(await claim(store)) == [task]
     assert ids(await claim(store, kinds=["task", "http"])) == [http]

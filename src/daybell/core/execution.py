@@ -111,7 +111,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     job: str
     version: int
-    kind: str
+    kind: str  # what its lane says: the job's needs
     queue: str
     priority: Priority
     args: str

@@ -534,3 +534,16 @@ async def test_nothing_that_a_caller_sets_matters(store, sql, role):
     assert (found.run_at, found.queue, json.loads(found.args)) == (2093475723.0, "q", {"a": "ä"})
     assert found.expires_at == found.run_at + 5400
     assert await violations(sql) == []
+
+
+async def test_what_a_job_needs_of_a_worker_counts_here_too(store, sql):
+    settings = '{"connection": "pg", "statement": "SELECT 1"}'
+    await defined(store, kind="sql", settings=settings)
+
+    id = await enqueue(sql)
+    (row,) = await sql.fetch(MANY, "resize", ["{}"], '{"queue": "other"}')
+
+    for other in ("task", "sql", "sql:other"):
+        assert (await claim(store, queues=["default", "other"], kinds=[other])).executions == []
+    hands = await claim(store, queues=["default", "other"], kinds=["sql:pg"])
+    assert [one.id for one in hands.executions] == [id, row["id"]]

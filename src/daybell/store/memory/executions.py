@@ -180,7 +180,7 @@ def claimable(
         and row.execution.state in PENDING - {State.WAITING}
         and row.execution.queue in queues
         and (tenant, row.execution.queue) not in tables.paused
-        and tables.definition(row.execution).kind in kinds
+        and tables.definition(row.execution).needs in kinds
     ]
 
 

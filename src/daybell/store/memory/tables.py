@@ -199,7 +199,7 @@ def claimed(tables: Tables, row: Row) -> Claimed:
         tenant=execution.tenant,
         job=execution.job,
         version=execution.version,
-        kind=tables.definition(execution).kind,
+        kind=tables.definition(execution).needs,
         queue=execution.queue,
         priority=execution.priority,
         args=execution.args,

@@ -56,7 +56,7 @@ class Defining(Scheduling):
                 new = await self.count_new_jobs(link, key, names)
                 # First, while nothing is locked. Lanes that are there need not be made in the
                 # transaction of somebody who enqueues, where others would wait for his commit.
-                pairs = [(job.definition.queue, job.definition.kind) for job in jobs]
+                pairs = [(job.definition.queue, job.definition.needs) for job in jobs]
                 await self.names.make_lanes(link, key, sorted(set(pairs)))
                 # Sorted, so that two who define the same jobs meet in the same order.
                 order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
@@ -89,10 +89,10 @@ class Defining(Scheduling):
     async def _launch(
         self, tenant: str, job: NewJob, text: str, execution: NewExecution
     ) -> tuple[Job, Enqueued]:
-        name, kind = job.definition.name, job.definition.kind
+        name, needs = job.definition.name, job.definition.needs
         queues = [execution.queue or job.definition.queue, job.definition.queue]
         # Before, and whatever becomes of the rest: see there.
-        key, lanes = await self.names.lanes(tenant, queues, [kind])
+        key, lanes = await self.names.lanes(tenant, queues, [needs])
         try:
             async with self.db.transaction() as link:
                 new = await self.count_new_jobs(link, key, {name})

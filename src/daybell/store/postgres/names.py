@@ -29,6 +29,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     kind: str = "task"
+    needs: str | None = None  # said only where it is not the kind
     queue: str = DEFAULT_QUEUE
     priority: Priority = Priority.NORMAL
     expires: Seconds | None = None
@@ -48,7 +49,7 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
 
     key: int
     version: int
-    kind: str
+    needs: str
     queue: str
     priority: Priority
     expires: Seconds | None
@@ -151,7 +152,7 @@ class Names:
                 self._current[tenant, row["name"]] = CurrentJob(
                     row["key"],
                     row["version"],
-                    definition.kind,
+                    definition.needs or definition.kind,
                     definition.queue,
                     definition.priority,
                     definition.expires,
@@ -229,7 +230,7 @@ class Names:
         found: dict[tuple[str, str | None], tuple[CurrentJob, int]] = {}
         for name, queue in wanted:
             job = self._current.get((key, name))
-            lane = None if job is None else self._lanes.get((key, queue or job.queue, job.kind))
+            lane = None if job is None else self._lanes.get((key, queue or job.queue, job.needs))
             if job is None or lane is None:
                 return None
             found[name, queue] = job, lane
@@ -243,7 +244,7 @@ class Names:
             key = await self.tenant(link, tenant)
             jobs = await self.current_jobs(link, key, {name for name, _ in wanted}, fresh=True)
             lanes = {
-                (name, queue): (queue or jobs[name].queue, jobs[name].kind)
+                (name, queue): (queue or jobs[name].queue, jobs[name].needs)
                 for name, queue in wanted
             }
             rows = await self._made_lanes(link, key, sorted(set(lanes.values())))

@@ -273,7 +273,7 @@ def a_row(
         new.id.bytes,
         job.job,
         job.n,
-        tx.names.lane(tx, owner, new.queue or job.queue, job.kind),
+        tx.names.lane(tx, owner, new.queue or job.queue, job.needs),
         job.priority if new.priority is None else int(new.priority),
         state,
         now,

@@ -128,7 +128,7 @@ def sort_out(
 def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, int, int]:
     """The job, version, lane and priority of a plain execution; job 0 if it cannot be plain."""
     job = tx.names.current(tx, owner, new.job)
-    lane = tx.names.lane(tx, owner, new.queue or job.queue, job.kind)
+    lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
     is_plain = job.expires is None and job.overlap is Overlap.ALLOW
     return job.job if is_plain else 0, job.n, lane, job.priority
 

@@ -50,7 +50,7 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     job: int
     name: str
     version: int
-    kind: str
+    needs: str
     queue: str
     priority: int  # not the enumeration: sqlite3 binds a plain number faster
     expires: Seconds | None
@@ -79,6 +79,7 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     priority: int
     max_crashes: int
     on_lost: str
+    needs: str | None = None  # said only where it is not the kind
     expires: Seconds | None = None
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
@@ -91,7 +92,7 @@ class Lane(NamedTuple):
     """What a claim asks for: a queue, and what it takes to run the job."""
 
     queue: str
-    kind: str
+    needs: str
 
 
 class Names:
@@ -185,7 +186,7 @@ class Names:
                 job=job,
                 name=definition.name,
                 version=number,
-                kind=definition.kind,
+                needs=definition.needs or definition.kind,
                 queue=definition.queue,
                 priority=definition.priority,
                 expires=definition.expires,
@@ -196,29 +197,29 @@ class Names:
             )
         return version
 
-    def find_lane(self, tx: Transaction, tenant: int, queue: str, kind: str) -> int | None:
+    def find_lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int | None:
         """A lane that somebody has enqueued to; None: there is none yet."""
-        n = self._lanes.get((tenant, queue, kind))
+        n = self._lanes.get((tenant, queue, needs))
         if n is None:
             row = tx.execute(
                 "SELECT n FROM lane WHERE tenant = ? AND queue = ? AND kind = ?",
-                (tenant, queue, kind),
+                (tenant, queue, needs),
             ).fetchone()
             if row is None:
                 return None
-            n = self._lanes[tenant, queue, kind] = int(row[0])
+            n = self._lanes[tenant, queue, needs] = int(row[0])
         return n
 
-    def lane(self, tx: Transaction, tenant: int, queue: str, kind: str) -> int:
+    def lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int:
         """A lane, made if it is new."""
-        n = self.find_lane(tx, tenant, queue, kind)
+        n = self.find_lane(tx, tenant, queue, needs)
         if n is None:
             cursor = tx.execute(
-                "INSERT INTO lane (tenant, queue, kind) VALUES (?, ?, ?)", (tenant, queue, kind)
+                "INSERT INTO lane (tenant, queue, kind) VALUES (?, ?, ?)", (tenant, queue, needs)
             )
             n = cursor.lastrowid
             assert n is not None, "an INSERT has a row"
-            self._lanes[tenant, queue, kind] = n
+            self._lanes[tenant, queue, needs] = n
         return n
 
     def lane_row(self, tx: Transaction, n: int) -> Lane:

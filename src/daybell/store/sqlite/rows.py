@@ -75,7 +75,7 @@ def claimed(
                 tenant=tenant,
                 job=version.name,
                 version=version.version,
-                kind=version.kind,
+                kind=version.needs,
                 queue=names.lane_row(tx, lane_n).queue,
                 priority=PRIORITIES[priority],
                 args=args,
