@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daybell.client.sealing import Sealer
 from daybell.core.kinds.command import read_env
 from daybell.errors import UsageError
 from daybell.sdk.kinds import KindOptions
@@ -16,7 +17,11 @@ def kind_options(
     allow_env: str = "",
     pass_env: str = "",
 ) -> KindOptions:
-    """Read what was allowed; connections come from the settings."""
+    """Read what was allowed; connections come from the settings. A key for secrets that cannot be
+    one is refused here, and not by the first job that needs it.
+    """
+    if settings.secrets_key is not None:
+        Sealer(settings.secrets_key)
     return KindOptions(
         allow_command=allow_command,
         allow_private_http=allow_private_http,

@@ -108,7 +108,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
     clock = SystemClock()
     began = clock.monotonic()
     warn(app, queues_of(app, options.queues))
-    _allow(app, settings, options)
+    allow(app, settings, options)
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))
@@ -169,7 +169,7 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
         await front.stop()
 
 
-def _allow(app: App, settings: Settings, options: DevOptions) -> None:
+def allow(app: App, settings: Settings, options: DevOptions) -> None:
     """Where only this machine gets in, who asks could do as much without us."""
     from daybell.api.listening import is_loopback
 

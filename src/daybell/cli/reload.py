@@ -48,17 +48,7 @@ async def reloading(
         raise UsageError("--demo brings an app that does not change; leave out --reload")
     if spec is None:
         raise UsageError("say which app to run and watch: module:app, or path/to/file.py")
-    words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
-    words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
-    words += ["--queues", options.queues, "--parent", str(os.getpid())]
-    for name in options.allowed_hosts:
-        words += ["--allowed-host", name]
-    words += ["--prune"] if options.prune else []
-    words += _allowed("command", options.allow_command)
-    words += _allowed("private-http", options.allow_private_http)
-    words += ["--allow-env", options.allow_env, "--pass-env", options.pass_env]
-    words += ["--drain-timeout", f"{DRAIN_SECONDS:g}s"]
-    words += [] if flag is None else ["--database-url", flag]
+    words = words_for(spec, options, flag)
     folders = source_folders(spec)
     _say(f"watching {printable(', '.join(map(str, folders)))}")
     changes = Changes(folders)
@@ -70,6 +60,22 @@ async def reloading(
             _kill(changes.child)
             await changes.close()
     return DONE
+
+
+def words_for(spec: str, options: DevOptions, flag: str | None) -> list[str]:
+    """What the process with the app is started with."""
+    words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
+    words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
+    words += ["--queues", options.queues, "--parent", str(os.getpid())]
+    for name in options.allowed_hosts:
+        words += ["--allowed-host", name]
+    words += ["--prune"] if options.prune else []
+    words += _allowed("command", options.allow_command)
+    words += _allowed("private-http", options.allow_private_http)
+    words += ["--allow-env", options.allow_env, "--pass-env", options.pass_env]
+    words += ["--drain-timeout", f"{DRAIN_SECONDS:g}s"]
+    words += [] if flag is None else ["--database-url", flag]
+    return words
 
 
 def _allowed(what: str, said: bool | None) -> list[str]:

@@ -246,23 +246,7 @@ async def _supervise(
     app: App, request: WorkerRequest, settings: Settings, options: WorkerOptions
 ) -> int:
     """Run several processes, and keep them running."""
-
-    def command(slot: int) -> list[str]:
-        words = [sys.executable, "-m", "daybell", "worker"]
-        words += [spec] if (spec := request.spec or settings.app) else []
-        words += ["--processes", "1", "--parent", str(os.getpid())]
-        words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
-        words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
-        words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
-        if request.children is not None:
-            words += ["--children", str(request.children)]
-        if request.max_jobs_per_process is not None:
-            words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
-        words += ["--allow-command"] if request.allow_command else []
-        words += ["--allow-private-http"] if request.allow_private_http else []
-        words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
-        return words
-
+    command = partial(words_for, request, settings, options)
     grace = options.drain_timeout + GOODBYE_SECONDS
     mourn = partial(bury, url=app.url, tenant=options.tenant, lease=options.lease)
     clock = SystemClock()
@@ -280,6 +264,26 @@ async def _supervise(
             return await supervisor.run()
         finally:
             stopping.cancel()
+
+
+def words_for(
+    request: WorkerRequest, settings: Settings, options: WorkerOptions, slot: int
+) -> list[str]:
+    """What one of several processes is started with."""
+    words = [sys.executable, "-m", "daybell", "worker"]
+    words += [spec] if (spec := request.spec or settings.app) else []
+    words += ["--processes", "1", "--parent", str(os.getpid())]
+    words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
+    words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
+    words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
+    if request.children is not None:
+        words += ["--children", str(request.children)]
+    if request.max_jobs_per_process is not None:
+        words += ["--max-jobs-per-process", str(request.max_jobs_per_process)]
+    words += ["--allow-command"] if request.allow_command else []
+    words += ["--allow-private-http"] if request.allow_private_http else []
+    words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
+    return words
 
 
 async def _try(app: App, *, prune: bool) -> None:

@@ -1,0 +1,122 @@
+"""What workers are told to allow to jobs without code, and what they allow by themselves."""
+
+import pytest
+from typer.main import get_command
+
+from daybell.cli import app as program
+from daybell.cli import reload, working
+from daybell.cli.allowing import kind_options, read_names
+from daybell.cli.apps import find_app
+from daybell.cli.dev import DevOptions, allow
+from daybell.cli.working import WorkerRequest, worker_options
+from daybell.errors import UsageError
+from daybell.sdk.app import App
+from daybell.settings import Settings
+
+EVERYWHERE = ("task", "http", "notify")
+
+
+def test_names_of_variables_are_read():
+    assert read_names(" LANG, TZ,,LANG", "--pass-env") == ("LANG", "TZ")
+    assert read_names("", "--pass-env") == ()
+    with pytest.raises(UsageError, match=r"--allow-env: 'A=1' cannot name a variable"):
+        read_names("PATH,A=1", "--allow-env")
+
+
+def test_a_worker_offers_what_it_was_told_to_and_the_connections_that_it_knows():
+    app = App("memory://")
+    plain = app.handlers.kinds
+    settings = Settings(connections={"shop": "sqlite:///s.db", "mail": "sqlite:///m.db"})
+
+    app.handlers.kind_options = kind_options(
+        settings, allow_command=True, allow_env="PATH", pass_env="TZ"
+    )
+
+    assert plain == EVERYWHERE
+    assert app.handlers.kinds == (
+        "task", "command", "http", "notify", "sql:mail", "sql:shop"
+    )  # fmt: skip
+    options = app.handlers.kind_options
+    assert (options.allow_env, options.pass_env) == (frozenset({"PATH"}), ("TZ",))
+    assert worker_options(app, settings, WorkerRequest()).kinds == app.handlers.kinds
+    assert "sqlite" not in repr(options)  # a URL may have a password
+
+
+def test_a_worker_without_apprise_does_not_offer_to_notify(monkeypatch):
+    monkeypatch.setattr("daybell.sdk.kinds.can_notify", lambda: False)
+
+    assert App("memory://").handlers.kinds == ("task", "http")
+
+
+def test_a_key_that_is_none_is_refused_at_the_start():
+    with pytest.raises(UsageError, match=r"DAYBELL_SECRETS_KEY.* `daybell secrets key` makes one"):
+        kind_options(Settings(secrets_key="c2hvcnQ="))
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "expected"),
+    [
+        ("127.0.0.1", {}, (True, True)),
+        ("localhost", {}, (True, True)),
+        ("::1", {}, (True, True)),
+        ("0.0.0.0", {}, (False, False)),
+        ("192.0.2.1", {}, (False, False)),
+        ("127.0.0.1", {"allow_command": False}, (False, True)),
+        ("127.0.0.1", {"allow_private_http": False}, (True, False)),
+        ("0.0.0.0", {"allow_command": True}, (True, False)),
+        ("0.0.0.0", {"allow_private_http": True}, (False, True)),
+    ],
+)
+def test_dev_allows_by_itself_what_only_this_machine_can_ask_for(host, said, expected):
+    app = App("memory://")
+
+    allow(app, Settings(), DevOptions(host=host, **said))
+
+    options = app.handlers.kind_options
+    assert (options.allow_command, options.allow_private_http) == expected
+    assert ("command" in app.handlers.kinds) is expected[0]
+
+
+def as_read(words):
+    """The options of a command, as it reads these words."""
+    name, *rest = words[3:]
+    command = get_command(program).commands[name]
+    return command.make_context(name, list(rest), resilient_parsing=True).params
+
+
+def test_several_processes_are_told_the_same():
+    request = WorkerRequest(
+        allow_command=True, allow_private_http=True, allow_env="PATH", pass_env="TZ,LANG"
+    )
+    options = worker_options(App("memory://"), Settings(), request)
+
+    told = as_read(working.words_for(request, Settings(), options, 1))
+    plain = as_read(working.words_for(WorkerRequest(spec="app:app"), Settings(), options, 1))
+
+    assert told["app"] is None  # and not an empty name
+    assert (told["allow_command"], told["allow_private_http"]) == (True, True)
+    assert (told["allow_env"], told["pass_env"]) == ("PATH", "TZ,LANG")
+    assert (plain["app"], plain["allow_command"], plain["allow_private_http"]) == (
+        "app:app", False, False
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [None, True, False])
+def test_a_process_that_is_started_afresh_is_told_the_same(said):
+    options = DevOptions(
+        allow_command=said, allow_private_http=said, allow_env="PATH", pass_env="TZ"
+    )
+
+    told = as_read(reload.words_for("app:app", options, None))
+
+    assert (told["allow_command"], told["allow_private_http"]) == (said, said)
+    assert (told["allow_env"], told["pass_env"]) == ("PATH", "TZ")
+
+
+def test_without_an_app_there_is_one_without_tasks(monkeypatch):
+    monkeypatch.delenv("DAYBELL_DATABASE_URL", raising=False)
+    app = find_app(None, Settings(), flag=None)
+
+    assert app.tasks == {}
+    with pytest.raises(UsageError, match=r"there is no file 'gone.py'"):
+        find_app("gone.py", Settings(), flag=None)
