@@ -1,5 +1,7 @@
 """What workers are told to allow to jobs without code, and what they allow by themselves."""
 
+from typing import Any
+
 import pytest
 from typer.main import get_command
 
@@ -80,7 +82,8 @@ def test_dev_allows_by_itself_what_only_this_machine_can_ask_for(host, said, exp
 def as_read(words):
     """The options of a command, as it reads these words."""
     name, *rest = words[3:]
-    command = get_command(program).commands[name]
+    group: Any = get_command(program)
+    command = group.commands[name]
     return command.make_context(name, list(rest), resilient_parsing=True).params
 
 
