@@ -1,0 +1,120 @@
+"""Connections of HTTP jobs: made only to addresses that were looked at.
+
+The check is part of connecting, so there is no way around it: not by a redirect, and not by a name
+that stands for something else a moment later, since nothing resolves it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpcore
+import httpx
+
+from daybell.core.instant import Seconds
+from daybell.runners.addresses import Resolve, checked_addresses
+from daybell.runners.http_request import Request
+
+
+class HostUnknown(Exception):
+    """The host has no address, as far as the system knows at the moment."""
+
+
+class CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to hosts at addresses that were checked, one after the other."""
+
+    def __init__(self, *, allow_private: bool, resolve: Resolve) -> None:
+        self._allow_private = allow_private
+        self._resolve = resolve
+        # Its class stands for another where anyio is missing, which is all that types know.
+        self._network = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (the interface is not ours)
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                addresses = await checked_addresses(
+                    host, port, allow_private=self._allow_private, resolve=self._resolve
+                )
+        except TimeoutError:
+            raise HostUnknown(f"{host} was not found within {timeout:g} s") from None
+        except UnicodeError:  # of the system's own encoder, for what is no name at all
+            raise HostUnknown(f"{host} cannot be a name") from None
+        except OSError as error:
+            raise HostUnknown(f"{host} was not found: {error.strerror or error}") from None
+        return await self._connect_any(addresses, port, limit.when())
+
+    async def _connect_any(
+        self, addresses: list[str], port: int, until: float | None
+    ) -> httpcore.AsyncNetworkStream:
+        loop = asyncio.get_running_loop()
+        for left in range(len(addresses), 0, -1):
+            # Each has its share of the time: one that says nothing must not use up all of it.
+            share = None if until is None else max(0.0, until - loop.time()) / left
+            try:
+                return await self._network.connect_tcp(addresses[-left], port, timeout=share)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if left == 1:
+                    raise
+        raise AssertionError("a host has an address at least")
+
+
+@asynccontextmanager
+async def sent(
+    request: Request, network: CheckedNetwork, tls: ssl.SSLContext | None, seconds: Seconds
+) -> AsyncGenerator[httpcore.Response]:
+    """Connect and send a request; what is read of the answer is up to the caller. The connection
+    ends here, however much there was to come.
+    """
+    url = request.url
+    target = httpcore.URL(
+        scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+    )
+    connection = httpcore.AsyncHTTPConnection(target.origin, tls, network_backend=network)
+    extensions = {
+        "timeout": {"connect": seconds},
+        # A certificate names a host without the dot that may end it.
+        "sni_hostname": url.raw_host.decode("ascii").rstrip("."),
+    }
+    try:
+        async with connection.stream(
+            request.method,
+            target,
+            headers=request.lines(),
+            content=request.body,
+            extensions=extensions,
+        ) as response:
+            yield response
+    finally:
+        await connection.aclose()
+
+
+def trusted() -> ssl.SSLContext:
+    """Whose certificates count: those of SSL_CERT_FILE, else of all the world's authorities."""
+    return httpx.create_ssl_context()
+
+
+def reason_of(error: BaseException) -> str:
+    """What was wrong in the first place, in the words of who knows it."""
+    said = str(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted here: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"it does not speak TLS as it should: {cause.reason}"
+        if isinstance(cause, OSError) and (cause.errno or 0) > 0:
+            said = os.strerror(cause.errno or 0)  # an event loop has words of its own
+        cause = cause.__cause__ or cause.__context__
+    return said or type(error).__name__

@@ -1,0 +1,476 @@
+"""HTTP jobs and hostile places: private addresses, redirects, certificates, answers without end."""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import ssl
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from daybell.core.limits import HTTP_BODY_BYTES_MAX
+from daybell.runners.http import Http
+from tests.runners.http_places import OK, Running, a_handler, asked, detour, failed, serving
+
+PUBLIC = "93.184.215.14"
+
+
+def names(**addresses: str):
+    """A resolver that knows these; each is asked in turn for what it says next."""
+    asked_for: list[str] = []
+
+    async def resolve(host, port):
+        asked_for.append(host)
+        known = addresses[host.partition(".")[0]].split()
+        return known[min(asked_for.count(host), len(known)) - 1].split(",")
+
+    resolve.asked_for = asked_for  # type: ignore[attr-defined]
+    return resolve
+
+
+# Which of them the system would read as what is for it to say: see test_addresses.py.
+SPELLINGS = [
+    "127.0.0.1", "127.1", "2130706433", "0177.1", "017700000001", "0x7f.1", "0x7f000001",
+    "[::1]", "[::]", "0", "0.0.0.0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "localhost",
+    "LocalHost", "169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "10.0.0.1",
+    "127。0。0。1", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[2001:0:7f00:1::1]", "224.0.0.1",
+    "255.255.255.255",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", SPELLINGS)
+async def test_a_request_to_a_private_address_is_refused(host):
+    http = Http()
+    network = detour(http)
+
+    error = await failed(f"http://{host}/latest/meta-data", http)
+
+    assert (error.type, error.is_hopeless) == ("AddressRefused", True)
+    assert "is not on the public internet" in error.message
+    assert "--allow-private-http" in error.message
+    assert network.dialled == []
+
+
+@pytest.mark.parametrize("host", ["metadata.google.internal", "intern.example.", "a.localhost"])
+async def test_so_is_one_to_a_name_for_it(host):
+    resolve = names(metadata="169.254.169.254", intern="10.1.2.3", a=f"{PUBLIC},::1")
+    http = Http(resolve=resolve)
+    network = detour(http)
+
+    error = await failed(f"http://{host}/", http)
+
+    assert (error.type, error.is_hopeless) == ("AddressRefused", True)
+    assert error.message.startswith(f"GET http://{host}/ is refused: {host} is ")
+    assert network.dialled == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "１２７.0.0.1",
+        "ⓛocalhost",
+        "0177.0.0.1",
+        "[fe80::1%25lo]",
+        "[fe80::1%lo]",
+        "%31%32%37.0.0.1",
+    ],
+)
+async def test_a_host_that_is_written_to_be_misread_is_not_even_asked_for(host):
+    http = Http(resolve=names())
+
+    error = await failed(f"http://{host}/", http)
+
+    assert (error.type, error.is_hopeless) == ("HttpFailed", True)
+
+
+async def test_a_connection_is_made_to_the_address_that_was_checked():
+    resolve = names(rebind=f"{PUBLIC} 127.0.0.1")  # public at first, then this machine
+    http = Http(resolve=resolve)
+    network = detour(http)
+    async with serving(OK) as place:
+        result = await asked(f"http://rebind.example:{place.port}/", http)
+
+        assert result["status"] == 200
+        assert network.dialled == [PUBLIC]
+        assert resolve.asked_for == ["rebind.example"]  # type: ignore[attr-defined]
+        assert place.header("host") == f"rebind.example:{place.port}"
+
+        error = await failed(f"http://rebind.example:{place.port}/", http)
+
+        assert error.type == "AddressRefused"
+        assert network.dialled == [PUBLIC]
+
+
+async def test_the_next_address_is_tried_if_one_does_not_connect():
+    http = Http(resolve=names(two="93.184.215.13,93.184.215.14"))
+    network = detour(http)
+    network.dead.add("93.184.215.13")
+    async with serving(OK) as place:
+        assert (await asked(f"http://two.example:{place.port}/", http))["status"] == 200
+
+    assert network.dialled == ["93.184.215.13", "93.184.215.14"]
+
+
+def redirect(location: str, status: str = "302 Found") -> bytes:
+    return f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+async def test_a_redirect_is_not_followed_unless_the_job_says_so():
+    async with serving(redirect("/b"), OK) as place:
+        error = await failed(f"{place.url}/a")
+
+        assert error.is_hopeless
+        assert "answered 302 Found, a redirect" in error.message
+        assert len(place.heads) == 1
+
+
+async def test_a_redirect_is_followed_if_the_job_says_so():
+    async with serving(redirect("/b?c=1"), OK) as place:
+        running = Running()
+
+        result = await asked({"url": f"{place.url}/a", "redirects": 1}, running=running)
+
+        assert result["status"] == 200
+        assert place.heads[1].startswith("GET /b?c=1 ")
+        assert running.said[0][2] == f"GET {place.url}/a → 302 Found"
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("http://intern.example/", "intern.example is 10.1.2.3"),
+        ("http://127.1/", "127.1 is 127.0.0.1"),
+        ("//[::1]/", "::1 is not on the public internet"),
+        ("http://outer.example:22/", "port 22 belongs to another protocol"),
+        ("file:///etc/passwd", "url must begin with http:// or https://"),
+        ("gopher://outer.example/", "url must begin with http:// or https://"),
+        ("javascript:alert(1)", "url must begin with http:// or https://"),
+        ("http://me:pw@outer.example/", "url has a login in it"),
+        ("//me@outer.example/", "url has a login in it"),
+        ("http://[fe80::1%25lo]/", "zone"),
+        ("http://[::1/", "cannot be read"),
+        ("http://outer.example:99999/", "cannot be read"),
+        ("https:///x", "names no host"),
+    ],
+)
+async def test_where_a_redirect_leads_is_checked_anew(location, why):
+    http = Http(resolve=resolver_with_system(outer=PUBLIC, intern="10.1.2.3"))
+    network = detour(http)
+    async with serving(redirect(location), OK) as place:
+        settings = {"url": f"http://outer.example:{place.port}/", "redirects": 3}
+
+        error = await failed(settings, http)
+
+        assert (error.type, error.is_hopeless) == ("AddressRefused", True)
+        assert why in error.message
+        assert network.dialled == [PUBLIC]
+        assert len(place.heads) == 1
+
+
+def resolver_with_system(**addresses: str):
+    from daybell.runners.addresses import system_resolve
+
+    known = names(**addresses)
+
+    async def resolve(host, port):
+        is_known = host.endswith(".example")
+        return await known(host, port) if is_known else await system_resolve(host, port)
+
+    return resolve
+
+
+@pytest.mark.parametrize("redirects", [1, 3])
+async def test_redirects_without_end_are_followed_so_often(redirects):
+    async with serving(redirect("/again")) as place:
+        error = await failed({"url": place.url, "redirects": redirects})
+
+        assert error.is_hopeless
+        assert f"more redirects than the {redirects} that the job allows" in error.message
+        assert len(place.heads) == redirects + 1
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then", "body"),
+    [
+        ("301 Moved Permanently", "POST", "GET", b""),
+        ("302 Found", "POST", "GET", b""),
+        ("302 Found", "PUT", "PUT", b"hello"),
+        ("303 See Other", "PUT", "GET", b""),
+        ("307 Temporary Redirect", "POST", "POST", b"hello"),
+        ("308 Permanent Redirect", "PATCH", "PATCH", b"hello"),
+    ],
+)
+async def test_methods_and_bodies_are_kept_as_browsers_do(status, method, then, body):
+    async with serving(redirect("/b", status), OK) as place:
+        settings = {"url": place.url, "redirects": 1, "method": method, "body": "hello"}
+
+        await asked(settings)
+
+        assert place.heads[1].startswith(f"{then} /b ")
+        assert place.bodies == [b"hello", body]
+        assert (place.header("content-type") is None) == (not body)
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+async def test_what_is_for_one_place_is_not_sent_to_another(is_elsewhere):
+    http = Http(resolve=names(one=PUBLIC, two=PUBLIC))
+    detour(http)
+    async with serving(OK) as other:
+        target = f"http://two.example:{other.port}/" if is_elsewhere else "/b"
+        async with serving(redirect(target), OK) as place:
+            settings = {
+                "url": f"http://one.example:{place.port}/",
+                "redirects": 1,
+                "headers": {"Authorization": "Bearer x", "X-Api-Key": "y", "Accept": "text/html"},
+            }
+
+            await asked(settings, http)
+
+            last = other if is_elsewhere else place
+            assert place.header("authorization", 0) == "Bearer x"
+            assert last.header("authorization") == (None if is_elsewhere else "Bearer x")
+            assert last.header("x-api-key") == (None if is_elsewhere else "y")
+            assert last.header("accept") == "text/html"
+
+
+async def test_a_body_with_a_secret_is_not_sent_elsewhere():
+    http = Http(resolve=names(one=PUBLIC, two=PUBLIC))
+    detour(http)
+    async with serving(OK) as other:
+        target = redirect(f"http://two.example:{other.port}/", "307 Temporary Redirect")
+        async with serving(target) as place:
+            settings = {
+                "url": f"http://one.example:{place.port}/",
+                "redirects": 1,
+                "body": {"key": {"secret": "TOKEN"}},
+            }
+
+            error = await failed(settings, http, secrets={"TOKEN": "canary"})
+
+            assert place.bodies == [b'{"key":"canary"}']
+            assert error.is_hopeless
+            assert "a secret in it" in error.message
+            assert other.heads == []
+
+
+class Authority:
+    """Signs itself, for one name."""
+
+    def __init__(self, folder: Path, name: str):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        pem = serialization.Encoding.PEM
+        private = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file = folder / "both.pem"
+        file.write_bytes(certificate.public_bytes(pem) + private)
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(file)
+        self.client = ssl.create_default_context(cafile=str(file))
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path, "good.example")
+
+
+@pytest.mark.parametrize("host", ["good.example", "good.example."])
+async def test_a_certificate_is_checked_against_the_name(authority, host):
+    http = Http(resolve=names(good=PUBLIC), tls=authority.client)
+    detour(http)
+    async with serving(OK, tls=authority.server) as place:
+        assert (await asked(f"https://{host}:{place.port}/", http))["status"] == 200
+
+
+async def test_a_certificate_for_another_name_is_refused(authority):
+    http = Http(resolve=names(evil=PUBLIC), tls=authority.client)
+    detour(http)
+    async with serving(OK, tls=authority.server) as place:
+        error = await failed(f"https://evil.example:{place.port}/", http)
+
+        assert "its certificate is not trusted here: Hostname mismatch" in error.message
+        assert not error.is_hopeless  # somebody may put it right
+        assert place.heads == []
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(authority):
+    http = Http(resolve=names(good=PUBLIC))
+    detour(http)
+    async with serving(OK, tls=authority.server) as place:
+        error = await failed(f"https://good.example:{place.port}/", http)
+
+    assert "its certificate is not trusted here: self-signed certificate" in error.message
+
+
+async def test_a_place_without_tls_is_told_apart(authority):
+    async def refuse(reader, writer):
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        error = await failed(f"https://127.0.0.1:{port}/", Http(True, tls=authority.client))
+
+    assert "it does not speak TLS as it should" in error.message
+
+
+async def trickle(reader, writer):
+    """Say a little now and then, for ever."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    while not writer.is_closing():
+        writer.write(b".")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def silence(reader, writer):
+    await reader.read()
+
+
+@pytest.mark.parametrize("answer", [trickle, silence])
+async def test_an_answer_that_takes_for_ever_is_a_failure(answer):
+    async with serving(answer) as place:
+        error = await failed(place.url, Http(True, seconds=0.1))
+
+    assert not error.is_hopeless
+    assert "was not answered in full within 0.1 s; give the job a timeout" in error.message
+
+
+@pytest.mark.parametrize("says", ["the job", "the execution"])
+async def test_a_job_with_a_timeout_is_given_as_long_as_that(says):
+    of_job = {"timeout": 9.0} if says == "the job" else {}
+    running = Running(timeout=9.0 if says == "the execution" else None)
+    async with serving(silence) as place:
+        handler = a_handler(place.url, Http(True, seconds=0.01), **of_job)
+        with pytest.raises(TimeoutError):  # of this test: the engine's would come later
+            await asyncio.wait_for(handler.run(running), 0.1)
+
+
+async def test_a_status_counts_even_if_its_body_never_ends():
+    async def slow_refusal(reader, writer):
+        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 9\r\n\r\nwait a")
+        await writer.drain()
+        await reader.read()
+
+    async with serving(slow_refusal) as place:
+        error = await failed(place.url, Http(True, seconds=0.1))
+
+    assert error.retry_after == 9.0
+    assert "answered 429 Too Many Requests: wait" in error.message
+
+
+async def endless(reader, writer):
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[")
+    while True:
+        writer.write(b"1, " * 10_000)
+        await writer.drain()
+
+
+async def test_of_a_body_without_end_the_beginning_is_kept():
+    async with serving(endless) as place:
+        running = Running()
+
+        result = await asked(place.url, running=running)
+
+    assert result["truncated"] is True
+    assert result["body"].startswith("[1, 1, ")
+    assert HTTP_BODY_BYTES_MAX - 10 < len(result["body"]) <= HTTP_BODY_BYTES_MAX
+    assert running.said[0][2].endswith("more than 65,536 bytes")
+
+
+async def test_a_gzip_bomb_is_not_unpacked():
+    bomb = gzip.compress(bytes(30_000_000))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    async with serving(head.encode() + bomb) as place:
+        await asked(place.url)  # what is imported and kept for good
+        tracemalloc.start()
+        try:
+            result = await asked(place.url)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert result["truncated"] is True
+    assert 65_000 < len(result["body"]) <= HTTP_BODY_BYTES_MAX
+    assert peak < 3_000_000
+
+
+async def test_what_unpacks_to_nothing_ends_all_the_same():
+    async def nothing(reader, writer):
+        """Empty blocks, without end."""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
+        writer.write(b"\x1f\x8b\x08\0\0\0\0\0\0\x03")
+        while True:
+            writer.write(b"\0\0\0\xff\xff" * 10_000)
+            await writer.drain()
+
+    async with serving(nothing) as place:
+        result = await asked(place.url)
+
+    assert result == {"status": 200, "headers": {}, "body": None, "truncated": True}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nonly this",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"",
+    ],
+    ids=["long header", "many headers", "ssh", "two lengths", "short", "no chunk", "nothing"],
+)
+async def test_an_answer_that_is_not_http_is_a_failure(answer):
+    async with serving(answer) as place:
+        error = await failed(place.url)
+
+    assert (error.type, error.is_hopeless) == ("HttpFailed", False)
+    assert error.message.startswith(f"GET {place.url}/ failed: ")
+    assert len(error.message) < 500
+
+
+async def test_a_cancelled_request_hangs_up_at_once():
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def wait(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nso far")
+        await writer.drain()
+        begun.set()
+        await reader.read()
+        gone.set()
+
+    async with serving(wait) as place:
+        task = asyncio.create_task(a_handler(place.url).run(Running()))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(gone.wait(), 5)
+
+
+def test_addresses_of_tests_are_public():
+    assert ipaddress.ip_address(PUBLIC).is_global
