@@ -1,0 +1,153 @@
+"""Jobs without code in a worker: which it runs, at which version, and what they share."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+from daybell import App
+from daybell.client import mint
+from daybell.core.execution import State
+from daybell.engine.clock import SystemClock
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.runners.command import CommandHandler
+from daybell.runners.http import HttpHandler
+from daybell.sdk.kinds import KindOptions
+from tests.builders import claim
+from tests.sdk.waiting import eventually
+
+
+@asynccontextmanager
+async def working(app, **allowed):
+    """A worker of an app that allows so much."""
+    app.handlers.kind_options = KindOptions(**allowed)
+    worker = Worker(
+        (await app.open()).store,
+        app.handlers,
+        WorkerOptions(kinds=app.handlers.kinds, drain_timeout=5.0),
+        clock=SystemClock(),
+        mint=mint,
+        events=app.events,
+    )
+    async with app.lifespan():
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop()
+
+
+async def ended(client, id):
+    async def ask():
+        return (await client.execution(id)).execution
+
+    return await eventually(ask, lambda one: one.state in (State.SUCCEEDED, State.DEAD))
+
+
+def output(execution):
+    return json.loads(execution.result)["output"].split("\n")
+
+
+async def claimed_of(client, name):
+    """What a worker would be given of a job."""
+    await client.enqueue(name)
+    needs = (await client.job(name)).definition.needs
+    return (await claim(client.store, kinds=[needs])).one
+
+
+async def test_each_execution_runs_the_version_that_it_was_created_under(tmp_path):
+    # Created under version 1; that fails after version 2 is there, is tried again by the policy,
+    # and then by a person.
+    one = (
+        "echo version one; while [ ! -e go ]; do sleep 0.02; done;"
+        " if [ -e mended ]; then echo done; else exit 3; fi"
+    )
+    app = App(f"sqlite:///{tmp_path / 'daybell.db'}")
+    async with app, working(app, allow_command=True):
+        client = app.client()
+        await client.create(
+            "report",
+            command={"run": one, "shell": True, "directory": str(tmp_path)},
+            retries={"delays": ["10ms"]},
+        )
+        old = await client.enqueue("report")
+        await eventually(lambda: client.workers(), lambda found: found[0].running)
+        await client.update("report", command={"run": ["echo", "version two"]})
+        (tmp_path / "go").touch()
+
+        failed = await ended(client, old.id)
+        (tmp_path / "mended").touch()
+        await client.retry(old.id)
+        mended = await ended(client, old.id)
+        new = await ended(client, (await client.enqueue("report")).id)
+
+        assert (failed.state, failed.failures, failed.version) == (State.DEAD, 2, 1)
+        assert (mended.state, mended.version, mended.attempt) == (State.SUCCEEDED, 1, 3)
+        assert output(mended)[:2] == ["version one", "done"]
+        assert (new.version, output(new)[0]) == (2, "version two")
+
+
+async def test_what_is_not_offered_goes_back(app):
+    async with app:
+        client = app.client()
+        await client.create("clean", command="uptime")
+        claimed = await claimed_of(client, "clean")
+
+        refused = await app.handlers.ask(claimed)
+        app.handlers.kind_options = KindOptions(allow_command=True)
+        allowed = await app.handlers.ask(claimed)
+
+        assert refused is None
+        assert isinstance(allowed, CommandHandler)
+        assert app.handlers.find(claimed) is allowed
+        await app.handlers.close()
+        assert app.handlers.find(claimed) is None
+        app.handlers.kind_options = KindOptions()
+        assert await app.handlers.ask(claimed) is None
+
+
+async def test_a_job_is_run_as_the_version_claimed_says(app):
+    async with app:
+        client = app.client()
+        await client.create("call", http="https://example.org", timeout="7s", retries=2)
+        first = await claimed_of(client, "call")
+        await client.update("call", timeout="9s")
+        second = await claimed_of(client, "call")
+
+        old, new = await app.handlers.ask(first), await app.handlers.ask(second)
+
+        assert isinstance(old, HttpHandler) and isinstance(new, HttpHandler)
+        assert (old.timeout, new.timeout, old.retry.retries) == (7.0, 9.0, 2)
+        assert (app.handlers.find(first), app.handlers.find(second)) == (old, new)
+        await app.handlers.close()
+
+
+def test_event_loops_share_nothing(file_url):
+    app = App(file_url)
+    found = []
+
+    async def look():
+        async with app:
+            client = app.client()
+            if not found:
+                await client.create("call", http="https://example.org")
+            claimed = await claimed_of(client, "call")
+            assert app.handlers.find(claimed) is None
+            found.append(await app.handlers.ask(claimed))
+
+    asyncio.run(look())
+    asyncio.run(look())
+
+    assert found[0] is not found[1]
+
+
+async def test_a_worker_in_a_script_offers_connections_and_neither_commands_nor_private_places(
+    app, monkeypatch
+):
+    monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", "sqlite:///shop.db")
+    app.handlers.kind_options = KindOptions(allow_command=True, allow_private_http=True)
+
+    async with app.worker():
+        (worker,) = await app.client().workers()
+
+    assert worker.kinds == ("task", "http", "notify", "sql:shop")
+    assert app.handlers.kind_options.allow_private_http is False
