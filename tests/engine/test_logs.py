@@ -114,6 +114,21 @@ async def test_of_too_much_the_beginning_is_kept_and_the_rest_counted():
 
 
 @in_virtual_time
+async def test_what_is_printed_when_there_is_no_more_room_is_counted_line_by_line():
+    run = a_run()
+    run.print("stdout", f"{'x' * 90}\n" * 20_000)
+    run.print("stderr", "one ")
+    for text in ("li", "ne\ntwo\n\nfo", "ur\n", "the rest"):
+        run.print("stdout", text)
+    run.print("stderr", "line")
+
+    messages = [message for _, message in said(run)]
+    printed = 20_000 + 4 + 2  # with the rest of either stream
+    assert messages[-1].startswith(f"{printed - len(messages) + 1:,} more lines were left out")
+    assert set(messages[:-1]) == {"x" * 90}
+
+
+@in_virtual_time
 async def test_lines_are_masked_and_a_broken_mask_keeps_nothing():
     def broken(text: str) -> str:
         raise ValueError(text)

@@ -110,6 +110,8 @@ class Run(msgspec.Struct, eq=False):
             self.log = Log(deque())
         if self.log.begun is None:
             self.log.begun = {}
+        if not self.log.has_room:
+            text = self._rest_of(self.log, stream, text)
         *ends, rest = text.split("\n")
         for end in ends:
             line, length = self._gathered(self.log.begun.pop(stream, NOTHING), end)
@@ -117,6 +119,17 @@ class Run(msgspec.Struct, eq=False):
         if rest:
             begun = self.log.begun.get(stream, NOTHING)
             self.log.begun[stream] = self._gathered(begun, rest)
+
+    @staticmethod
+    def _rest_of(log: Log, stream: str, text: str) -> str:
+        """Of what finds no room any more: the line that is not at its end. The others are counted,
+        which takes far less than to look at each.
+        """
+        ended, newline, rest = text.rpartition("\n")
+        if newline and log.begun is not None:
+            log.left_out += ended.count("\n") + 1
+            log.begun.pop(stream, None)
+        return rest
 
     @staticmethod
     def _gathered(begun: tuple[str, int], text: str) -> tuple[str, int]:

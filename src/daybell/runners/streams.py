@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-CHUNK_BYTES: Final = 65536  # what a pipe holds
+# Read at a time. It may be thousands of lines, and others have to wait while they are looked at.
+CHUNK_BYTES: Final = 16 * 1024
 
 
 class Stream:
