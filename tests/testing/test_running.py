@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from daybell import App, Context, Retry, RetryLater, UsageError
+from daybell import App, Context, Retry, RetryLater, UsageError, every
 from daybell.core.execution import State
 from daybell.testing import START, Bench, EndlessRun
 
@@ -282,3 +282,19 @@ async def test_progress_and_checkpoints_are_kept(app: App, bench: Bench):
 
     assert run.result == 10
     assert (run.execution.progress, run.execution.note) == (50, "halfway")
+
+
+async def test_jobs_without_code_wait_and_are_in_nobodys_way(app: App, bench: Bench):
+    @app.task
+    async def greet() -> None: ...
+
+    client = await app.open()
+    await client.create("clean", command="touch /nowhere", schedule=every("1h"))
+    await client.enqueue("clean")
+    await greet.options(delay="5m").enqueue()
+
+    runs = await bench.advance("90m")
+
+    assert [run.execution.job for run in runs] == ["greet"]
+    states = [one.state for one in bench.executions() if one.job == "clean"]
+    assert states == [State.QUEUED, State.SKIPPED]  # the latter of its schedule, in its turn

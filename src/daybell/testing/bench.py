@@ -39,6 +39,9 @@ class Bench:
     says so. Both end with the block. `now` is when it begins, `tenants` are those that exist beside
     the app's own, `hooks=False` leaves out `on_start` and `on_stop`. With `check=True` every
     failed attempt raises, not only in `run`.
+
+    Jobs without code are never run here: a command or a request would be a real one. They wait, and
+    are among `executions()`.
     """
 
     def __init__(
