@@ -1,7 +1,8 @@
 """The jobs behind `daybell dev --demo`: one of each kind worth watching.
 
 Written as a user's app would be. A few executions are enqueued when a worker starts and a few more
-every few seconds, never more than the worker gets done; two tasks have schedules.
+every few seconds, never more than the worker gets done; two tasks have schedules, and so has a job
+without code, where commands are allowed.
 """
 
 from __future__ import annotations
@@ -118,8 +119,26 @@ async def enqueue_round(number: int) -> None:
             await charge.enqueue("4242")
 
 
+async def declare_command() -> None:
+    """A job without code, scheduled every half minute. Nobody has to write a task for a command."""
+    if "command" not in app.handlers.kinds:
+        return
+    client = await app.open()
+    await client.apply_job(
+        "machine",
+        author="demo",
+        command="uname -a",
+        queue=QUEUE,
+        schedule=every("30s"),
+        description="A command: what this machine is.",
+    )
+    await client.trigger("machine")
+
+
 async def enqueue_rounds() -> None:
     """Round after round, until the worker stops. A store that is away is waited for."""
+    with contextlib.suppress(DaybellError):
+        await declare_command()
     for number in count(1):
         with contextlib.suppress(DaybellError):
             await enqueue_round(number)

@@ -270,6 +270,7 @@ def test_the_demo_shows_each_kind(tmp_path):
             ("succeeded", "remind"),
             ("succeeded", "report"),
             ("succeeded", "heartbeat"),
+            ("succeeded", "machine"),
         ]:
             running.wait_for(rf"{word} +\S+ {job}")
         running.wait_for(r"page 5 of 5")
