@@ -51,8 +51,7 @@ def marked(job: Job) -> list[int]:
     """All live processes that carry the mark of an execution."""
     sight, claimed = look(), job.run.claimed
     assert sight is not None
-    mark = trees.mark_of(claimed.id, claimed.attempt)
-    return [pid for pid, other in sight.marks.items() if other == mark]
+    return sight.marked.get(trees.mark_of(claimed.id, claimed.attempt), [])
 
 
 def assert_gone(job: Job, pids: list[int]) -> None:
@@ -204,11 +203,7 @@ def test_a_number_that_another_process_has_taken_is_not_signalled():
 
 
 def sight_of(*processes: Process, **marks: str) -> trees.Sight:
-    children: dict[int, list[int]] = {}
-    for one in processes:
-        children.setdefault(one.parent, []).append(one.pid)
-    by_pid = {one.pid: one for one in processes}
-    return trees.Sight(by_pid, {int(pid[1:]): mark for pid, mark in marks.items()}, children)
+    return trees.Sight(processes, {int(pid[1:]): mark for pid, mark in marks.items()})
 
 
 def a_process(pid: int, parent: int = 1, **fields) -> Process:

@@ -39,12 +39,29 @@ class Process(NamedTuple):
     is_dead: bool  # and not buried
 
 
-class Sight(NamedTuple):
-    """All processes at one moment."""
+class Sight:
+    """All processes at one moment, and where to look for those of a command: many commands look for
+    theirs in the same sight.
+    """
 
-    processes: Mapping[int, Process]
-    marks: Mapping[int, str]
-    children: Mapping[int, list[int]]
+    def __init__(self, processes: Iterable[Process], marks: Mapping[int, str]) -> None:
+        self.processes: dict[int, Process] = {}
+        self.marked: dict[str, list[int]] = {}
+        self.sessions: dict[int, list[int]] = {}
+        self.groups: dict[int, list[int]] = {}
+        self.children: dict[int, list[int]] = {}
+        for one in processes:
+            self.processes[one.pid] = one
+            self.sessions.setdefault(one.session, []).append(one.pid)
+            self.groups.setdefault(one.group, []).append(one.pid)
+            self.children.setdefault(one.parent, []).append(one.pid)
+        for pid, mark in marks.items():
+            self.marked.setdefault(mark, []).append(pid)
+
+    def has_another(self, pid: int, start: int) -> bool:
+        """Whether a number has been given to another process."""
+        now = self.processes.get(pid)
+        return now is not None and now.start != start
 
 
 def mark_of(execution: object, attempt: int) -> str:
@@ -72,18 +89,16 @@ def look(since: int = 0) -> Sight | None:
     pids = [int(name) for name in names if name.isdigit()]
     if not pids:
         return None
-    processes: dict[int, Process] = {}
+    processes: list[Process] = []
     marks: dict[int, str] = {}
-    children: dict[int, list[int]] = {}
     for pid in pids:
         one = process(pid)
         if one is None or one.start < since:
             continue
-        processes[pid] = one
-        children.setdefault(one.parent, []).append(pid)
+        processes.append(one)
         if not one.is_dead and (mark := _mark(pid)) is not None:
             marks[pid] = mark
-    return Sight(processes, marks, children)
+    return Sight(processes, marks)
 
 
 class Tree:
@@ -102,12 +117,12 @@ class Tree:
 
     def members(self, sight: Sight) -> list[Process]:
         """Those of its processes that are not dead."""
-        found = {pid for pid, mark in sight.marks.items() if mark == self.mark}
-        leaders = self._leaders(sight)
-        for one in sight.processes.values():
-            is_known = self._known.get(one.pid) == one.start
-            if is_known or one.session in leaders or one.group in leaders:
-                found.add(one.pid)
+        found = set(sight.marked.get(self.mark, ()))
+        for number in self._numbers(sight):
+            found.update(sight.sessions.get(number, ()))
+            found.update(sight.groups.get(number, ()))
+            if number in sight.processes:
+                found.add(number)
         waiting = list(found)
         while waiting:
             for pid in sight.children.get(waiting.pop(), ()):
@@ -120,18 +135,14 @@ class Tree:
         self._known |= {one.pid: one.start for one in members}
         return [one for one in members if not one.is_dead]
 
-    def _leaders(self, sight: Sight) -> set[int]:
-        """Numbers of sessions and groups that are its own. The system gives no number away that one
-        of these still has, so it is enough that no other process has taken it.
+    def _numbers(self, sight: Sight) -> list[int]:
+        """Numbers that are its own, as those of processes, groups and sessions. The system gives no
+        number away that one of these still has, so it is enough that no other process has it.
         """
         numbers = dict(self._known)
         if self.pid is not None and self.start is not None:
             numbers[self.pid] = self.start
-        return {
-            pid
-            for pid, start in numbers.items()
-            if (now := sight.processes.get(pid)) is None or now.start == start
-        }
+        return [pid for pid, start in numbers.items() if not sight.has_another(pid, start)]
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal the command's group as a whole: none of it can fork meanwhile. Only for a command
