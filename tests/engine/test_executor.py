@@ -464,6 +464,68 @@ async def test_a_task_that_takes_too_long_and_ignores_it_does_not_keep_its_slot_
     assert (move.outcome, move.ran) == (Outcome.TIMED_OUT, 30 + GRACE_SECONDS)
 
 
+@pytest.mark.parametrize("grace", [0.0, 3.0, 30.0])
+def test_what_has_a_grace_of_its_own_is_waited_for_until_that_is_over(grace, caplog):
+    """And a second more, in which it is made to end."""
+
+    @in_virtual_time
+    async def run():
+        patience: list[float] = []
+
+        async def takes_its_time(running):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                patience.append(running.patience)
+                await asyncio.sleep(running.patience + 0.9)
+                raise
+
+        slow = Task(takes_its_time, retry=NO_JITTER, timeout=60.0, grace=grace)
+        executor, ends = an_executor(resize=slow)
+        executor.start(a_claimed())
+        await executor.wait()
+
+        [(_, move)] = ends
+        assert (move.outcome, patience) == (Outcome.TIMED_OUT, [grace])
+        assert move.ran == pytest.approx(60 + grace + 0.9)
+        assert caplog.text == ""
+        deaf_one = await the_end_of(a_claimed(timeout=60.0), deaf, grace=grace)
+        assert deaf_one.ran == 60 + max(GRACE_SECONDS, grace + 1)
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("why", "patience"),
+    [
+        (Stop.TIMEOUT, 30.0),
+        (Stop.CANCEL, 30.0),
+        (Stop.RELEASE, GRACE_SECONDS / 2),  # a worker that stops waits for no longer than that
+        (Stop.ABANDON, 0.0),  # others may run it already
+    ],
+)
+def test_how_long_what_is_stopped_may_take_is_up_to_the_reason(why, patience):
+    @in_virtual_time
+    async def run():
+        told: list[float] = []
+
+        async def asked(running):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                told.append(running.patience)
+
+        claimed = a_claimed()
+        executor, _ = an_executor(resize=Task(asked, grace=30.0))
+        executor.start(claimed)
+        await turns()
+        executor.stop({fence(claimed)}, why)
+        await executor.wait()
+        assert told == [patience]
+
+    run()
+
+
 @in_virtual_time
 async def test_a_task_that_hears_of_its_stop_is_not_forsaken(caplog):
     claimed = a_claimed()
