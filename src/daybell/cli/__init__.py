@@ -14,6 +14,7 @@ import typer
 
 from daybell.cli import (
     api_keys,
+    applying,
     audit,
     bench,
     chaos,
@@ -23,6 +24,7 @@ from daybell.cli import (
     jobs,
     queues,
     roles,
+    templates,
     tenants,
     top,
     workers,
@@ -68,6 +70,8 @@ app.command()(roles.worker)
 app.command()(roles.scheduler)
 app.command()(roles.server)
 app.add_typer(jobs.app, name="jobs")
+app.command()(applying.apply)
+app.add_typer(templates.app, name="templates")
 app.add_typer(executions.app, name="executions")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(workers.app, name="workers")

@@ -2,211 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial, wraps
-from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from daybell.cli.edge import DONE
-from daybell.cli.options import DatabaseUrl, Json, Tenant, priorities, run
+from daybell.cli.edge import DONE, complain
+from daybell.cli.job_options import REST, TIMES, Args, Manual, read_options, taking
+from daybell.cli.kind_options import KINDS, PARTS, Work, taken
+from daybell.cli.options import DatabaseUrl, Json, Tenant, run
+from daybell.cli.words_after import words_after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from daybell.client.remote.client import AnyClient
     from daybell.settings import Settings
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
-
-
-def _text(*names: str, help: str, metavar: str = "TEXT", **more: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
-
-
-Task = Annotated[str | None, _text("--task", metavar="NAME", help="The task that it runs.")]
-Args = Annotated[
-    str | None, _text("--args", metavar="JSON", help="What it is called with, by name, as JSON.")
-]
-Cron = Annotated[
-    list[str] | None,
-    _text("--cron", metavar="EXPR", help="When: a cron expression, such as '0 9 * * mon-fri'."),
-]
-Every = Annotated[
-    list[str] | None, _text("--every", metavar="DURATION", help="When: so far apart, such as 5m.")
-]
-At = Annotated[
-    list[str] | None, _text("--at", metavar="TIME", help="When: once, at an ISO 8601 time.")
-]
-Delay = Annotated[
-    str | None, _text("--delay", metavar="DURATION", help="When: once, so long from now.")
-]
-Rrule = Annotated[
-    list[str] | None,
-    _text("--rrule", metavar="RULE", help="When: a recurrence rule, such as FREQ=WEEKLY."),
-]
-Manual = Annotated[bool, typer.Option("--manual", help="When: never by itself.")]
-Mode = Annotated[
+NewName = Annotated[
     str | None,
-    _text("--mode", metavar="WORD", help="Of --every: rate, or delay after the end before it."),
-]
-Zone = Annotated[
-    str | None, _text("--tz", metavar="ZONE", help="Whose clock, such as Europe/Berlin.")
-]
-Gap = Annotated[
-    str | None,
-    _text("--gap", metavar="WORD", help="A time that clocks leave out: shift, or skip."),
-]
-Fold = Annotated[
-    str | None,
-    _text("--fold", metavar="WORD", help="A time that clocks show twice: first, second or both."),
-]
-Calendar = Annotated[
-    str | None,
-    _text("--calendar", metavar="COUNTRY", help="Not on its public holidays: DE; or JSON."),
-]
-StartAt = Annotated[str | None, _text("--start-at", metavar="TIME", help="Not before then.")]
-EndAt = Annotated[str | None, _text("--end-at", metavar="TIME", help="Not after then.")]
-MaxExecutions = Annotated[
-    int | None, _text("--max-executions", metavar="N", help="Not more often than that.")
-]
-Jitter = Annotated[
-    str | None, _text("--jitter", metavar="DURATION", help="Late by up to that, to spread load.")
-]
-Overlap = Annotated[
-    str | None,
-    _text(
-        "--overlap",
-        metavar="RULE",
-        help="When the one before has not ended: skip, queue, queue_all, replace or allow.",
+    typer.Argument(
+        metavar="NAME",
+        help="The job's name; a file may say it instead.",
+        show_default=False,
     ),
 ]
-Misfire = Annotated[
-    str | None,
-    _text("--misfire", metavar="RULE", help="Missed times: fire_once, skip or fire_all."),
-]
-MisfireLimit = Annotated[
-    int | None, _text("--misfire-limit", metavar="N", help="Of fire_all: so many at most.")
-]
-MisfireWithin = Annotated[
-    str | None, _text("--misfire-within", metavar="DURATION", help="Of fire_all: no older ones.")
-]
-MisfireGrace = Annotated[
-    str | None, _text("--misfire-grace", metavar="DURATION", help="Later than that is missed.")
-]
-PauseAfter = Annotated[
-    int | None,
-    _text("--pause-after-failures", metavar="N", help="Pause it when so many in a row have died."),
-]
-Queue = Annotated[str | None, _text("--queue", metavar="NAME", help="Its queue.")]
-Priority = Annotated[
-    str | None,
-    _text(
-        "--priority",
-        metavar="WORD",
-        help="critical, high, normal or low.",
-        autocompletion=priorities,
-    ),
-]
-Retries = Annotated[int | None, _text("--retries", metavar="N", help="Tries after the first.")]
-Limit = Annotated[
-    str | None, _text("--timeout", metavar="DURATION", help="How long an attempt may take.")
-]
-Expires = Annotated[
-    str | None, _text("--expires", metavar="DURATION", help="Not started in that time: skipped.")
-]
-Description = Annotated[str | None, _text("--description", help="What it is for.")]
-
-User = Annotated[str | None, _text("--user", metavar="ID", help="Whose it is.")]
-DependsOn = Annotated[
-    list[str] | None,
-    _text("--depends-on", metavar="JOB", help="A job it depends on; recorded, not waited for yet."),
-]
-
-TIMES: Final = {"cron": Cron, "every": Every, "at": At, "delay": Delay, "rrule": Rrule}
-REST: Final = {
-    "mode": Mode,
-    "tz": Zone,
-    "gap": Gap,
-    "fold": Fold,
-    "calendar": Calendar,
-    "start_at": StartAt,
-    "end_at": EndAt,
-    "max_executions": MaxExecutions,
-    "jitter": Jitter,
-    "overlap": Overlap,
-    "misfire": Misfire,
-    "misfire_limit": MisfireLimit,
-    "misfire_within": MisfireWithin,
-    "misfire_grace": MisfireGrace,
-    "pause_after_failures": PauseAfter,
-    "queue": Queue,
-    "priority": Priority,
-    "retries": Retries,
-    "timeout": Limit,
-    "expires": Expires,
-    "user_id": User,
-    "dependencies": DependsOn,
-    "description": Description,
-}
 
 
-def taking(options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take these options, too; what is said of them comes to it as `said`."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        kinds = get_type_hints(command, include_extras=True)
-        own = [
-            parameter.replace(annotation=kinds[name])
-            for name, parameter in signature(command).parameters.items()
-            if name != "said"
-        ]
-        more = [
-            Parameter(
-                name,
-                Parameter.POSITIONAL_OR_KEYWORD,
-                default=False if kind is Manual else None,
-                annotation=kind,
-            )
-            for name, kind in options.items()
-        ]
-        # Those that every command has come last, as everywhere.
-        first = [one for one in own if one.name in ("context", "name", "task")]
-        parameters = [*first, *more, *(one for one in own if one not in first)]
-
-        @wraps(command)
-        def called(**given: Any) -> None:
-            said = {name: given.pop(name) for name in options}
-            command(said=said, **given)
-
-        called.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
-        return called
-
-    return decorate
-
-
-@taking({"args": Args, **TIMES, **REST})
+@taking({**KINDS, **PARTS, "args": Args, **TIMES, **REST})
 def create_job(
     context: typer.Context,
-    name: Name,
     said: dict[str, Any],
-    task: Task = None,
+    name: NewName = None,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a job that runs a task of an app, at times of its own.
+    """Make a job that runs something, at times of its own.
 
-    Without a time it runs when it is triggered. What is not said is as the task says.
+    Say what it runs by one of --task, --command (or the command itself after --), --http, --sql,
+    --notify, --template and --from-file. Without a time it runs when it is triggered. What is not
+    said of a task is as the task says. @secret:NAME stands for the value of a secret, in what is
+    run, sent or passed, and @FILE for the text of a file.
     """
-    if task is None:
-        raise typer.BadParameter("say what it runs: --task NAME")
-    command = partial(_create, name=name, task=task, said=said, tenant=tenant, as_json=as_json)
+    work = taken(said, words_after(context))
+    if work.choice is None:
+        raise typer.BadParameter(
+            "say what it runs: --task NAME, --command LINE, --http URL, --sql STATEMENT,"
+            " --notify ADDRESS, --template NAME, --from-file FILE, or a command after --"
+        )
+    if name is None and work.choice != "from_file":
+        raise typer.BadParameter("say how it is called: daybell jobs create NAME")
+    command = partial(_create, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
 
-@taking({"args": Args, **TIMES, "manual": Manual, **REST})
+@taking({**KINDS, **PARTS, "args": Args, **TIMES, "manual": Manual, **REST})
 def update_job(
     context: typer.Context,
     name: Name,
@@ -217,105 +68,114 @@ def update_job(
 ) -> None:
     """Change a job; what is not said stays as it is.
 
-    Times take the place of those that it had, by the same clock unless --tz says another.
+    Times take the place of those that it had, by the same clock unless --tz says another. So do
+    variables, headers and parameters: say all that it shall have.
     """
-    command = partial(_update, name=name, said=said, tenant=tenant, as_json=as_json)
+    work = taken(said, words_after(context))
+    command = partial(_update, name=name, work=work, said=said, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
 
 async def _create(
     settings: Settings,
     *,
-    name: str,
-    task: str,
+    name: str | None,
+    work: Work,
     said: dict[str, Any],
     tenant: str | None,
     as_json: bool,
 ) -> int:
     from daybell.cli.connecting import client_for
+    from daybell.cli.kind_options import fields_of
 
     options = read_options(said)
+    if work.choice == "from_file":
+        name, fields = _from_file(work.main, name)
+    else:
+        fields = None
+    assert name is not None, "it was asked for, or is in the file"
     async with client_for(settings, tenant=tenant) as client:
-        await client.create(name, task=task, author="cli", **options)
+        if fields is None:
+            fields = await fields_of(client, work)
+        await client.create(name, author="cli", **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 
 async def _update(
-    settings: Settings, *, name: str, said: dict[str, Any], tenant: str | None, as_json: bool
+    settings: Settings,
+    *,
+    name: str,
+    work: Work,
+    said: dict[str, Any],
+    tenant: str | None,
+    as_json: bool,
 ) -> int:
     from daybell.cli.connecting import client_for
+    from daybell.cli.kind_options import changes_of
 
     options = read_options(said)
-    if not options:
+    if not options and not work.is_said:
         raise typer.BadParameter("say what to change, such as --cron or --queue")
+    fields: dict[str, Any] = {}
+    if work.choice == "from_file":
+        _, fields = _from_file(work.main, name)
     async with client_for(settings, tenant=tenant) as client:
         if options.get("schedule") and said["tz"] is None:
             known = (await client.job(name)).definition.schedules
             options["schedule"] = _by_the_same_clock(options["schedule"], known)
-        await client.update(name, **options)
+        if work.is_said and work.choice != "from_file":
+            fields = await changes_of(client, name, work)
+        await client.update(name, **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 
-async def tell(client: Any, name: str, *, as_json: bool) -> int:
-    """Say how a job stands now that it was changed."""
+def _from_file(path: str, name: str | None) -> tuple[str, dict[str, Any]]:
+    """The name and the fields of the one job in a file."""
+    from pathlib import Path
+
+    from daybell.cli.declared import read_declared
+    from daybell.cli.files import read_file
+    from daybell.errors import UsageError
+
+    documents = read_file(Path(path))
+    if len(documents) != 1:
+        there = "nothing" if not documents else f"{len(documents):,} documents"
+        raise UsageError(f"{path} has {there} in it, not one job; daybell apply takes several")
+    (document,) = documents
+    value: Any = document.value
+    if isinstance(value, dict) and {"jobs", "templates", "job"} & {*cast("dict[str, Any]", value)}:
+        raise UsageError(f"{path} has more than a job in it; daybell apply -f {path} takes it")
+    try:
+        found = read_declared("job", value, document, name=name)
+    except UsageError as error:
+        where = document.place(tuple(error.field.split(".")) if error.field else ())
+        raise UsageError(f"{where}: {error}", field=error.field) from None
+    return found.name, found.fields
+
+
+async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
+    """Say how a job stands now that it was changed, and what looks wrong with it."""
+    import shlex
+
     from daybell.cli import show
     from daybell.cli.standing import next_run, words
     from daybell.client import wire
 
     standing = await client.standing(name)
+    for warning in await client.warnings(name):
+        complain(f"warning: {show.printable(warning)}")
     if as_json:
         show.echo_json(wire.standing(standing))
         return DONE
-    runs = f"runs next {next_run(standing)}" if standing.next_run_at else "runs when triggered"
+    runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}"
+    if standing.next_run_at:
+        runs = f"runs next {next_run(standing)}"
     if standing.job.paused_at is not None:
         runs = "is paused"
     typer.echo(show.printable(f"{name} is at version {standing.job.version} and {runs}"))
     for schedule in standing.schedules:
         typer.echo(show.printable(f"  {words(schedule)}"))
     return DONE
-
-
-def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, as a definition takes it."""
-    from daybell.core import payload
-
-    given = {
-        key: value
-        for key, value in said.items()
-        if value is not None and value is not False and value != []
-    }
-    schedules = _schedules(given)
-    for key in ("cron", "every", "at", "delay", "rrule", "mode", "tz"):
-        given.pop(key, None)
-    dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
-    if dst:
-        given["dst"] = dst
-    if "args" in given:
-        given["args"] = payload.decode(given["args"], what="--args")
-    if "calendar" in given:
-        given["calendar"] = _calendar(given["calendar"])
-    if schedules or given.pop("manual", False):
-        given["schedule"] = schedules
-    return given
-
-
-def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The schedules that were typed, each with the zone and mode that apply to it."""
-    if given.get("mode") is not None and "every" not in given:
-        raise typer.BadParameter("--mode is for --every; add it, or leave --mode out")
-    schedules: list[dict[str, Any]] = []
-    for kind in ("cron", "every", "at", "delay", "rrule"):
-        texts = given.get(kind, [])
-        for text in [texts] if isinstance(texts, str) else texts:
-            one = {kind: text, "tz": given.get("tz")}
-            if kind == "every":
-                one["mode"] = given.get("mode", "rate")
-            schedules.append({key: value for key, value in one.items() if value is not None})
-    if schedules and given.get("manual"):
-        raise typer.BadParameter("--manual means no times; leave it or the times out")
-    if given.get("tz") is not None and not schedules:
-        raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
-    return schedules
 
 
 def _by_the_same_clock(
@@ -333,13 +193,3 @@ def _by_the_same_clock(
     (zone,) = zones
     by_clock = ("cron", "at", "rrule")
     return [{**one, "tz": zone} if any(k in one for k in by_clock) else one for one in schedules]
-
-
-def _calendar(text: str) -> dict[str, Any]:
-    """A country's code, DE or DE-BY, or an object as JSON."""
-    from daybell.core import payload
-
-    if text.lstrip().startswith("{"):
-        return payload.decode(text, what="--calendar")
-    country, dash, subdivision = text.partition("-")
-    return {"country": country, "subdivision": subdivision} if dash else {"country": country}

@@ -22,17 +22,19 @@ from daybell.cli.options import (
     run,
     statuses,
 )
-from daybell.cli.versions import delete_job, list_versions, rollback_job
+from daybell.cli.versions import delete_job, diff_versions, list_versions, rollback_job
+from daybell.cli.words_after import TakesWords
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
 
 app = group("Jobs: what there is to run.")
 
-app.command("create")(create_job)
-app.command("update")(update_job)
+app.command("create", cls=TakesWords)(create_job)
+app.command("update", cls=TakesWords)(update_job)
 app.command("delete")(delete_job)
 app.command("versions")(list_versions)
+app.command("diff")(diff_versions)
 app.command("rollback")(rollback_job)
 app.command("backfill")(backfill_job)
 
@@ -109,13 +111,16 @@ def show_job(
     version: Annotated[
         int | None, typer.Option(min=1, help="An older version.", show_default=False)
     ] = None,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print it as a file for daybell apply.")
+    ] = False,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show a job, and how its executions stand."""
-    command = partial(_show, name=name, version=version, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    show = _show_yaml if as_yaml else partial(_show, as_json=as_json)
+    run(context, partial(show, name=name, version=version, tenant=tenant), database_url)
 
 
 @app.command("pause")
@@ -254,6 +259,25 @@ async def _show(
         show.echo_json(said)
     else:
         echo_job(standing, counts, now=now)
+    return DONE
+
+
+async def _show_yaml(
+    settings: Settings, *, name: str, version: int | None, tenant: str | None
+) -> int:
+    from daybell.cli.choosing import explained
+    from daybell.cli.connecting import client_for
+    from daybell.cli.yaml_text import write_yaml
+    from daybell.client.declaring import request_of
+
+    async with client_for(settings, tenant=tenant) as client:
+        async with explained(client, name):
+            job = await client.job_named(name)
+        if version is not None:
+            job = await client.job(job.name, version=version)
+    said = request_of(job.definition)
+    said.pop("source", None)  # whoever applies it says that
+    typer.echo(write_yaml(said), nl=False)
     return DONE
 
 

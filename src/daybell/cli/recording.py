@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from daybell.client import Client
 from daybell.client.remote.client import AnyClient
@@ -73,6 +73,7 @@ class RecordingClient(Client):
 
     create = own(Client.create, "job.create")
     update = own(Client.update, "job.update")
+    apply_job = own(Client.apply_job, "job.apply")
     rollback = own(Client.rollback, "job.rollback")
     delete_job = own(Client.delete_job, "job.delete")
     pause = own(Client.pause, "job.pause")
@@ -86,6 +87,8 @@ class RecordingClient(Client):
     pause_queue = own(Client.pause_queue, "queue.pause")
     resume_queue = own(Client.resume_queue, "queue.resume")
     purge_queue = own(Client.purge_queue, "queue.purge")
+    set_template = own(Client.set_template, "template.set")
+    delete_template = own(Client.delete_template, "template.delete")
 
     trigger = shared(Client.trigger, "job.trigger")
     backfill = shared(Client.backfill, "job.backfill")
@@ -106,8 +109,10 @@ def _told(
 
 
 def _target(targets: Sequence[Any]) -> str:
-    """The first that a verb was given: a name, an id, or many ids."""
+    """The first that a verb was given: a name, something that has one, an id, or many ids."""
     first = targets[0] if targets else None
+    if isinstance(first, Mapping):
+        return str(cast("Mapping[str, Any]", first).get("name"))
     if first is None or (isinstance(first, Iterable) and not isinstance(first, str)):
         return MANY
     return str(first)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from daybell.cli import show
 from daybell.cli.columns import Column
+from daybell.cli.doing import in_full, in_short
 from daybell.core.instant import Instant
-from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.job import Job, JobDefinition
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
 from daybell.core.when import Schedule as Rule
@@ -24,6 +25,7 @@ def echo_jobs(standings: Sequence[Standing], *, now: Instant, empty: str) -> Non
             next_run(one),
             _last(one, now),
             "; ".join(words(schedule) for schedule in one.schedules),
+            in_short(one.job.definition),
             one.job.definition.queue,
             one.job.definition.priority.label,
             one.job.version,
@@ -37,10 +39,11 @@ def echo_jobs(standings: Sequence[Standing], *, now: Instant, empty: str) -> Non
         Column("next run", rank=2),
         Column("last run", rank=3),
         Column("schedule", least=16, rank=4),
+        Column("runs", least=16, rank=6),
         Column("queue", least=8, rank=5),
-        Column("priority", rank=7),
-        Column("version", rank=8),
-        Column("description", least=16, rank=6),
+        Column("priority", rank=8),
+        Column("version", rank=9),
+        Column("description", least=16, rank=7),
     )
     show.echo_table(columns, rows, empty=empty)
 
@@ -61,8 +64,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "last run": _last(one, now),
             "version": f"{job.version}, since {show.moment(job.created_at)}"
             + ("" if job.is_current else " (not the current one)"),
-            "kind": definition.kind,
-            "task": task_of(definition),
+            **in_full(definition),
             "arguments": "" if definition.args == "{}" else definition.args,
             "queue": definition.queue,
             "priority": definition.priority.label,
@@ -73,6 +75,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "misfire": definition.misfire,
             "user": definition.user_id,
             "depends on": ", ".join(definition.dependencies),
+            "source": definition.source,
             "executions": counted or "none yet",
             "id": job.id,
         }
@@ -94,6 +97,7 @@ def echo_versions(versions: Sequence[Job]) -> None:
             show.moment(job.created_at),
             job.author,
             "; ".join(describe(text) for text in job.definition.schedules),
+            in_short(job.definition),
             job.definition.queue,
             job.definition.description,
         )
@@ -104,6 +108,7 @@ def echo_versions(versions: Sequence[Job]) -> None:
         Column("since"),
         Column("author", least=8, rank=2),
         Column("schedule", least=16, rank=1),
+        Column("runs", least=16, rank=2),
         Column("queue", least=8, rank=3),
         Column("description", least=16, rank=4),
     )

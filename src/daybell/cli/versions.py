@@ -1,4 +1,4 @@
-"""`daybell jobs delete`, `versions` and `rollback`: what becomes of a job's definitions."""
+"""`daybell jobs delete`, `versions`, `diff` and `rollback`: what becomes of a job's definitions."""
 
 from __future__ import annotations
 
@@ -41,6 +41,33 @@ def list_versions(
 ) -> None:
     """List a job's versions, newest first; of a deleted one, too."""
     run(context, partial(_versions, name=name, tenant=tenant, as_json=as_json), database_url)
+
+
+def diff_versions(
+    context: typer.Context,
+    name: Name,
+    old: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="FROM",
+            min=1,
+            help="Which version. Default: the one before.",
+            show_default=False,
+        ),
+    ] = None,
+    new: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="TO", min=1, help="And which. Default: the newest.", show_default=False
+        ),
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show what differs between two versions of a job; of a deleted one, too."""
+    command = partial(_diff, name=name, old=old, new=new, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
 
 def rollback_job(
@@ -98,6 +125,46 @@ async def _versions(settings: Settings, *, name: str, tenant: str | None, as_jso
         show.echo_json(wire.page(Page(items=tuple(versions)), wire.job))
     else:
         echo_versions(versions)
+    return DONE
+
+
+async def _diff(
+    settings: Settings,
+    *,
+    name: str,
+    old: int | None,
+    new: int | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    from daybell.cli import show
+    from daybell.cli.connecting import client_for
+    from daybell.cli.differences import echo_change
+    from daybell.client import wire
+    from daybell.client.declaring import changes_between
+    from daybell.errors import JobNotFound, UsageError, shown
+
+    async with client_for(settings, tenant=tenant) as client:
+        found = (await client.standing(name)).job.name
+        versions = {job.version: job for job in await client.versions(found)}
+    new = max(versions) if new is None else new
+    old = new - 1 if old is None else old
+    if old == 0:
+        raise UsageError(f"{found} has one version only, so there is nothing to compare")
+    for number in (old, new):
+        if number not in versions:
+            raise JobNotFound(f"job {shown(found)} has no version {number}")
+    changes = changes_between(versions[old], versions[new])
+    if as_json:
+        said = [wire.change(change) for change in changes]
+        show.echo_json({"name": found, "from": old, "to": new, "changes": said})
+        return DONE
+    by = versions[new]
+    who = f" by {by.author}" if by.author else ""
+    since = f"{show.moment(by.created_at)}{who}"
+    echo_change("~", f"{found}: version {old} → version {new}, since {since}", changes)
+    if not changes:
+        typer.echo("    no difference")
     return DONE
 
 

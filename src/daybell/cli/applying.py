@@ -1,0 +1,264 @@
+"""`daybell apply`: jobs as files declare them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from daybell.cli.edge import DONE, FAILED, MISUSED, complain
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
+
+if TYPE_CHECKING:
+    from daybell.cli.declared import Declarations
+    from daybell.cli.planning import Plan
+    from daybell.client.remote.client import AnyClient
+    from daybell.settings import Settings
+
+FAULTS_MAX: Final = 50  # that are told at once
+NAMES_MAX: Final = 5  # of jobs that something is said of
+SOURCE: Final = "apply"
+
+
+def apply(
+    context: typer.Context,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="More files and folders.", show_default=False),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="PATH",
+            help="A file, a folder of files (.yaml, .yml, .json, .toml), or - for YAML on stdin;"
+            " repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete jobs of this set that are in no file.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    set_name: Annotated[
+        str | None,
+        typer.Option(
+            "--set",
+            metavar="NAME",
+            help="Which set of jobs the files are; --prune looks at no other.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make the jobs be what files say, and show what that changes.
+
+    A file has documents, each a job with the fields of POST /jobs, or a template with its job, or
+    lists of both as jobs and templates. A job without a schedule runs when it is triggered. All
+    files are read and checked before anything is changed; applying them again changes nothing.
+    """
+    named = [*(files or []), *(paths or [])]
+    if not named:
+        raise typer.BadParameter("say which files: -f FILE, or -f FOLDER")
+    command = partial(
+        _apply,
+        named=named,
+        prune=prune,
+        dry_run=dry_run,
+        set_name=set_name,
+        yes=yes,
+        tenant=tenant,
+        as_json=as_json,
+    )
+    run(context, command, database_url)
+
+
+async def _apply(
+    settings: Settings,
+    *,
+    named: Sequence[str],
+    prune: bool,
+    dry_run: bool,
+    set_name: str | None,
+    yes: bool,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    from daybell.cli.connecting import client_for
+    from daybell.cli.planning import make_plan
+    from daybell.core.limits import check_name
+
+    source = SOURCE if set_name is None else f"{SOURCE}:{check_name(set_name, what='set')}"
+    found = _read(named, is_empty_meant=prune and (yes or dry_run))
+    async with client_for(settings, tenant=tenant) as client:
+        plan = await make_plan(client, found, source=source, prune=prune)
+        if plan.faults:
+            return _refuse(plan.faults)
+        _warn(plan)
+        if not as_json:
+            _show(plan, is_pruned=prune)
+        if dry_run:
+            done = DONE
+        else:
+            _ask(plan, yes=yes)
+            done = await _carry_out(client, plan)
+    if as_json:
+        _show_json(plan, dry_run=dry_run, is_pruned=prune)
+    else:
+        _sum_up(plan, dry_run=dry_run)
+    return done
+
+
+def _read(named: Sequence[str], *, is_empty_meant: bool) -> Declarations:
+    from daybell.cli.declared import Declarations
+    from daybell.cli.documents import Document
+    from daybell.cli.files import find_files, read_file
+    from daybell.errors import UsageError
+
+    documents: list[Document] = []
+    faults: list[str] = []
+    for file in find_files(named):
+        try:
+            documents += read_file(file)
+        except UsageError as error:
+            faults.append(str(error))
+    found = Declarations(documents)
+    found.faults[:0] = faults
+    if not (found.jobs or found.templates or found.faults or is_empty_meant):
+        raise UsageError(
+            f"there are no jobs in {', '.join(named)}; to delete all that were applied before, say"
+            " --prune --yes"
+        )
+    return found
+
+
+def _refuse(faults: Sequence[str]) -> int:
+    from daybell.cli import show
+
+    for fault in faults[:FAULTS_MAX]:
+        complain(f"error: {show.printable(fault)}")
+    if len(faults) > FAULTS_MAX:
+        complain(f"and {show.count(len(faults) - FAULTS_MAX, 'more')}".replace("mores", "more"))
+    complain("nothing was changed")
+    return MISUSED
+
+
+def _warn(plan: Plan) -> None:
+    """What looks wrong, each thing once, with the jobs that it is said of."""
+    from daybell.cli import show
+
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for step in plan.steps:
+        if step.action in ("created", "changed"):
+            for warning in step.warnings:
+                said[warning].append(step.name)
+    for warning, names in said.items():
+        complain(f"warning: {show.printable(f'{_named(names)}: {warning}')}")
+
+
+def _show(plan: Plan, *, is_pruned: bool) -> None:
+    from daybell.cli import show
+    from daybell.cli.differences import echo_change
+    from daybell.cli.planning import PRUNED
+
+    marks = {"created": "+", "changed": "~", PRUNED: "-"}
+    for step in plan.steps:
+        if step.action in marks:
+            what = step.name if step.noun == "job" else f"template {step.name}"
+            echo_change(marks[step.action], what, step.changes)
+    if unchanged := plan.count("unchanged"):
+        typer.echo(f"= {unchanged:,} unchanged")
+    if plan.orphans and not is_pruned:
+        one = len(plan.orphans) == 1
+        typer.echo(
+            show.printable(
+                f"{show.count(len(plan.orphans), 'job')} of this set {'is' if one else 'are'} in no"
+                f" file; --prune deletes {'it' if one else 'them'}: {_named(plan.orphans)}"
+            )
+        )
+
+
+def _ask(plan: Plan, *, yes: bool) -> None:
+    from daybell.cli import show
+    from daybell.cli.asking import confirm
+    from daybell.cli.planning import PRUNED
+
+    names = [step.name for step in plan.steps if step.action == PRUNED]
+    if names:
+        confirm(
+            f"delete {show.count(len(names), 'job')} that no file declares ({_named(names)})?"
+            " Schedules go, and what has not ended is cancelled.",
+            yes=yes,
+        )
+
+
+async def _carry_out(client: AnyClient, plan: Plan) -> int:
+    """Take the steps. If one fails, say which were taken: repeating it is safe."""
+    from daybell.cli.edge import told
+    from daybell.cli.planning import take
+    from daybell.errors import DaybellError
+
+    for step in plan.steps:
+        try:
+            await take(client, step, source=plan.source)
+        except DaybellError as error:
+            where = "" if step.declared is None else f"{step.declared.place()}: "
+            complain(f"error: {where}{step.noun} {step.name}: {told(error)}")
+            return FAILED
+    return DONE
+
+
+def _sum_up(plan: Plan, *, dry_run: bool) -> None:
+    from daybell.cli.planning import PRUNED
+
+    words = {"created": "created", "changed": "changed", PRUNED: "deleted"}
+    wanted = {word: plan.count(action) for action, word in words.items()}
+    said = ", ".join(f"{number:,} {word}" for word, number in wanted.items() if number)
+    if not said:
+        typer.echo("nothing to do")
+    elif dry_run:
+        typer.echo(f"nothing was changed; without --dry-run: {said}")
+    elif all(step.is_done for step in plan.steps):
+        typer.echo(said)
+    else:
+        left = [one for one in plan.steps if not one.is_done and one.action in words]
+        made = [one for one in plan.steps if one.is_done and one.action in words]
+        typer.echo(f"done: {_named([one.name for one in made]) or 'nothing'}")
+        typer.echo(f"not done: {_named([one.name for one in left])}; repeating it is safe")
+
+
+def _show_json(plan: Plan, *, dry_run: bool, is_pruned: bool) -> None:
+    from daybell.cli import show
+    from daybell.cli.planning import PRUNED
+    from daybell.client import wire
+
+    items: list[dict[str, Any]] = [
+        {
+            "kind": step.noun,
+            "name": step.name,
+            "action": step.action,
+            "file": None if step.declared is None else step.declared.place(),
+            "changes": [wire.change(change) for change in step.changes],
+            "warnings": step.warnings,
+            "done": step.is_done,
+        }
+        for step in plan.steps
+    ]
+    counts = {word: plan.count(word) for word in ("created", "changed", "unchanged", PRUNED)}
+    left = [] if is_pruned else plan.orphans
+    said = {"source": plan.source, "dry_run": dry_run, **counts, "in_no_file": left, "items": items}
+    show.echo_json(said)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more

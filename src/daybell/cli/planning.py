@@ -1,0 +1,177 @@
+"""What has to be done so that the jobs are as files declare them, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+import msgspec
+
+from daybell.cli.declared import Declarations, Declared
+from daybell.client.declaring import CHANGED, CREATED, UNCHANGED, Change, changes, is_same
+from daybell.client.fields import with_template
+from daybell.client.remote.client import AnyClient
+from daybell.client.templates import read_template
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.template import NewTemplate, Template
+from daybell.errors import DuplicateKey, TemplateNotFound, UsageError
+
+PRUNED: Final = "pruned"
+AUTHOR: Final = "cli"
+ELSEWHERE: Final = ("dependencies", "template")  # fields that name what other files may declare
+
+
+@dataclass
+class Step:
+    """What becomes of one job or template."""
+
+    noun: Literal["job", "template"]
+    name: str
+    action: str  # created, changed, unchanged or pruned
+    changes: list[Change] = field(default_factory=list[Change])
+    warnings: list[str] = field(default_factory=list[str])
+    declared: Declared | None = None  # None: it is in no file
+    version: int = 0  # that it is made from; 0: it must be new
+    is_done: bool = False
+
+
+@dataclass
+class Plan:
+    """All steps in the order in which they are taken, or all that is wrong."""
+
+    source: str
+    steps: list[Step] = field(default_factory=list[Step])
+    faults: list[str] = field(default_factory=list[str])
+    orphans: list[str] = field(default_factory=list[str])  # jobs of this set that are in no file
+
+    def count(self, action: str) -> int:
+        """How many steps are of a kind."""
+        return sum(one.action == action for one in self.steps)
+
+
+async def make_plan(client: AnyClient, found: Declarations, *, source: str, prune: bool) -> Plan:
+    """Find out what has to be done. Nothing is changed."""
+    plan = Plan(source, faults=found.faults)
+    is_whole = not found.faults
+    made: dict[str, Template] = {}
+    for declared in found.templates.values():
+        try:
+            step, template = await _template_step(client, declared)
+        except UsageError as error:
+            plan.faults.append(declared.told(error))
+        else:
+            plan.steps.append(step)
+            made[declared.name] = template
+    asked = dict(found.jobs)
+    for name, job in found.jobs.items():
+        try:
+            found.jobs[name] = _filled(job, made)
+        except UsageError as error:
+            plan.faults.append(job.told(error))
+            del found.jobs[name], asked[name]
+    for job in found.in_order():
+        try:
+            step = await _job_step(client, job, others=found.jobs, source=source)
+        except (UsageError, DuplicateKey) as error:
+            # What is missing may be in the file that cannot be read: that is told already.
+            if is_whole or getattr(error, "field", None) not in ELSEWHERE:
+                plan.faults.append(job.told(error))
+        else:
+            plan.steps.append(replace(step, declared=asked[job.name]))
+    if not plan.faults:
+        plan.orphans = await _orphans(client, found, source)
+    if prune:
+        plan.steps += [Step("job", name, PRUNED) for name in plan.orphans]
+    return plan
+
+
+async def take(client: AnyClient, step: Step, *, source: str) -> None:
+    """Do what a step says."""
+    if step.action == PRUNED:
+        await client.delete_job(step.name)
+    elif step.action != UNCHANGED:
+        assert step.declared is not None, "it is in a file"
+        fields: dict[str, Any] = step.declared.fields
+        if step.noun == "template":
+            await client.set_template(fields, author=AUTHOR, expect=step.version)
+        else:
+            said: dict[str, Any] = {**fields, "source": source}
+            await client.apply_job(step.name, author=AUTHOR, expect=step.version, **said)
+    step.is_done = True
+
+
+async def _template_step(client: AnyClient, declared: Declared) -> tuple[Step, Template]:
+    new = read_template(declared.fields)
+    try:
+        there = await client.template(declared.name)
+    except TemplateNotFound:
+        there = None
+    before, after = {} if there is None else said_of(there.template), said_of(new)
+    is_as_it_was = there is not None and is_same(before, after)
+    version = 0 if there is None else there.version
+    step = Step(
+        "template",
+        declared.name,
+        UNCHANGED if is_as_it_was else CREATED if there is None else CHANGED,
+        changes=changes(before, after),
+        declared=declared,
+        version=version,
+    )
+    # As it will be, for the jobs that are made from it.
+    will_be = version if is_as_it_was else version + 1
+    template = Template(tenant="", template=new, version=will_be, created_at=0.0, updated_at=0.0)
+    return step, template
+
+
+def said_of(template: NewTemplate) -> dict[str, Any]:
+    """A template as a request would make it again, without its name."""
+    said: dict[str, Any] = msgspec.json.decode(template.to_json())
+    return {name: value for name, value in said.items() if value not in ("", {})}
+
+
+def _filled(job: Declared, made: Mapping[str, Template]) -> Declared:
+    """A job with what a template of the same files says, which may not be kept anywhere yet."""
+    named = job.fields.get("template")
+    template = made.get(named) if isinstance(named, str) else None
+    return job if template is None else replace(job, fields=with_template(job.fields, template))
+
+
+async def _job_step(
+    client: AnyClient, job: Declared, *, others: Mapping[str, Declared], source: str
+) -> Step:
+    fields: dict[str, Any] = {**job.fields, "source": source}
+    inner = [name for name in job.dependencies if name in others]
+    if inner:
+        # They may not exist yet. All of the set are looked at together, by `in_order`.
+        fields["dependencies"] = [name for name in job.dependencies if name not in inner]
+    applied = await client.apply_job(job.name, author=AUTHOR, dry_run=True, **fields)
+    before, after = applied.before or {}, applied.after
+    if inner:
+        after = {**after, "dependencies": list(dict.fromkeys(job.dependencies))}
+    is_new = applied.before is None
+    untold = {"name", "source"} if is_new else {"name"}  # of what is new, that goes without saying
+    return Step(
+        "job",
+        job.name,
+        CREATED if is_new else UNCHANGED if is_same(before, after) else CHANGED,
+        changes=[one for one in changes(before, after) if one.field not in untold],
+        warnings=applied.warnings,
+        version=0 if applied.job is None else applied.job.version,
+    )
+
+
+async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[str]:
+    """The jobs that files of this set declared once, and do no more."""
+    names: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
+        names += [
+            job.name
+            for job in page.items
+            if job.definition.source == source and job.name not in found.jobs
+        ]
+        cursor = page.next_cursor
+        if cursor is None:
+            return names
