@@ -10,6 +10,9 @@ UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 BODIES: dict[str, Any] = {
     "create_job": {"name": "daily", "task": "resize", "schedule": "0 0 * * *"},
     "update_job": {"queue": "mail"},
+    "apply_job": {"command": "true"},
+    "create_template": {"name": "nightly", "job": {"command": "true"}},
+    "set_template": {"job": {"command": "true"}},
     "trigger_job": {"args": {"width": 1}},
     "rollback_job": {"version": 1},
     "backfill_job": {"since": "2026-01-01", "until": "2026-01-02"},

@@ -26,6 +26,10 @@ OPERATOR = {
 }
 ADMIN = {
     "create_job",
+    "apply_job",
+    "create_template",
+    "set_template",
+    "delete_template",
     "update_job",
     "delete_job",
     "rollback_job",

@@ -73,20 +73,27 @@ WRONG = [
     ("dependencies", "extract"),
     ("unique_key", "k"),
     ("tenant", "a/b"),
-    # Fields of what is not built yet.
+    # A second thing to run, and what goes with another.
     ("command", "id"),
     ("http", {"url": "http://169.254.169.254/"}),
     ("sql", {}),
     ("notify", {}),
-    ("workflow", {}),
     ("template", "x"),
+    ("parameters", {"a": 1}),
+    ("shell", True),
+    ("env", {"A": "x"}),
+    ("env", {"A": 5}),
+    ("source", "x" * 201),
+    ("source", "a\0b"),
+    ("made_from", {"name": "backup"}),
+    # Fields of what is not built yet.
+    ("workflow", {}),
     ("labels", {"a": "b"}),
     ("requires", ["gpu"]),
     ("resources", {"gpu": 1}),
     ("concurrency", 1),
     ("rate", "1/s"),
     ("cache", "1h"),
-    ("env", {"LD_PRELOAD": "x"}),
     ("notifications", []),
     # What is nobody's to say.
     ("state", "running"),
@@ -109,13 +116,13 @@ async def test_a_wrong_field_is_told_by_its_name(http, client, field, value):
 
 
 async def test_all_that_is_wrong_is_told_at_once(http):
-    body = {"name": "a/b", "schedule": "x", "timeout": "soon", "command": "id", "retires": 1}
+    body = {"name": "a/b", "schedule": "x", "timeout": "soon", "cache": "1h", "retires": 1}
 
     said = (await http.post("/jobs", json=body)).json()
 
     told = {one["field"]: one["message"] for one in said["errors"]}
-    assert told.keys() == {"name", "schedule", "timeout", "command", "retires", "task"}
-    assert "not available yet" in told["command"]
+    assert told.keys() == {"name", "schedule", "timeout", "cache", "retires", "task"}
+    assert "not available yet" in told["cache"]
     assert "did you mean 'retries'?" in told["retires"]
 
 

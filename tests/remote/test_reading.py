@@ -25,6 +25,7 @@ from daybell.core.job import Job, JobDefinition
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.template import NewTemplate, Template
 from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.when import cron, every
@@ -55,6 +56,18 @@ results = values.filter(lambda one: one is not None).map(
 )
 rules = st.sampled_from([cron("0 9 * * mon-fri", tz="Europe/Rome"), every("5m"), cron("H * * * *")])
 
+new_templates = st.sampled_from(
+    [
+        {"name": "plain", "job": {"command": "true"}},
+        {
+            "name": "backup",
+            "description": "Saves a database.",
+            "parameters": {"day": {"type": "integer", "default": 1, "maximum": 7}},
+            "job": {"http": {"url": "https://example.org", "body": {"parameter": "day"}}},
+        },
+    ]
+).map(NewTemplate.parse)
+
 SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Execution, "args"): texts,
     (Execution, "result"): st.none() | results,
@@ -64,9 +77,11 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Entry, "after"): st.none() | texts,
     (Schedule, "args"): texts,
     (Schedule, "rule"): rules.map(lambda rule: rule.to_json()),
+    (Template, "template"): new_templates,
     (JobDefinition, "args"): texts,
     (JobDefinition, "settings"): texts,
     (JobDefinition, "retry"): st.sampled_from([Retry(), Retry.fixed("5s", retries=9, jitter=0)]),
+    (JobDefinition, "template"): st.just("") | texts,
     (JobDefinition, "misfire"): st.sampled_from(["", read_misfire("fire_all", limit=3)]),
     (JobDefinition, "schedules"): st.lists(rules.map(lambda rule: rule.to_json())).map(tuple),
 }
@@ -125,6 +140,7 @@ ROUND_TRIPS: list[tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = [
     (Leadership, wire.leader, reading.leader),
     (Key, wire.key, reading.key),
     (Tenant, wire.tenant, reading.tenant),
+    (Template, wire.template, reading.template),
     (Entry, wire.entry, reading.entry),
     (
         Schedule,

@@ -153,7 +153,7 @@ async def test_a_change_is_made_to_the_version_that_was_seen(store, remote):
 
 
 async def test_what_a_server_does_not_take_is_refused_here(remote):
-    with pytest.raises(UsageError, match="over HTTP has no settings"):
+    with pytest.raises(UsageError, match="has no 'settings'"):
         await remote.update("plain", settings={"task": "other"})
     with pytest.raises(UsageError, match="did you mean 'queue'"):
         await remote.create("new", task="plain", qeue="images")

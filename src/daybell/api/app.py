@@ -22,6 +22,7 @@ from daybell.api import (
     schedules,
     stats,
     stream,
+    templates,
     tenants,
     workers,
 )
@@ -46,6 +47,7 @@ RESOURCES: Final = (
     schedules,
     stats,
     stream,
+    templates,
     tenants,
     keys,
     audit,

@@ -15,7 +15,7 @@ from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
 from daybell.api.wording import joined, suggested, worded
 from daybell.core import payload
 from daybell.core.limits import PAYLOAD_DEPTH_MAX, REQUEST_BYTES_MAX
-from daybell.errors import PayloadError, PayloadTooLarge, shown
+from daybell.errors import PayloadError, PayloadTooLarge, UsageError, shown
 
 NOT_YET: Final = "not available yet"
 WRAPPING_LEVELS: Final = 2  # a list of objects that have arguments, which have a limit of their own
@@ -31,6 +31,10 @@ class Body(BaseModel):
     later: ClassVar[Mapping[str, str]] = {}
     # Fields that were said once and for all, and what to do instead of changing them.
     fixed: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        """Raise UsageError for what is wrong with the fields together, whatever is in each."""
 
 
 M = TypeVar("M", bound=Body)
@@ -91,13 +95,22 @@ def checked(value: Any, model: type[M]) -> M:
         if field in model.later and given[field] is not None
     ]
     rest = {key: one for key, one in given.items() if key not in model.later}
+    whole = _complaint_about_all(given, model)
     try:
         read = model.model_validate(rest)
     except ValidationError as error:
-        raise Invalid([*later, *_complaints(error, model)]) from None
-    if later:
-        raise Invalid(later)
+        raise Invalid([*later, *_complaints(error, model), *whole]) from None
+    if later or whole:
+        raise Invalid([*later, *whole])
     return read
+
+
+def _complaint_about_all(given: Mapping[str, Any], model: type[Body]) -> list[tuple[str, str]]:
+    try:
+        model.check(given)
+    except UsageError as error:
+        return [(error.field or "body", str(error))]
+    return []
 
 
 def _complaints(error: ValidationError, model: type[Body]) -> Iterable[tuple[str, str]]:
@@ -106,8 +119,9 @@ def _complaints(error: ValidationError, model: type[Body]) -> Iterable[tuple[str
         message = worded(one)
         if one["type"] == "extra_forbidden":
             message = _unknown(str(one["loc"][-1]), _model_at(one["loc"][:-1], model))
+        path = one.get("ctx", {}).get("field") or _path(one["loc"])
         # Of a choice between types, each says why not: together they are one complaint.
-        found.setdefault(_path(one["loc"]), []).append(message)
+        found.setdefault(path, []).append(message)
         if len(found) >= ERRORS_MAX:
             break
     return [(path, joined(messages)) for path, messages in found.items()]

@@ -82,18 +82,22 @@ def operation(
     examples: Mapping[str, Any] | None = None,
     errors: tuple[int, ...] = (),
     headers: Mapping[str, Any] | None = None,
+    also: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of a route's decorator. `examples` are bodies."""
+    """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
+    which look the same.
+    """
     content = {"application/json": {"example": EXAMPLES[answers.__name__]}}
     good: dict[str, Any] = {"model": answers, "description": says, "content": content}
     if headers:
         good["headers"] = dict(headers)
+    others = {code: {**good, "description": about} for code, about in (also or {}).items()}
     found = sorted({*ALWAYS, *errors, *(WITH_BODY if body else ())})
     return {
         "operation_id": id,
         "status_code": status,
         "response_model": None,
-        "responses": {status: good, **{code: refusal(code) for code in found}},
+        "responses": {status: good, **others, **{code: refusal(code) for code in found}},
         "openapi_extra": {}
         if body is None
         else {"requestBody": taken(body, is_optional, examples)},

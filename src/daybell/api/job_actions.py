@@ -104,13 +104,14 @@ async def resume_job(request: Request, name: JobPath, caller: Operator) -> Respo
 async def list_versions(
     name: JobPath, caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
-    """List a job's versions."""
+    """List a job's versions, each with what has changed since the one before it."""
     known = (await caller.client.standing(name)).job  # a deleted one has versions, too
     versions = await caller.client.versions(known.name)
+    before = dict(zip((one.version for one in versions), [*versions[1:], None], strict=True))
     return answer(
         paged(
             versions,
-            wire.job,
+            lambda one: wire.version(one, before[one.version]),
             key=lambda one: one.version,
             read=int,
             limit=limit,

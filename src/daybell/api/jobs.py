@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from daybell.api import shapes
 from daybell.api.answers import answer, created
@@ -21,34 +21,24 @@ from daybell.api.contract import (
     IfMatch,
     operation,
 )
+from daybell.api.example_jobs import CHANGED_JOBS, DECLARED_JOBS, NEW_JOBS
 from daybell.api.idempotency import Try, once
 from daybell.api.lists import Cursor, Limit, StatusFilter, TextFilter
 from daybell.api.problems import PreconditionFailed
-from daybell.api.schema import JobChange, NewJob
+from daybell.api.schema import DeclaredJob, JobChange, NewJob
 from daybell.client import wire
+from daybell.client.declaring import CREATED, UNCHANGED, Applied
 from daybell.client.submitting import read_new
-from daybell.core import payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
-from daybell.errors import UsageError, VersionConflict
-
-DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
+from daybell.errors import UsageError, VersionConflict, shown
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 JobPath = Annotated[str, Path(alias="job", description="A job's id or name.", max_length=200)]
-
-_EXAMPLES: Final = {
-    "scheduled": {
-        "name": "daily-report",
-        "schedule": "0 0 * * *",
-        "task": "report",
-        "retries": 3,
-        "timeout": 3600,
-    },
-    "once, now": {"name": "import-42", "task": "load", "args": {"file": "42.csv"}},
-}
+NewJobPath = Annotated[str, Path(alias="job", description="A job's name.", max_length=200)]
+DryRun = Annotated[bool, Query(description="Only say what would be done.")]
 
 
 @router.post(
@@ -59,13 +49,16 @@ _EXAMPLES: Final = {
         status=201,
         says="Created.",
         body=NewJob,
-        examples=_EXAMPLES,
+        examples=NEW_JOBS,
         errors=(404, 409),
         headers={**LOCATION, **ETAG, **REPLAYED},
     ),
 )
 async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None) -> Response:
-    """Create a job. Without a `schedule` it runs once, now."""
+    """Create a job. Without a `schedule` it runs once, now.
+
+    One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it runs.
+    """
     raw = await read_bytes(request)
     wanted = checked(read_json(raw), NewJob)
     about = await caller.of_tenant(wanted.tenant)
@@ -85,7 +78,7 @@ async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
         )
     job, made = await _made(caller, wanted, this)
     said = {} if made is None else {"execution_id": str(made.id)}
-    warnings = [DEPENDENCIES_WARNING] if wanted.dependencies else []
+    warnings = await caller.client.warnings(job.name)
     standing = await caller.client.standing(job.name)
     return created(
         {**wire.standing(standing), **said, "warnings": warnings},
@@ -103,7 +96,7 @@ async def _made(caller: Caller, wanted: NewJob, this: Try) -> tuple[Job, Enqueue
     if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
         job = (await caller.client.standing(name)).job
         return job, None if run is None else await caller.client.submit(run, repeat=True)
-    how: Any = {"task": wanted.task, "author": caller.actor, "id": this.made("job")}
+    how: Any = {"author": caller.actor, "id": this.made("job")}
     options = {**wanted.options(), **how}
     after = wanted.model_dump(exclude_unset=True)
     with fields_named(), caller.auditing("job.create", name, after=after, id=entry):
@@ -165,7 +158,7 @@ async def get_job(name: JobPath, caller: Viewer) -> Response:
         answers=shapes.Job,
         says="Changed; the new version.",
         body=JobChange,
-        examples={"another time": {"schedule": {"cron": "0 6 * * *", "tz": "Europe/Rome"}}},
+        examples=CHANGED_JOBS,
         errors=(404, 409, 412),
         headers=ETAG,
     ),
@@ -177,7 +170,7 @@ async def update_job(
     change = await read_body(request, JobChange)
     expect = read_version(version)
     before = await caller.client.job_named(name)
-    options = _changes(change, before)
+    options = _changes(change)
     if not options:
         raise UsageError("nothing is to change; name a field, such as schedule", field="body")
     after = change.model_dump(exclude_unset=True)
@@ -190,18 +183,78 @@ async def update_job(
     return answer(wire.standing(await caller.client.standing(job.name)), headers=tagged(job))
 
 
-def _changes(change: JobChange, before: Job) -> dict[str, Any]:
+def _changes(change: JobChange) -> dict[str, Any]:
     options = change.options()
-    if "retries" in options:
-        retry: dict[str, Any] = payload.decode(before.definition.retry.to_json())
-        if change.backoff is None and change.retries is not None:
-            options["retries"] = {**retry, "retries": change.retries}
-        elif change.backoff is not None and "retries" not in change.model_fields_set:
-            options["retries"] = {**options["retries"], "retries": retry["retries"]}
-    return {
-        **options,
-        **{name: _DEFAULTS[name] for name in _DEFAULTS if options.get(name, 0) is None},
+    nulls = {name: _DEFAULTS[name] for name in _DEFAULTS if options.get(name, 0) is None}
+    return {**options, **nulls}
+
+
+@router.put(
+    "/{job}",
+    **operation(
+        "apply_job",
+        answers=shapes.AppliedJob,
+        says="It is what was declared; `action` says whether it was before.",
+        body=DeclaredJob,
+        examples=DECLARED_JOBS,
+        errors=(404, 409, 412),
+        headers=ETAG,
+        also={201: "Created."},
+    ),
+)
+async def apply_job(
+    request: Request,
+    name: NewJobPath,
+    caller: Admin,
+    version: IfMatch = None,
+    dry_run: DryRun = False,
+) -> Response:
+    """Declare a job: it is created, or changed to be what is said here and nothing else.
+
+    Without a `schedule` it never runs by itself. A job that code defines is refused.
+    """
+    wanted = await read_body(request, DeclaredJob)
+    if wanted.name not in (None, name):
+        raise UsageError(
+            f"name is {shown(wanted.name)}, and the address says {shown(name)}", field="name"
+        )
+    expect = read_version(version)
+    options: dict[str, Any] = {"author": caller.actor, "expect": expect, **wanted.options()}
+    after = wanted.model_dump(exclude_unset=True)
+    with fields_named(), precondition(expect):
+        planned = await caller.client.apply_job(name, dry_run=True, **options)
+        if dry_run or planned.action == UNCHANGED:
+            return await _applied(caller, planned, 200)
+        with caller.auditing("job.apply", name, before=planned.before, after=after):
+            made = await caller.client.apply_job(name, **options)
+    return await _applied(caller, made, 201 if made.action == CREATED else 200)
+
+
+async def _applied(caller: Caller, made: Applied, status: int) -> Response:
+    there = None if made.job is None else await caller.client.standing(made.job.name)
+    said = {
+        "action": made.action,
+        "before": made.before,
+        "after": made.after,
+        "job": None if there is None else wire.standing(there),
+        "warnings": made.warnings,
     }
+    return answer(said, status=status, headers={} if made.job is None else tagged(made.job))
+
+
+@router.get(
+    "/{job}/warnings",
+    **operation(
+        "list_job_warnings",
+        answers=shapes.JobWarnings,
+        says="What looks wrong with the job as things are now; nothing, if all is well.",
+        errors=(404,),
+    ),
+)
+async def list_warnings(name: JobPath, caller: Viewer) -> Response:
+    """Say what looks wrong with a job: secrets that are not set, no worker that could run it."""
+    job = await caller.client.job_named(name)
+    return answer({"items": await caller.client.warnings(job.name), "next_cursor": None})
 
 
 @router.delete(
@@ -263,7 +316,8 @@ def fields_named() -> Generator[None]:
     try:
         yield
     except UsageError as error:
-        if error.field is not None and error.field not in NewJob.model_fields:
+        begin = (error.field or "name").partition(".")[0]
+        if begin not in NewJob.model_fields:
             error.field = f"{'dst' if error.field in ('gap', 'fold') else 'schedule'}.{error.field}"
         raise
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query
 from pydantic import Field
 
-from daybell.api.schema import Bound, Id, by, plain
+from daybell.api.rules import Bound, Id, by, plain
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import UsageError, shown
 

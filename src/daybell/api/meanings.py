@@ -6,11 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 JOB: Final[Mapping[str, str]] = {
+    "task": "Runs a task of an app, by its name there.",
+    "command": "Runs a program: a line, which is split as a shell would and run without one, the"
+    " words, or an object with `run` and more. Only on workers that allow commands.",
+    "shell": "Of a command: run its line by `sh -c`.",
+    "env": "Of a command: variables of its environment. A value may stand for a secret.",
+    "http": "Sends a request: an address, or an object with `url` and more.",
+    "sql": "Runs a statement in a database that workers know by name.",
+    "notify": "Tells people: by mail, chat or webhook.",
+    "template": "Makes the job from a template, by its name; what is said beside it wins.",
+    "parameters": "What the template is given, by name.",
+    "made_from": "The template that the rest came from: a note for people, in what `PUT` answers"
+    " as `after`.",
+    "source": "What the job belongs to, for whoever tidies up: `apply` for jobs of files.",
     "schedule": 'When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
     ' {"at"}, {"delay"}, {"rrule"}, a list of these, or "manual". Left out of a new job: once,'
     " now.",
-    "args": "What it is called with, by name; whether the task takes them shows when it runs.",
-    "queue": "The queue that its executions wait in; by default that of the task.",
+    "args": "What it is called with, by name; whether the task takes them shows when it runs. A"
+    " value in them may stand for a secret.",
+    "queue": "The queue that its executions wait in; by default `default`, or that of the task.",
     "priority": "critical, high, normal (or medium), or low: which goes first in its queue.",
     "retries": "How often it is tried again after a failure.",
     "backoff": 'How long to wait before each of these tries: "exponential", "fixed", or an object'

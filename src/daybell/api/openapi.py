@@ -25,6 +25,7 @@ ABOUT: Final = (
 )
 TAGS: Final = (
     ("jobs", "Named, versioned definitions of what to run, and when."),
+    ("templates", "Jobs with blanks, from which others are made."),
     ("executions", "What runs, ran and will run."),
     ("dead-letters", "Executions out of tries, for a person to decide on."),
     ("queues", "Lanes that workers take work from."),

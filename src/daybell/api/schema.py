@@ -6,18 +6,33 @@ is what the client takes, and all that is wrong is found at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, RootModel
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, RootModel
 
-from daybell.api.body import NOT_YET, Body
+from daybell.api.body import Body
+from daybell.api.kind_schema import KindFields
 from daybell.api.meanings import describe_job
-from daybell.client.requests import read_bound, read_id, read_time
-from daybell.client.when import read_schedules
+from daybell.api.rules import (
+    Args,
+    Bound,
+    Duration,
+    Id,
+    Limit,
+    Name,
+    QueueName,
+    TenantName,
+    Text,
+    Time,
+    UniqueKey,
+    When,
+    Word,
+    by,
+)
+from daybell.client.fields import retries_of
+from daybell.client.kinds import choice_of, chosen
 from daybell.core.access import Role
-from daybell.core.duration import parse_duration, parse_limit
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     DEPENDENCIES_MAX,
@@ -25,101 +40,27 @@ from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
     EXECUTIONS_MAX,
     MISFIRE_LIMIT_MAX,
+    NAME_CHARS_MAX,
     PAUSE_NOTE_CHARS_MAX,
     QUOTA_MAX,
     RETRIES_MAX,
-    check_key,
-    check_name,
 )
-from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.when import Calendar, Misfire
-from daybell.errors import UsageError, shown
 
 IDS_MAX: Final = ENQUEUE_BATCH_MAX
 USER_CHARS_MAX: Final = 200
-
-
-def by(check: Callable[[Any], object]) -> AfterValidator:
-    """Let through what a rule of the domain lets through."""
-
-    def run(value: Any) -> Any:
-        try:
-            check(value)
-        except UsageError as error:
-            raise PydanticCustomError("usage", "{message}", {"message": str(error)}) from None
-        return value
-
-    return AfterValidator(run)
-
-
-def plain(value: str) -> str:
-    """Refuse what not every store can keep in a text."""
-    if "\0" in value:
-        raise UsageError(f"{shown(value)} contains a NUL character")
-    return value
-
-
-def _schedule(value: Any) -> None:
-    for one in cast("list[Any]", value if isinstance(value, list) else [value]):
-        if not isinstance(one, str):
-            given: Mapping[str, Any] = one
-            if "event" in given:
-                raise UsageError(f"{NOT_YET}: schedules that wait for an event")
-            if set(given) == {"delay"}:  # counts from the store's now, which is asked later
-                parse_duration(given["delay"], what="delay")
-                continue
-        read_schedules(one)
 
 
 def _misfire(value: Any) -> None:
     Misfire.parse(value)
 
 
-Text = Annotated[str, by(plain)]
-Name = Annotated[str, by(lambda value: check_name(value, what="job"))]
-QueueName = Annotated[str, by(lambda value: check_name(value, what="queue"))]
-TenantName = Annotated[str, by(lambda value: check_name(value, what="tenant"))]
-UniqueKey = Annotated[str, by(check_key)]
-Id = Annotated[str, by(read_id), Field(json_schema_extra={"format": "uuid"})]
-Duration = Annotated[
-    float | str,
-    by(lambda value: parse_duration(value, what="duration")),
-    Field(description='Seconds, or text such as "90s", "1h30m" or "PT5M".', examples=["5m"]),
-]
-Limit = Annotated[
-    float | str,
-    by(lambda value: parse_limit(value, what="duration")),
-    Field(description='Seconds, or text such as "90s", "1h30m" or "PT5M".', examples=[3600]),
-]
-Time = Annotated[
-    str,
-    by(lambda value: read_time(value, "time")),
-    Field(description="ISO 8601 with an offset.", examples=["2030-12-24T18:00:00+01:00"]),
-]
-Bound = Annotated[
-    str,
-    by(lambda value: read_bound(value, "time")),
-    Field(description="ISO 8601 with an offset, or a date.", examples=["2026-11-15"]),
-]
-Word = Annotated[
-    str, by(Priority.parse), Field(description="critical, high, normal (or medium), low")
-]
-Args = Annotated[dict[str, Any], Field(description="What it is called with, by name.")]
-When = Annotated[
-    str | dict[str, Any] | Annotated[list[str | dict[str, Any]], Field(min_length=1)],
-    by(_schedule),
-    Field(
-        description='A cron expression, {"cron", "tz", "jitter"}, {"every", "mode"}, {"at"},'
-        ' {"delay"}, {"rrule"}, a list of these, or "manual".',
-        examples=["0 0 * * *", {"every": "5m", "mode": "delay"}],
-    ),
-]
 Dst = Literal["shift", "skip", "first", "second", "both"]
 Overlap = Literal["skip", "allow", "queue", "queue_all", "replace"]
 
 
-class JobFields(Body):
+class JobFields(KindFields):
     """What may be said of a job, and changed."""
 
     model_config = ConfigDict(json_schema_extra=describe_job)
@@ -132,7 +73,7 @@ class JobFields(Body):
     backoff: (
         Annotated[
             str | dict[str, Any],
-            by(lambda value: Retry.parse(backoff_of(None, value))),
+            by(lambda value: Retry.parse(retries_of({"backoff": value})["retries"])),
             Field(
                 description='"exponential" or "fixed", or an object with base, factor, cap, delay,'
                 " delays, jitter.",
@@ -162,43 +103,35 @@ class JobFields(Body):
     jitter: Duration | None = None
     dependencies: Annotated[list[Name], Field(max_length=DEPENDENCIES_MAX)] | None = None
 
+    source: Annotated[Text, Field(max_length=NAME_CHARS_MAX, examples=["apply:nightly"])] | None = (
+        None
+    )
+
     later: ClassVar[Mapping[str, str]] = {
-        "command": "jobs that run a command",
-        "shell": "jobs that run a command",
-        "http": "jobs that send a request",
-        "sql": "jobs that run a statement",
-        "notify": "jobs that tell somebody",
         "workflow": "workflows",
-        "template": "templates",
-        "parameters": "templates",
         "labels": "labels of jobs",
         "requires": "choosing workers by label",
         "resources": "limits by resource",
         "concurrency": "limits on how many run at a time",
         "rate": "limits on how many start in a time",
         "cache": "keeping results",
-        "env": "jobs that run a command",
         "notifications": "telling somebody how it went",
         "on_dependency_failure": "waiting for dependencies",
     }
 
     def options(self) -> dict[str, Any]:
         """What was said, as the client takes it."""
-        given = {
+        return {
             name: getattr(self, name)
             for name in JobFields.model_fields
-            if name in self.model_fields_set and name not in ("retries", "backoff")
+            if name in self.model_fields_set
         }
-        if self.model_fields_set & {"retries", "backoff"}:
-            given["retries"] = backoff_of(self.retries, self.backoff)
-        return given
 
 
 class NewJob(JobFields):
     """A job to be created."""
 
     name: Name
-    task: Annotated[Text, Field(description="The task that it runs, as a worker knows it.")]
     unique_key: (
         Annotated[UniqueKey, Field(description="Of the one execution of a job without a schedule.")]
         | None
@@ -207,18 +140,36 @@ class NewJob(JobFields):
         Annotated[TenantName, Field(description="Another tenant; for a superadmin's key.")] | None
     ) = None
 
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        choice_of(given)
+
     def options(self) -> dict[str, Any]:
         """What was said; null says the same as nothing."""
         return {name: value for name, value in super().options().items() if value is not None}
 
 
+class DeclaredJob(JobFields):
+    """All that a job is. Without a schedule it never runs by itself."""
+
+    name: Annotated[Name, Field(description="As in the address, if it is said.")] | None = None
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        choice_of(given)
+
+
 class JobChange(JobFields):
     """What is to change about a job. What is not named stays; null is back to the default."""
 
+    has_parts: ClassVar[bool] = True
     fixed: ClassVar[Mapping[str, str]] = {
         "name": "cannot be changed; create another job with this name",
-        "task": "cannot be changed; create another job for this task",
     }
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        chosen(given)
 
 
 class Trigger(Body):
@@ -347,18 +298,6 @@ class NewKey(Body):
     role: Role = Field(strict=False)
     expires: Annotated[Limit, Field(examples=["90d"])] | None = None
     tenant: TenantName | None = None
-
-
-def backoff_of(retries: int | None, backoff: Any) -> Any:
-    """A retry policy of what is said in two fields."""
-    if backoff is None:
-        return retries
-    said: dict[str, Any] = (
-        {"backoff": backoff}
-        if isinstance(backoff, str)
-        else dict(cast("Mapping[str, Any]", backoff))
-    )
-    return said if retries is None else {**said, "retries": retries}
 
 
 Selection.model_rebuild()

@@ -253,6 +253,12 @@ class JobVersion(BaseModel):
     tenant: str
     kind: str
     task: str | None
+    command: Any
+    shell: bool | None
+    env: dict[str, Any] | None
+    http: Any
+    sql: dict[str, Any] | None
+    notify: dict[str, Any] | None
     queue: str
     priority: Word
     retry: dict[str, Any]
@@ -270,11 +276,27 @@ class JobVersion(BaseModel):
     misfire: dict[str, Any]
     pause_after_failures: int | None
     dependencies: list[str]
+    template: dict[str, Any] | None
+    source: str
     author: str
     created_at: Time
     is_current: bool
     paused_at: Time | None
     pause_note: str
+
+
+class FieldChange(BaseModel):
+    """A field of a request for the job that is not as it was; null: it is not said."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class ListedVersion(JobVersion):
+    """A version of a job, and what it says otherwise than the one before it."""
+
+    changes: list[FieldChange]
 
 
 class Job(JobVersion):
@@ -295,6 +317,23 @@ class NewJobAnswer(Job):
     warnings: list[str] = []
 
 
+class AppliedJob(BaseModel):
+    """What declaring a job has done, or would do. `before` and `after` are requests."""
+
+    action: Literal["created", "changed", "unchanged"]
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+    job: Job | None
+    warnings: list[str]
+
+
+class JobWarnings(BaseModel):
+    """What looks wrong with a job."""
+
+    items: list[str]
+    next_cursor: str | None
+
+
 class JobPage(BaseModel):
     """A page of jobs, by name."""
 
@@ -305,7 +344,7 @@ class JobPage(BaseModel):
 class JobVersions(BaseModel):
     """A page of a job's versions, newest first."""
 
-    items: list[JobVersion]
+    items: list[ListedVersion]
     next_cursor: str | None
 
 

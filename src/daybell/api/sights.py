@@ -220,3 +220,31 @@ class Entries(BaseModel):
 
     items: list[Entry]
     next_cursor: str | None
+
+
+class Template(BaseModel):
+    """A job with blanks."""
+
+    name: str
+    version: int
+    tenant: str
+    description: str
+    parameters: dict[str, dict[str, Any]]
+    job: dict[str, Any]
+    author: str
+    created_at: Time
+    updated_at: Time
+
+
+class TemplatePage(BaseModel):
+    """A page of templates, by name."""
+
+    items: list[Template]
+    next_cursor: str | None
+
+
+class DeletedTemplate(BaseModel):
+    """The answer to a template's end."""
+
+    name: str
+    status: Literal["deleted"]

@@ -4,6 +4,7 @@ has changed between two of those.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Unpack, cast
 
@@ -14,6 +15,7 @@ from daybell.client.dependencies import check_dependencies
 from daybell.client.fields import JobFields
 from daybell.client.kinds import is_by_code, said_of
 from daybell.client.warnings import warnings_about
+from daybell.core import payload
 from daybell.core.job import Job, JobDefinition
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, VersionConflict, shown
 from daybell.store.protocol import Store
@@ -63,11 +65,11 @@ def request_of(definition: JobDefinition) -> dict[str, Any]:
 
 def _fields_of(definition: JobDefinition) -> dict[str, Any]:
     """All fields of a request but what the job runs, in the order of reading."""
-    retry = msgspec.json.decode(definition.retry.to_json())
+    retry = payload.decode(definition.retry.to_json())
     retries = retry.pop("retries")
-    rules = [msgspec.json.decode(text) for text in definition.schedules]
+    rules = [payload.decode(text) for text in definition.schedules]
     return {
-        "args": msgspec.json.decode(definition.args),
+        "args": payload.decode(definition.args),
         "schedule": _schedule_of(rules),
         "description": definition.description,
         "queue": definition.queue,
@@ -81,10 +83,10 @@ def _fields_of(definition: JobDefinition) -> dict[str, Any]:
         "store_result": definition.store_result,
         "user_id": definition.user_id,
         "overlap": None if definition.overlap is None else str(definition.overlap),
-        "misfire": msgspec.json.decode(definition.misfire or "{}"),
+        "misfire": payload.decode(definition.misfire or "{}"),
         "pause_after_failures": definition.pause_after_failures,
         "dependencies": list(definition.dependencies),
-        "made_from": msgspec.json.decode(definition.template or "null"),
+        "made_from": payload.decode(definition.template or "null"),
         "source": definition.source,
     }
 
@@ -120,8 +122,8 @@ def is_same(one: Any, other: Any) -> bool:
     return _text(one) == _text(other)
 
 
-def _text(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)  # takes half a surrogate pair, too
 
 
 class Declarations:
@@ -222,6 +224,7 @@ def declared(fields: JobFields) -> dict[str, Any]:
 
 
 def changes_between(before: Job | None, after: Job) -> list[Change]:
-    """What a version of a job says otherwise than the one before it."""
-    old = {} if before is None else request_of(before.definition)
-    return changes(old, request_of(after.definition))
+    """What a version of a job says otherwise than the one before it; of the first, nothing."""
+    if before is None:
+        return []
+    return changes(request_of(before.definition), request_of(after.definition))

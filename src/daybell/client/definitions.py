@@ -29,6 +29,7 @@ from daybell.client.requests import (
     id_in,
     read_definition,
 )
+from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
@@ -306,7 +307,7 @@ class Definitions:
             return {**change, "settings": {"task": task_of(known) or known.name}}
         if kind != old.kind:
             return {**change, "settings": read_kind(kind, given)}
-        settings = msgspec.json.decode(old.settings)
+        settings = payload.decode(old.settings)
         return {**change, "settings": changed_kind(kind, given, settings)}
 
     async def rollback(
@@ -358,13 +359,13 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
     return {
         **{name: fields[name] for name in same if name in fields},
         "retries": definition.retry,
-        "settings": msgspec.json.decode(definition.settings),
-        "args": msgspec.json.decode(definition.args),
+        "settings": payload.decode(definition.settings),
+        "args": payload.decode(definition.args),
         "dependencies": definition.dependencies,
         "template": definition.template,
         "source": definition.source,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],
         "misfire": Misfire.parse(
-            msgspec.json.decode(definition.misfire) if definition.misfire else None
+            payload.decode(definition.misfire) if definition.misfire else None
         ),
     }

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
 
-import msgspec
-
+from daybell.core import payload
 from daybell.core.job import JobDefinition, task_of
-from daybell.core.kinds import SETTINGS, read_settings, settings_json
+from daybell.core.kinds import KINDS, SETTINGS, read_settings, settings_json
 from daybell.errors import UsageError, shown
 
 # One of these says what a job runs.
@@ -69,7 +68,7 @@ def choice_of(fields: Mapping[str, Any]) -> str:
         if fields.get(name) is not None:
             raise UsageError(f"{name} is for a command, and there is none", field="command")
     raise UsageError(
-        f"nothing says what it runs; give one of {', '.join(CHOICES)}", field="command"
+        f"nothing says what it runs; give one of {', '.join(CHOICES)}", field=CHOICES[0]
     )
 
 
@@ -101,8 +100,10 @@ def said_of(definition: JobDefinition) -> dict[str, Any]:
     kind = definition.kind
     if kind == "task":
         return {"task": task_of(definition) or definition.name}
-    settings = cast("dict[str, Any]", msgspec.json.decode(definition.settings))
-    if kind == "command" and settings.keys() <= {"run", *OF_COMMAND}:
+    if kind not in KINDS:
+        return {}
+    settings = cast("dict[str, Any]", payload.decode(definition.settings))
+    if kind == "command" and {"run"} <= settings.keys() <= {"run", *OF_COMMAND}:
         beside = {name: settings[name] for name in OF_COMMAND if name in settings}
         return {"command": settings["run"], **beside}
     if kind == "http" and settings.keys() == {"url"} and isinstance(settings["url"], str):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from daybell.client.offers import able, lack_of
+from daybell.core import payload
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings
 from daybell.core.references import names_in, names_in_args
@@ -33,7 +32,7 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     if definition.dependencies:
         found.append(DEPENDENCIES_WARNING)
     if definition.kind == "command":
-        settings = CommandSettings.parse(msgspec.json.decode(definition.settings))
+        settings = CommandSettings.parse(payload.decode(definition.settings))
         found += settings.warnings
     return [
         *found,
@@ -43,8 +42,8 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
 
 
 async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
-    used = names_in(msgspec.json.decode(definition.settings))
-    used |= names_in_args(msgspec.json.decode(definition.args))
+    used = names_in(payload.decode(definition.settings))
+    used |= names_in_args(payload.decode(definition.args))
     if not used:
         return []
     known = {one.name for one in await store.list_secrets(tenant)}

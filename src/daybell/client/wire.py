@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from daybell.client.backfills import Backfill
+from daybell.client.declaring import Change, changes_between
+from daybell.client.kinds import OF_COMMAND, said_of
 from daybell.client.why import Reason
 from daybell.core.access import Key
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
-from daybell.core.job import Job, task_of
+from daybell.core.job import Job
+from daybell.core.kinds import SETTINGS
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.template import Template
 from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.when import Schedule as Rule
@@ -25,6 +29,9 @@ from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule
 
 T = TypeVar("T")
+
+# What a job runs, by the names that requests have for it: one is said, and what goes with it.
+RUN_FIELDS: Final = ("task", *SETTINGS, *OF_COMMAND)
 
 
 def page(listed: Page[T], item: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
@@ -42,19 +49,50 @@ def job(of: Job) -> dict[str, Any]:
         "args": value(of.definition.args),
         "schedules": [value(text) for text in of.definition.schedules],
         "misfire": value(of.definition.misfire or "{}"),
+        "template": value(of.definition.template or "null"),
     }
     return {
         "job_id": str(of.id),
         "name": definition.pop("name"),
         "version": of.version,
         "tenant": of.tenant,
-        "task": (task_of(of.definition) or of.name) if of.definition.kind == "task" else None,
+        **dict.fromkeys(RUN_FIELDS),
         **definition,
+        **said_of(of.definition),
         "author": of.author,
         "created_at": time(of.created_at),
         "is_current": of.is_current,
         "paused_at": time(of.paused_at),
         "pause_note": of.pause_note,
+    }
+
+
+def version(of: Job, before: Job | None) -> dict[str, Any]:
+    """A version of a job, with what it says otherwise than the one before it."""
+    return job(of) | {"changes": [change(one) for one in changes_between(before, of)]}
+
+
+def change(of: Change) -> dict[str, Any]:
+    """A field that is not as it was; null stands for what is not said, too."""
+    return {
+        "field": of.field,
+        "before": None if of.before is msgspec.UNSET else of.before,
+        "after": None if of.after is msgspec.UNSET else of.after,
+    }
+
+
+def template(of: Template) -> dict[str, Any]:
+    """A template."""
+    return {
+        "name": of.name,
+        "version": of.version,
+        "tenant": of.tenant,
+        "description": of.template.description,
+        "parameters": msgspec.to_builtins(of.template.parameters),
+        "job": of.template.job,
+        "author": of.author,
+        "created_at": time(of.created_at),
+        "updated_at": time(of.updated_at),
     }
 
 

@@ -128,7 +128,7 @@ class NewTemplate(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, name: str, text: str) -> NewTemplate:
         """Read what to_json wrote."""
-        return cls.parse({"name": name, **msgspec.json.decode(text)})
+        return cls.parse({"name": name, **payload.decode(text)})
 
     def job_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What it says of a job, with these parameters put in."""

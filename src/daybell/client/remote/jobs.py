@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from daybell.client.backfills import Backfill
+from daybell.client.declaring import Applied, declared
+from daybell.client.fields import JobFields
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import (
@@ -17,7 +20,6 @@ from daybell.client.requests import (
     EnqueueOptions,
     Id,
     JobFilters,
-    JobOptions,
     Status,
     Time,
     read_bound,
@@ -27,7 +29,7 @@ from daybell.client.requests import (
     read_word,
 )
 from daybell.core.backfill import Only, Order
-from daybell.core.execution import Enqueued
+from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import to_iso
 from daybell.core.job import Job
 from daybell.core.limits import (
@@ -109,18 +111,31 @@ class Jobs:
         """All versions of a job, newest first."""
         return await reading.whole(self.transport, _path(name, "versions"), reading.job)
 
-    async def create(
-        self, name: str, *, task: str, author: str = "", **options: Unpack[JobOptions]
-    ) -> Job:
-        """Make a job that runs a task which the store knows, under a name of its own.
-
-        Without a schedule it runs when it is triggered. Its author is whoever has the key.
+    async def create(self, name: str, *, author: str = "", **fields: Unpack[JobFields]) -> Job:
+        """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
+        runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
         """
-        check_name(task, what="task")
-        said = {"schedule": "manual", **writing.definition(name, options, "create()")}
-        body = {**said, "name": check_name(name, what="job"), "task": task}
+        said = {"schedule": "manual", **writing.definition(name, fields, "create()")}
+        body = {**said, "name": check_name(name, what="job")}
         made = await self.transport.post("/jobs", body, once=True, read=reading.standing)
         return made.job
+
+    async def launch(
+        self, name: str, run: NewExecution, *, author: str = "", **fields: Unpack[JobFields]
+    ) -> tuple[Job, Enqueued]:
+        """Make a job without a schedule as `create` does, and have it run: both or neither. Of the
+        execution, its arguments and its unique key count; the rest is as the job says.
+        """
+        if fields.get("schedule") is not None:
+            raise UsageError("what is launched runs once, without a schedule", field="schedule")
+        said = writing.definition(name, fields, "launch()")
+        body = {
+            **{key: value for key, value in said.items() if key != "schedule"},
+            "name": check_name(name, what="job"),
+            "args": msgspec.Raw((run.args or "{}").encode()),
+            "unique_key": run.unique_key,
+        }
+        return await self.transport.post("/jobs", body, once=True, read=reading.launched)
 
     async def update(
         self,
@@ -128,16 +143,38 @@ class Jobs:
         *,
         author: str = "",
         expect: int | None = None,
-        **options: Unpack[JobOptions],
+        **fields: Unpack[JobFields],
     ) -> Job:
         """Change what is said of a job; all else stays. Answers its new version.
 
         With `expect`, only if it is at that version still.
         """
-        body = writing.definition(name, options, "update()", is_change=True)
+        body = writing.definition(name, fields, "update()", is_change=True)
         path = _path(name)
         changed = await self.transport.patch(path, body, version=expect, read=reading.standing)
         return changed.job
+
+    async def apply_job(
+        self,
+        name: str,
+        *,
+        author: str = "",
+        expect: int | None = None,
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> Applied:
+        """Make a job be what is said here, and nothing else. Without a schedule it never runs by
+        itself. One that is like that already is left alone.
+        """
+        said = writing.definition(name, cast("JobFields", declared(fields)), "apply_job()")
+        path = path_of("jobs", check_name(name, what="job"))
+        how: dict[str, Any] = {"parameters": {"dry_run": "true" if dry_run else None}}
+        return await self.transport.put(path, said, version=expect, read=reading.applied, **how)
+
+    async def warnings(self, job: str) -> list[str]:
+        """What looks wrong with a job as things are now, in sentences for people."""
+        read = reading.items_of(str)
+        return await self.transport.get(_path(job, "warnings"), read=read)
 
     async def rollback(
         self, name: str, version: int, *, author: str = "", expect: int | None = None

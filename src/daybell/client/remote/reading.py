@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.backfills import Backfill, Filled
+from daybell.client.declaring import Applied
 from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.core import payload
 from daybell.core.access import Key, Role
@@ -26,6 +27,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.template import NewTemplate, Template
 from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.worker import Leadership, Worker, WorkerState
@@ -79,6 +81,7 @@ def job(of: Wire) -> Job:
         "args": text(of["args"]),
         "schedules": tuple(one for one in schedules if one is not None),
         "misfire": json.dumps(of["misfire"], sort_keys=True) if of["misfire"] else "",
+        "template": "" if of.get("template") is None else text(of["template"]),
     }
     retry = fields.pop("retry")
     return Job(
@@ -117,6 +120,22 @@ def standing(of: Wire) -> Standing:
             schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
         ),
         last_execution=None if last is None else execution(last),
+    )
+
+
+def launched(of: Wire) -> tuple[Job, Enqueued]:
+    """A job that was made, and what it runs."""
+    return standing(of).job, Enqueued(UUID(of["execution_id"]), created=True)
+
+
+def applied(of: Wire) -> Applied:
+    """What declaring a job has done."""
+    return Applied(
+        action=of["action"],
+        before=of["before"],
+        after=of["after"],
+        job=None if of["job"] is None else standing(of["job"]).job,
+        warnings=list(of["warnings"]),
     )
 
 
@@ -322,6 +341,19 @@ def tenant(of: Wire) -> Tenant:
         name=of["name"],
         created_at=from_iso(of["created_at"]),
         quotas=msgspec.convert(of["quotas"], Quotas),
+    )
+
+
+def template(of: Wire) -> Template:
+    """A template."""
+    said = {key: of[key] for key in ("name", "description", "parameters", "job")}
+    return Template(
+        tenant=of["tenant"],
+        template=NewTemplate.parse(said),
+        version=of["version"],
+        created_at=from_iso(of["created_at"]),
+        updated_at=from_iso(of["updated_at"]),
+        author=of["author"],
     )
 
 

@@ -10,13 +10,13 @@ from typing import Any, Unpack, cast
 
 import msgspec
 
+from daybell.client.fields import JobFields, check_fields, read_notes, rest_of, retries_of
+from daybell.client.kinds import choice_of, chosen, read_kind
 from daybell.client.requests import (
-    JOB_OPTIONS,
     ONE_OPTIONS,
     Arguments,
     EnqueueOptions,
     Filters,
-    JobOptions,
     check_options,
     read_args,
     read_definition,
@@ -35,20 +35,23 @@ from daybell.errors import UsageError
 
 Wire = dict[str, Any]
 
-_UNTOLD = frozenset({"kind", "settings", "author", "expect", "promote"})
 _OF_SCHEDULES = ("jitter", "start_at", "end_at", "max_executions", "calendar", "dst")
 _OF_MISFIRE = ("misfire_limit", "misfire_within", "misfire_grace")
 _DURATIONS = ("timeout", "expires", "misfire_within", "misfire_grace", "jitter")
 
 
-def definition(name: str, options: JobOptions, what: str, *, is_change: bool = False) -> Wire:
+def definition(name: str, fields: JobFields, what: str, *, is_change: bool = False) -> Wire:
     """What is said of a job, or what is to change about it."""
-    check_options(options, JOB_OPTIONS, what)
-    given = dict(cast("Mapping[str, Any]", options))
-    for field in _UNTOLD & given.keys():
-        raise UsageError(f"{what} over HTTP has no {field}", field=field)
+    given = dict(cast("Mapping[str, Any]", fields))
+    check_fields(given, what)
+    choice = chosen(given) if is_change else choice_of(given)
+    is_whole = not is_change or isinstance(given.get(choice or ""), Mapping)
+    if is_whole and choice not in (None, "task", "template"):
+        read_kind(choice, given)
+    read_notes(given)
+    rest = {**rest_of(given), **retries_of(given)}
     if not _has_delay(given.get("schedule")):  # that counts from the store's now
-        read_definition(name, **cast("Any", _alone(given) if is_change else given))
+        read_definition(name, **cast("Any", _alone(rest) if is_change else rest))
     said = {key: _plain(value) for key, value in given.items()}
     if "retries" in given:
         said |= _retries(given["retries"])

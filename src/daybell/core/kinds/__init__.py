@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.kinds.command import CommandSettings
 from daybell.core.kinds.http import HttpSettings
 from daybell.core.kinds.notify import NotifySettings
@@ -74,4 +75,4 @@ def needs_of(kind: str, settings: str) -> str:
     """
     if kind != "sql":
         return kind
-    return f"sql:{msgspec.json.decode(settings)['connection']}"
+    return f"sql:{payload.decode(settings)['connection']}"
