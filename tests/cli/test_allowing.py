@@ -44,6 +44,13 @@ def test_a_worker_offers_what_it_was_told_to_and_the_connections_that_it_knows()
     assert "sqlite" not in repr(options)  # a URL may have a password
 
 
+def test_a_worker_without_code_does_not_take_tasks():
+    app = App("memory://")
+    app.handlers.kind_options = kind_options(Settings(), tasks=False, allow_command=True)
+
+    assert app.handlers.kinds == ("command", "http", "notify")
+
+
 def test_a_worker_without_apprise_does_not_offer_to_notify(monkeypatch):
     monkeypatch.setattr("daybell.sdk.kinds.can_notify", lambda: False)
 

@@ -12,6 +12,7 @@ from daybell.settings import Settings
 def kind_options(
     settings: Settings,
     *,
+    tasks: bool = True,
     allow_command: bool = False,
     allow_private_http: bool = False,
     allow_env: str = "",
@@ -23,6 +24,7 @@ def kind_options(
     if settings.secrets_key is not None:
         Sealer(settings.secrets_key)
     return KindOptions(
+        tasks=tasks,
         allow_command=allow_command,
         allow_private_http=allow_private_http,
         allow_env=frozenset(read_names(allow_env, "--allow-env")),

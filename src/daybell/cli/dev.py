@@ -55,6 +55,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     concurrency: int = 100
     queues: str = ""
+    has_app: bool = True  # False: only jobs without code are run
     is_demo: bool = False
     drain_timeout: Seconds = DRAIN_SECONDS
     parent: int | None = None  # the process to end with
@@ -75,6 +76,7 @@ async def dev(
     if demo:
         flag = flag or DemoSettings.load().database_url
         options = msgspec.structs.replace(options, is_demo=True)
+    options = msgspec.structs.replace(options, has_app=demo or bool(spec or settings.app))
     app = find_app("daybell.demo:app" if demo else spec, settings, flag=flag)
     if settings.api_url is not None:
         place = masked_url(settings.api_url)
@@ -177,6 +179,7 @@ def allow(app: App, settings: Settings, options: DevOptions) -> None:
     command, private = options.allow_command, options.allow_private_http
     app.handlers.kind_options = kind_options(
         settings,
+        tasks=options.has_app,
         allow_command=is_own if command is None else command,
         allow_private_http=is_own if private is None else private,
         allow_env=options.allow_env,

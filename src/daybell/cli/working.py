@@ -82,6 +82,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     _limit_runs(app, request)
     app.handlers.kind_options = kind_options(
         settings,
+        tasks=bool(request.spec or settings.app),
         allow_command=request.allow_command,
         allow_private_http=request.allow_private_http,
         allow_env=request.allow_env,

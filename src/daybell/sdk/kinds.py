@@ -31,6 +31,7 @@ Version = tuple[str, str, int]  # tenant, job and number
 class KindOptions:
     """What a worker allows to jobs without code."""
 
+    tasks: bool = True  # whether it has code besides; without, it would have to give tasks back
     allow_command: bool = False
     allow_private_http: bool = False  # requests to addresses that only this network can reach
     allow_env: frozenset[str] = frozenset()  # what commands may set although it is dangerous
@@ -51,7 +52,7 @@ class Kinds:
         """What jobs may need of this worker: see `JobDefinition.needs`."""
         options = self.options
         return (
-            "task",
+            *(["task"] if options.tasks else []),
             *(["command"] if options.allow_command else []),
             "http",
             *(["notify"] if can_notify() else []),
