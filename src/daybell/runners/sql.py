@@ -1,13 +1,36 @@
-"""Jobs that are a statement in a database."""
+"""Jobs that are a statement in a database.
+
+placeholders.py finds the parameters, sql_postgres.py and sql_sqlite.py run the statement,
+sql_rows.py keeps what comes back.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote
 
+import msgspec
+
+from daybell.core import payload
+from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
+from daybell.core.kinds.sql import SqlSettings, check_connection_name
+from daybell.core.references import names_in, names_in_args
+from daybell.errors import UsageError, shown
+from daybell.runners import placeholders
 from daybell.runners.kind import KindHandler, Reveal
+from daybell.runners.placeholders import Dialect
 from daybell.runners.running import Stoppable
+from daybell.runners.sql_rows import Database, Parameters, StatementFailed
+from daybell.settings import masked_url
+
+SOURCE: Final = "sql"  # of lines in the log
+FAILED: Final = "SqlFailed"
+_TAKES: Final = "write postgresql://user:password@host/database or sqlite:////absolute/file.db"
+_SCHEME: Final = re.compile(r"[a-z][\w+.\-]*", re.IGNORECASE)
 
 
 class Connections:
@@ -16,10 +39,62 @@ class Connections:
     """
 
     def __init__(self, urls: Mapping[str, str]) -> None:
-        self.urls = dict(urls)
+        self._urls = {check_connection_name(name): url.strip() for name, url in urls.items()}
+        self._dialects: dict[str, Dialect] = {
+            name: dialect_of(name, url) for name, url in self._urls.items()
+        }
+        self._opened: dict[str, Database] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._urls)
+
+    def dialect(self, name: str) -> Dialect | None:
+        """What is spoken there; None: no such connection."""
+        return self._dialects.get(name)
+
+    def database(self, name: str) -> Database:
+        """The database of a name that there is."""
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
 
     async def close(self) -> None:
-        """Close all that was opened. What runs is cut off."""
+        """Close all that was opened."""
+        opened, self._opened = list(self._opened.values()), {}
+        for database in opened:
+            await database.close()
+
+    def _open(self, name: str) -> Database:
+        url = self._urls[name]
+        if self._dialects[name] == "postgresql":
+            from daybell.runners.sql_postgres import PostgresDatabase  # not all workers need it
+
+            return PostgresDatabase(name, url)
+        from daybell.runners.sql_sqlite import SqliteDatabase
+
+        return SqliteDatabase(name, _file_of(url))
+
+
+def dialect_of(name: str, url: str) -> Dialect:
+    """What is spoken at a URL. Raises UsageError if it is none that statements can be run at."""
+    scheme, mark, rest = url.partition("://")
+    where = f"connection {name}: {shown(masked_url(url))}"
+    scheme = scheme.lower()
+    if mark and scheme in ("postgresql", "postgres"):
+        return "postgresql"
+    if mark and scheme == "sqlite":
+        if not rest.startswith("/") or "?" in rest or not unquote(rest[1:]).strip("/"):
+            raise UsageError(f"{where} names no file; {_TAKES}", field="connections")
+        return "sqlite"
+    # What stands before :// may be a part of a password.
+    is_scheme = mark and _SCHEME.fullmatch(scheme)
+    fact = f"has a scheme that is not known, {scheme}" if is_scheme else "is no database URL"
+    raise UsageError(f"{where} {fact}; {_TAKES}", field="connections")
+
+
+def _file_of(url: str) -> str:
+    return unquote(url.partition("://")[2][1:])
 
 
 class SqlHandler(KindHandler):
@@ -27,8 +102,71 @@ class SqlHandler(KindHandler):
 
     def __init__(self, definition: JobDefinition, reveal: Reveal, connections: Connections) -> None:
         super().__init__(definition, reveal)
+        self._settings = SqlSettings.parse(msgspec.json.decode(definition.settings))
         self._connections = connections
 
     async def perform(self, running: Stoppable) -> Any:
         """Run the statement; answers its rows, or how many it has changed."""
-        raise NotImplementedError
+        settings, loop = self._settings, asyncio.get_running_loop()
+        try:
+            dialect = self._dialect()
+            given = await self.reveal.value(running, settings.parameters)
+            given = {**given, **await self.reveal.args(running)}
+            _check_parameters(settings.statement, dialect, given)
+            started = loop.time()
+            result = await self._connections.database(settings.connection).run(
+                settings.statement,
+                Parameters(given, has_secrets=self._has_secrets(running)),
+                rows_max=settings.rows,
+                say=lambda level, message: running.say(level, SOURCE, message),
+            )
+        except StatementFailed as error:
+            running.is_hopeless = running.is_hopeless or error.is_lasting
+            raise Described.as_text(FAILED, str(error)) from None
+        running.say("info", SOURCE, _summary(result, loop.time() - started))
+        return result
+
+    def _has_secrets(self, running: Stoppable) -> bool:
+        args = payload.decode(running.claimed.args, what="args")
+        return bool(names_in(self._settings.parameters) or names_in_args(args))
+
+    def _dialect(self) -> Dialect:
+        dialect = self._connections.dialect(self._settings.connection)
+        if dialect is None:  # the worker was started anew without it, perhaps
+            known = ", ".join(self._connections.names) or "none"
+            raise StatementFailed(
+                f"this worker has no connection {self._settings.connection!r}; it knows {known}",
+                is_lasting=False,
+            )
+        return dialect
+
+
+def _check_parameters(statement: str, dialect: Dialect, given: Mapping[str, Any]) -> None:
+    wanted = placeholders.names(statement, dialect)
+    others = placeholders.other_parameters(statement, dialect)
+    if others:
+        raise StatementFailed(
+            f"the statement has the parameter {others[0]}; a parameter is written :name",
+            is_lasting=True,
+        )
+    for name in wanted:
+        if name not in given:
+            raise StatementFailed(
+                f"the statement has :{name}, and nobody has given it a value; put it into the job's"
+                " sql.parameters or into the arguments",
+                is_lasting=True,
+            )
+    for name in given:
+        if name not in wanted:
+            known = ", ".join(f":{one}" for one in wanted) or "none"
+            raise StatementFailed(
+                f"the statement has no parameter {shown(name)}; it has {known}", is_lasting=True
+            )
+
+
+def _summary(result: Mapping[str, Any], seconds: float) -> str:
+    count = result["row_count"]
+    rows = "1 row" if count == 1 else f"{count:,} rows"
+    did = "kept" if "rows" in result else "changed"
+    more = ", and there were more" if result.get("truncated") else ""
+    return f"{rows} {did}{more}, in {seconds:.3f} s"

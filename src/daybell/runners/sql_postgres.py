@@ -1,0 +1,309 @@
+"""Statements in PostgreSQL, also behind a pooler: no statement is kept from one to the next.
+
+Values go as texts that the server reads as it reads literals: "2026-03-01", "now" or "1 day" are
+as good in a parameter as they are in quotes. What comes back as no number, truth or JSON stays a
+text, so that numeric keeps all its digits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+from urllib.parse import unquote, urlsplit
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
+
+from daybell.core import payload
+from daybell.errors import PayloadError
+from daybell.runners import placeholders
+from daybell.runners.sql_rows import NOTICES_MAX, Parameters, Rows, Say, StatementFailed
+from daybell.settings import MASK, masked_url
+
+CONNECTIONS_MAX: Final = 5
+IDLE_SECONDS: Final = 60.0
+CONNECT_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 3.0
+
+# They will be no different next time: features, cardinality, data, constraints, dependent objects,
+# transactions, cursors, schemas, and syntax with all that it names. Of a state, the first letters.
+LASTING: Final = ("0A", "21", "22", "23", "25001", "2B", "2D", "34", "3F", "42")
+_SEVERAL: Final = "cannot insert multiple commands"
+_ROWS_OF_THEIR_OWN: Final = ("composite", "range", "multirange")
+_MOMENT: Final = re.compile(
+    r"(\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)(?:([+-]\d\d)(:\d\d(?::\d\d)?)?)?"
+)
+
+_driver = cast("Any", asyncpg)  # it has no types of its own
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return payload.decode(text)
+    except PayloadError:
+        return text  # as when it nests too deep, or has a number that nobody can hold
+
+
+def _read_moment(text: str) -> str:
+    """As ISO 8601 writes it. What it has no words for, such as infinity, stays as it is."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return text
+    date, time, hours, minutes = found.groups()
+    return f"{date}T{time}" + (f"{hours}{minutes or ':00'}" if hours else "")
+
+
+_AS_TEXT: Final = (
+    "bit", "box", "cid", "cidr", "circle", "date", "inet", "interval", "line", "lseg", "macaddr",
+    "macaddr8", "money", "numeric", "path", "pg_lsn", "point", "polygon", "tid", "time",
+    "timetz", "uuid", "varbit", "xid8",
+)  # fmt: skip
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(_AS_TEXT, str),
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "xid"), int),
+    **dict.fromkeys(("float4", "float8"), float),
+    **dict.fromkeys(("json", "jsonb"), _read_json),
+    **dict.fromkeys(("timestamp", "timestamptz"), _read_moment),
+    "bool": "t".__eq__,
+}
+
+
+class PostgresDatabase:
+    """A few connections to one database, made when they are needed."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self._name = name
+        self._url = url
+        self._pool: Any = None
+
+    async def run(
+        self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
+    ) -> dict[str, Any]:
+        """See `Database`. Cancelling it cancels the statement on the server."""
+        _check_copy(statement)
+        text, names = placeholders.numbered(statement)
+        try:
+            async with await self._acquire() as link:
+                notices = _Notices(say)
+                link.add_log_listener(notices)
+                try:
+                    return await _run(
+                        link, text, [parameters.values[name] for name in names], rows_max
+                    )
+                finally:
+                    with suppress(asyncpg.InterfaceError):  # the connection is gone
+                        link.remove_log_listener(notices)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise self._failed(error, parameters, names) from None
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pool.terminate()
+
+    async def _acquire(self) -> Any:
+        if self._pool is None:
+            # Without a connection yet, this neither waits nor fails, unless the URL is wrong.
+            self._pool = _driver.create_pool(
+                self._url,
+                min_size=0,
+                max_size=CONNECTIONS_MAX,
+                max_inactive_connection_lifetime=IDLE_SECONDS,
+                timeout=CONNECT_SECONDS,
+                statement_cache_size=0,
+                server_settings={"application_name": "daybell", "datestyle": "ISO"},
+                init=_teach,
+                reset=_forget,
+            )
+        await self._pool
+        return self._pool.acquire()
+
+    def _failed(
+        self, error: Exception, parameters: Parameters, names: list[str]
+    ) -> StatementFailed:
+        where = f"on connection {self._name!r}"
+        state = cast("str | None", getattr(error, "sqlstate", None))
+        if isinstance(error, asyncpg.ClientConfigurationError):
+            return StatementFailed(f"{where}, the URL is unusable: {self._said(error)}",
+                                   is_lasting=False)  # fmt: skip
+        is_drivers_own = getattr(error, "severity", None) is None  # the server always has one
+        if is_drivers_own and isinstance(
+            error, asyncpg.DataError | asyncpg.UnsupportedClientFeatureError
+        ):
+            # Its message may have the beginning of a value in it, which no mask would find.
+            number = _NUMBER.search(str(error))
+            said = f"parameter :{names[int(number[1]) - 1]}: " if number else ""
+            said += str(error.__cause__ or error)
+            if isinstance(error, asyncpg.UnsupportedClientFeatureError):
+                said += ". Cast it to text, or take it through to_jsonb()"
+            return StatementFailed(f"{where}: {said}", is_lasting=True)
+        if state is None:
+            said = self._said(error) or "no answer in time"
+            return StatementFailed(f"{where}, the database cannot be used: {said}",
+                                   is_lasting=False)  # fmt: skip
+        said = self._said(error, with_detail=not parameters.has_secrets)
+        if _SEVERAL in said:
+            said = (
+                "the statement is several; a job runs one. Put them into a function or a DO block"
+            )
+        return StatementFailed(
+            f"{where}, SQLSTATE {state}: {said}", is_lasting=state.startswith(LASTING)
+        )
+
+    def _said(self, error: Exception, *, with_detail: bool = True) -> str:
+        """A message with its detail and hint, and without the password. A detail shows values,
+        and of long ones only the beginning: with secrets among them, it is left out.
+        """
+        extra = [getattr(error, name, None) for name in ("detail", "hint")[not with_detail :]]
+        parts = (getattr(error, "message", None) or str(error), *extra)
+        said = ". ".join(str(part).rstrip(".") for part in parts if part)
+        said = said.replace(self._url, masked_url(self._url))
+        with suppress(ValueError):
+            password = urlsplit(self._url).password or ""
+            for secret in {password, unquote(password)} - {""}:
+                said = said.replace(secret, MASK)
+        return said
+
+
+_NUMBER: Final = re.compile(r"^invalid input for query argument \$([0-9]+)")
+
+
+class _Notices:
+    """Puts what the server says meanwhile into the log."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._count = 0
+
+    def __call__(self, _: Any, notice: Any) -> None:
+        self._count += 1
+        if self._count <= NOTICES_MAX:
+            severity = str(getattr(notice, "severity", "NOTICE"))
+            self._say(
+                "warning" if severity == "WARNING" else "info", f"{severity}: {notice.message}"
+            )
+        elif self._count == NOTICES_MAX + 1:
+            self._say("info", f"more than {NOTICES_MAX} notices; the rest is left out")
+
+
+async def _run(link: Any, text: str, values: list[Any], rows_max: int) -> dict[str, Any]:
+    try:
+        return await _run_in_transaction(link, text, values, rows_max)
+    except asyncpg.ActiveSQLTransactionError:
+        # VACUUM and its like were refused before they did anything. They have no parameters, and
+        # that it is only one statement is known by now.
+        if values:
+            raise
+        status = await link.execute(text)
+        return {"row_count": _affected(status)}
+
+
+async def _run_in_transaction(
+    link: Any, text: str, values: list[Any], rows_max: int
+) -> dict[str, Any]:
+    transaction = link.transaction()
+    await transaction.start()
+    try:
+        result = await _run_prepared(link, text, values, rows_max)
+    except BaseException:
+        # Of a connection that is gone, what it died of is what counts.
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            await transaction.rollback()
+        raise
+    await transaction.commit()
+    return result
+
+
+async def _run_prepared(link: Any, text: str, values: list[Any], rows_max: int) -> dict[str, Any]:
+    prepared = await link.prepare(text)
+    literals = [
+        _literal(value, is_array=kind.kind == "array")
+        for value, kind in zip(values, prepared.get_parameters(), strict=True)
+    ]
+    columns = prepared.get_attributes()
+    if not columns:
+        await prepared.fetch(*literals)
+        return {"row_count": _affected(prepared.get_statusmsg())}
+    _check_columns(columns)
+    rows = Rows([column.name for column in columns], rows_max)
+    cursor = await prepared.cursor(*literals)
+    while True:
+        wanted = rows.wanted
+        batch = await cursor.fetch(wanted)
+        if not all(rows.take(row.values()) for row in batch) or len(batch) < wanted:
+            return rows.result()
+
+
+def _affected(status: str | None) -> int:
+    last = (status or "").rpartition(" ")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def _literal(value: Any, *, is_array: bool) -> Any:
+    """A value as a literal is written, without its quotes. What nests is JSON, or an array."""
+    if value is None or isinstance(value, str):
+        return value
+    if is_array and isinstance(value, list):
+        return [_literal(one, is_array=True) for one in cast("list[Any]", value)]
+    return msgspec.json.encode(value).decode()
+
+
+def _check_columns(columns: Any) -> None:
+    for column in columns:
+        kind = column.type
+        if kind.kind in _ROWS_OF_THEIR_OWN or kind.name.removesuffix("[]") == "record":
+            raise StatementFailed(
+                f"column {column.name!r} is a {kind.name}, which has no JSON; select it as text, or"
+                " through to_jsonb()",
+                is_lasting=True,
+            )
+
+
+def _check_copy(statement: str) -> None:
+    """Refuse what would wait for data that nobody sends."""
+    words = (
+        one.text.lower()
+        for one in placeholders.tokens(statement, "postgresql")
+        if one.kind == "word"
+    )
+    if next(words, "") == "copy" and any(word in ("stdin", "stdout") for word in words):
+        raise StatementFailed(
+            "COPY from or to the client has no client here; use INSERT … SELECT, or COPY with a"
+            " file of the server",
+            is_lasting=True,
+        )
+
+
+async def _teach(link: Any) -> None:
+    """Have a connection take and give texts. None of this asks the server."""
+    for kind, reader in _READERS.items():
+        await link.set_type_codec(
+            kind, schema="pg_catalog", encoder=str, decoder=reader, format="text"
+        )
+    await link.set_type_codec(
+        "bytea", schema="pg_catalog", encoder=_as_bytes, decoder=bytes, format="binary"
+    )
+
+
+def _as_bytes(text: str) -> bytes:
+    """Bytes as a result gives them, and as PostgreSQL writes them."""
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise ValueError(r"bytes are written as base64, or as \x and hexadecimal digits") from None
+
+
+async def _forget(link: Any) -> None:
+    """Take back what a statement has set for the session: roles, locks, settings, tables."""
+    await link.execute("DISCARD ALL")
