@@ -62,6 +62,16 @@ def test_a_key_that_is_none_is_refused_at_the_start():
         kind_options(Settings(secrets_key="c2hvcnQ="))
 
 
+def test_a_connection_that_names_no_database_is_refused_at_the_start():
+    with pytest.raises(UsageError, match=r"connection shop: 'sqlite:///s.db\?a=b' names no file"):
+        kind_options(Settings(connections={"shop": "sqlite:///s.db?a=b"}))
+
+
+def test_the_key_of_all_secrets_is_passed_to_no_command():
+    with pytest.raises(UsageError, match=r"every command could open all secrets"):
+        kind_options(Settings(), pass_env="TZ,DAYBELL_SECRETS_KEY")
+
+
 @pytest.mark.parametrize(
     ("host", "said", "expected"),
     [

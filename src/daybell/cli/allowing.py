@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daybell.client.sealing import Sealer
+from daybell.client.sealing import VARIABLE, Sealer
 from daybell.core.kinds.command import read_env
 from daybell.errors import UsageError
 from daybell.sdk.kinds import KindOptions
@@ -18,17 +18,27 @@ def kind_options(
     allow_env: str = "",
     pass_env: str = "",
 ) -> KindOptions:
-    """Read what was allowed; connections come from the settings. A key for secrets that cannot be
-    one is refused here, and not by the first job that needs it.
+    """Read what was allowed; connections come from the settings. What no job could use is refused
+    here, and not by the first job that needs it.
     """
     if settings.secrets_key is not None:
         Sealer(settings.secrets_key)
+    if settings.connections:
+        from daybell.runners.sql import Connections
+
+        Connections(settings.connections)
+    passed = read_names(pass_env, "--pass-env")
+    if VARIABLE in passed:
+        raise UsageError(
+            f"--pass-env: with {VARIABLE} every command could open all secrets; refer to the one that"
+            ' it needs, as in env: {"TOKEN": {"secret": "NAME"}}'
+        )
     return KindOptions(
         tasks=tasks,
         allow_command=allow_command,
         allow_private_http=allow_private_http,
         allow_env=frozenset(read_names(allow_env, "--allow-env")),
-        pass_env=read_names(pass_env, "--pass-env"),
+        pass_env=passed,
         connections=dict(settings.connections),
     )
 

@@ -100,7 +100,7 @@ PassEnv = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Variables of this process that its commands see, such as LANG,TZ.",
+        help="Variables of this process that its commands see, such as HTTPS_PROXY.",
         show_default=False,
     ),
 ]
