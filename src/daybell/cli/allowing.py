@@ -30,8 +30,8 @@ def kind_options(
     passed = read_names(pass_env, "--pass-env")
     if VARIABLE in passed:
         raise UsageError(
-            f"--pass-env: with {VARIABLE} every command could open all secrets; refer to the one that"
-            ' it needs, as in env: {"TOKEN": {"secret": "NAME"}}'
+            f"--pass-env: with {VARIABLE} every command could open all secrets; let it refer to"
+            ' the one that it needs: env: {"TOKEN": {"secret": "NAME"}}'
         )
     return KindOptions(
         tasks=tasks,
