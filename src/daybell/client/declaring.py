@@ -59,6 +59,8 @@ def request_of(definition: JobDefinition) -> dict[str, Any]:
     fields = _fields_of(definition)
     usual = _fields_of(JobDefinition(name=definition.name))
     always = _ALWAYS_OF_TASKS if definition.kind == "task" else ()
+    if fields["backoff"] != usual["backoff"]:
+        always = (*always, "retries")  # else as many as there are waits
     rest = {name: value for name, value in fields.items() if value != usual[name] or name in always}
     return {"name": definition.name, **said_of(definition), **rest}
 

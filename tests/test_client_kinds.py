@@ -1,0 +1,235 @@
+"""Jobs without code: what says what they run, what they are then, and how that is changed."""
+
+import msgspec
+import pytest
+
+from daybell.client import Client
+from daybell.client.kinds import CHOICES, read_kind, said_of
+from daybell.core.job import JobDefinition
+from daybell.core.secret import NewSecret
+from daybell.core.worker import NewWorker
+from daybell.errors import DuplicateKey, UnknownJob, UsageError, VersionConflict
+from daybell.store.ids import mint
+
+HTTP = {"url": "https://example.org", "headers": {"X-A": {"secret": "TOKEN"}}, "body": {"a": 1}}
+SQL = {"connection": "warehouse", "statement": "SELECT :a", "parameters": {"a": {"secret": "A"}}}
+NOTIFY = {"to": [{"secret": "CHAT"}], "title": "Done"}
+
+
+@pytest.fixture
+async def client():
+    async with Client("memory://") as opened:
+        await opened.define("resize", queue="images", retries=7, timeout="30s")
+        yield opened
+
+
+def settings_of(job):
+    return msgspec.json.decode(job.definition.settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "settings"),
+    [
+        ({"command": "df -h"}, "command", {"run": "df -h"}),
+        ({"command": ["df", {"secret": "X"}]}, "command", {"run": ["df", {"secret": "X"}]}),
+        (
+            {"command": "echo 'it", "shell": True, "env": {"A": {"secret": "B"}}},
+            "command",
+            {"run": "echo 'it", "shell": True, "env": {"A": {"secret": "B"}}},
+        ),
+        (
+            {"command": {"run": "df", "env": {"A": "x"}, "directory": "/srv"}, "env": {"A": "x"}},
+            "command",
+            {"run": "df", "env": {"A": "x"}, "directory": "/srv"},
+        ),
+        ({"http": "https://example.org"}, "http", {"url": "https://example.org"}),
+        ({"http": HTTP}, "http", {**HTTP, "method": "POST"}),
+        ({"sql": SQL}, "sql", SQL),
+        ({"notify": NOTIFY}, "notify", NOTIFY),
+        ({"task": "resize", "command": None}, "task", {"task": "resize"}),
+    ],
+)
+async def test_one_field_says_what_a_job_runs(client, fields, kind, settings):
+    job = await client.create("made", **fields)
+
+    assert (job.definition.kind, settings_of(job)) == (kind, settings)
+    assert job.version == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "field"),
+    [
+        ({}, "nothing says what it runs; give one of task, command, http", "task"),
+        ({"command": "df", "http": "https://example.org"}, "a job runs one", "http"),
+        ({"task": "resize", "sql": SQL}, "task and sql are two things to run", "sql"),
+        ({"shell": True}, "shell is for a command, and there is none", "command"),
+        ({"task": "resize", "env": {"A": "x"}}, "env is for a command", "env"),
+        ({"http": HTTP, "shell": False}, "shell is for a command", "shell"),
+        ({"command": "df", "parameters": {}}, "parameters are a template's", "parameters"),
+        ({"command": {"run": "df", "shell": True}, "shell": False}, "say it once", "shell"),
+        ({"command": "echo 'it"}, "cannot be split into words", "command"),
+        ({"command": 5}, "must be text, or a list of words", "command"),
+        ({"http": {**HTTP, "headers": {"X-A": 5}}}, "must be text", "http.headers.X-A"),
+        ({"sql": {"connection": "w"}}, "sql has no statement", "sql.statement"),
+        ({"notify": {"to": "ana", "body": "x"}}, "is no address", "notify.to"),
+        ({"command": "df", "env": {"A": 5}}, "must be text", "env.A"),
+        ({"command": "df", "kind": "http"}, "has no 'kind'", "kind"),
+        ({"command": "df", "source": 5}, "must be text", "source"),
+        ({"command": "df", "made_from": {"name": "x"}}, "must be an object with", "made_from"),
+        ({"command": "df", "backoff": 5}, "must be a word", "backoff"),
+        ({"template": "nothing"}, "there is no template named 'nothing'", "template"),
+    ],
+)
+async def test_what_says_it_wrongly_is_refused_by_its_field(client, fields, message, field):
+    with pytest.raises(UsageError, match=message) as caught:
+        await client.create("made", **fields)
+
+    assert caught.value.field == field
+    assert [job.name for job in (await client.jobs()).items] == ["resize"]
+
+
+async def test_a_task_is_called_as_its_own_job_and_other_kinds_as_usual(client):
+    task = await client.create("thumbs", task="resize")
+    command = await client.create("disk", command="df")
+
+    assert (task.definition.queue, task.definition.retry.retries) == ("images", 7)
+    assert (command.definition.queue, command.definition.retry.retries) == ("default", 3)
+    assert (task.definition.timeout, command.definition.timeout) == (30.0, None)
+
+
+async def test_a_statement_needs_a_worker_with_its_connection(client):
+    job = await client.create("purge", sql=SQL)
+
+    assert job.definition.needs == "sql:warehouse"
+
+
+async def test_what_is_defined_by_kind_is_read_by_its_rules(client):
+    with pytest.raises(UsageError, match="command has no 'cmd'"):
+        await client.define("disk", kind="command", settings={"cmd": "df"})
+    with pytest.raises(UsageError, match="http has no url"):
+        await client.define("call", kind="http")
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "settings"),
+    [
+        # A line takes the place of the line, an object that of all of it.
+        ({"command": {"run": "df", "directory": "/"}, "env": {"A": "x"}}, {"command": "du -s"},
+         {"run": "du -s", "directory": "/", "env": {"A": "x"}}),
+        ({"command": {"run": "df", "directory": "/"}, "env": {"A": "x"}}, {"command": {"run": "w"}},
+         {"run": "w"}),
+        ({"command": "df", "shell": True}, {"command": "echo 'it"}, None),
+        ({"command": "df", "shell": True}, {"command": "w | wc"}, {"run": "w | wc", "shell": True}),
+        ({"command": "df", "shell": True}, {"shell": None}, {"run": "df"}),
+        ({"command": "w", "env": {"A": "x"}}, {"env": {"B": "y"}}, {"run": "w", "env": {"B": "y"}}),
+        ({"command": "df", "env": {"A": "x"}}, {"env": None}, {"run": "df"}),
+        ({"http": HTTP}, {"http": "https://example.net"},
+         {**HTTP, "url": "https://example.net", "method": "POST"}),
+        ({"sql": SQL}, {"sql": {**SQL, "statement": "SELECT 1"}}, {**SQL, "statement": "SELECT 1"}),
+        ({"task": "resize"}, {"task": "shrink"}, {"task": "shrink"}),
+        ({"task": "resize"}, {"command": "df"}, {"run": "df"}),
+        ({"command": "df"}, {"task": "shrink"}, {"task": "shrink"}),
+    ],
+)  # fmt: skip
+async def test_a_change_makes_a_version_that_runs_something_else(client, made, change, settings):
+    await client.define("shrink")
+    await client.create("job", queue="slow", description="kept", **made)
+
+    job = await client.update("job", **change)
+
+    assert job.version == 2
+    assert settings is None or settings_of(job) == settings
+    assert (job.definition.queue, job.definition.description) == ("slow", "kept")
+    first = await client.job("job", version=1)
+    assert (await client.rollback("job", 1)).definition == first.definition
+
+
+async def test_what_runs_something_else_begins_without_arguments(client):
+    await client.create("job", task="resize", args={"width": 5})
+
+    same = await client.update("job", task="resize", timeout=5)
+    other = await client.update("job", notify=NOTIFY)
+
+    assert (same.definition.args, other.definition.args) == ('{"width":5}', "{}")
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "message"),
+    [
+        ("resize", {"command": "df"}, "job resize is defined by code"),
+        ("resize", {"task": "resize"}, "job resize is defined by code"),
+        ("resize", {"env": {"A": "x"}}, "job resize is defined by code"),
+        ("call", {"env": {"A": "x"}}, "env is for a command"),
+        ("call", {"sql": SQL, "command": "df"}, "a job runs one"),
+        ("disk", {"task": "nobody"}, "no task named 'nobody'"),
+        ("disk", {"task": "call"}, "is a http, not a task"),
+        ("disk", {"command": []}, "command is empty"),
+        ("disk", {"sql": "SELECT 1"}, "must be given by name"),
+    ],
+)
+async def test_a_change_that_makes_no_sense_is_refused(client, job, change, message):
+    await client.create("call", http="https://example.org")
+    await client.create("disk", command="df")
+
+    with pytest.raises((UsageError, UnknownJob), match=message):
+        await client.update(job, **change)
+
+    assert (await client.job(job)).version == 1
+
+
+@pytest.mark.parametrize("beside", [{}, {"shell": True}, {"directory": "/", "env": {"A": "x"}}])
+def test_what_a_job_runs_is_said_as_it_would_be_asked_for(beside):
+    settings = read_kind("command", {"command": {"run": "df", **beside}})
+    definition = JobDefinition(
+        name="disk", kind="command", settings=msgspec.json.encode(settings).decode()
+    )
+
+    said = said_of(definition)
+
+    assert read_kind("command", said) == settings
+    assert said["command"] == ("df" if "directory" not in beside else {"run": "df", **beside})
+    assert said.keys() <= {*CHOICES, "shell", "env"}
+
+
+async def test_what_looks_wrong_is_told(client):
+    secrets = {"A": {"secret": "ONE"}, "B": {"join": ["x", {"secret": "TWO"}]}}
+    await client.store.set_secret("default", NewSecret(name="TWO", key_id="k", sealed=b"sealed"))
+    await client.create(
+        "disk", command="df | wc", env=secrets, dependencies=["resize"], args={"a": {"secret": "X"}}
+    )
+    await client.create("thumbs", task="resize")
+
+    told = await client.warnings("disk")
+
+    assert len(told) == 5, told
+    assert "not waited for yet" in told[0]
+    assert "without a shell, '|' is only a word" in told[1]
+    assert told[2].startswith("secret ONE is not set")
+    assert told[3].startswith("secret X is not set")
+    assert "--allow-command" in told[4]
+    assert await client.warnings("thumbs") == []
+
+    offers = NewWorker(id=mint(), name="w", queues=("default",), kinds=("task", "command"))
+    await client.store.register("default", offers, lease=15.0)
+    assert len(await client.warnings("disk")) == 4
+
+
+async def test_a_job_is_launched_whatever_it_runs(client):
+    from daybell.client.submitting import read_new
+
+    run = read_new("disk", {}, unique_key=None, id=mint())
+    job, made = await client.launch("disk", run, command="df")
+
+    assert (job.definition.kind, made.created) == ("command", True)
+    with pytest.raises(DuplicateKey):
+        await client.launch("disk", read_new("disk", {}, unique_key=None, id=mint()), command="w")
+    with pytest.raises(UsageError, match="without a schedule"):
+        await client.launch("other", run, command="df", schedule="@daily")
+
+
+async def test_a_change_is_for_the_version_that_was_seen(client):
+    await client.create("disk", command="df")
+    await client.update("disk", command="du", expect=1)
+
+    with pytest.raises(VersionConflict, match="is at version 2, not 1"):
+        await client.update("disk", command="w", expect=1)
