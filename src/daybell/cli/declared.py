@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 from daybell.cli.documents import Document, Path
 from daybell.client.fields import check_fields
 from daybell.core.limits import check_name
-from daybell.errors import UsageError, shown
+from daybell.errors import InvalidName, UsageError, shown
 
 Noun = Literal["job", "template"]
 
@@ -128,7 +128,10 @@ def read_declared(
     said = fields.get("name", name)
     if said is None:
         raise UsageError(f"the {noun} has no name", field="name")
-    called = check_name(said, what=noun)
+    try:
+        called = check_name(said, what=noun)
+    except InvalidName as error:
+        raise InvalidName(str(error), field="name") from None
     if name is not None and called != name:
         raise UsageError(
             f"this is job {shown(called)}, not {shown(name)}; name it so, or leave its name out",

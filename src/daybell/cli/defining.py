@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -15,6 +16,7 @@ from daybell.cli.options import DatabaseUrl, Json, Tenant, run
 from daybell.cli.words_after import words_after
 
 if TYPE_CHECKING:
+    from daybell.cli.declared import Declared
     from daybell.client.remote.client import AnyClient
     from daybell.settings import Settings
 
@@ -89,15 +91,13 @@ async def _create(
     from daybell.cli.kind_options import fields_of
 
     options = read_options(said)
-    if work.choice == "from_file":
-        name, fields = _from_file(work.main, name)
-    else:
-        fields = None
+    found = _in_file(work, name)
+    name = name if found is None else found.name
     assert name is not None, "it was asked for, or is in the file"
     async with client_for(settings, tenant=tenant) as client:
-        if fields is None:
-            fields = await fields_of(client, work)
-        await client.create(name, author="cli", **{**fields, **options})
+        fields = await fields_of(client, work) if found is None else found.fields
+        with _placing(found, options):
+            await client.create(name, author="cli", **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 
@@ -116,27 +116,30 @@ async def _update(
     options = read_options(said)
     if not options and not work.is_said:
         raise typer.BadParameter("say what to change, such as --cron or --queue")
-    fields: dict[str, Any] = {}
-    if work.choice == "from_file":
-        _, fields = _from_file(work.main, name)
+    found = _in_file(work, name)
+    fields: dict[str, Any] = {} if found is None else found.fields
     async with client_for(settings, tenant=tenant) as client:
         if options.get("schedule") and said["tz"] is None:
             known = (await client.job(name)).definition.schedules
             options["schedule"] = _by_the_same_clock(options["schedule"], known)
-        if work.is_said and work.choice != "from_file":
+        if work.is_said and found is None:
             fields = await changes_of(client, name, work)
-        await client.update(name, **{**fields, **options})
+        with _placing(found, options):
+            await client.update(name, **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 
-def _from_file(path: str, name: str | None) -> tuple[str, dict[str, Any]]:
-    """The name and the fields of the one job in a file."""
+def _in_file(work: Work, name: str | None) -> Declared | None:
+    """The one job in the file that was named; None: no file was."""
+    if work.choice != "from_file":
+        return None
     from pathlib import Path
 
     from daybell.cli.declared import read_declared
     from daybell.cli.files import read_file
     from daybell.errors import UsageError
 
+    path: str = work.main
     documents = read_file(Path(path))
     if len(documents) != 1:
         there = "nothing" if not documents else f"{len(documents):,} documents"
@@ -146,11 +149,24 @@ def _from_file(path: str, name: str | None) -> tuple[str, dict[str, Any]]:
     if isinstance(value, dict) and {"jobs", "templates", "job"} & {*cast("dict[str, Any]", value)}:
         raise UsageError(f"{path} has more than a job in it; daybell apply -f {path} takes it")
     try:
-        found = read_declared("job", value, document, name=name)
+        return read_declared("job", value, document, name=name)
     except UsageError as error:
         where = document.place(tuple(error.field.split(".")) if error.field else ())
         raise UsageError(f"{where}: {error}", field=error.field) from None
-    return found.name, found.fields
+
+
+@contextmanager
+def _placing(found: Declared | None, options: Mapping[str, Any]) -> Generator[None]:
+    """Say where in the file it is that something is wrong with."""
+    from daybell.errors import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        field = (error.field or "").partition(".")[0]
+        if found is None or field not in found.fields or field in options:
+            raise
+        raise UsageError(found.told(error), field=error.field) from None
 
 
 async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
