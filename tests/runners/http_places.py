@@ -1,13 +1,20 @@
 """What tests of HTTP jobs need: servers that say what they are told to, and an execution."""
 
 import asyncio
+import datetime
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from daybell.core import payload
 from daybell.core.failure import Described
@@ -16,6 +23,7 @@ from daybell.core.references import filled, filled_args
 from daybell.runners.http import Http, HttpHandler
 
 EXECUTION = UUID("0199a8f0-0000-7000-8000-000000000001")
+PUBLIC = "93.184.215.14"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -167,3 +175,47 @@ async def failed(settings: Any, http: Http | None = None, **options: Any) -> Fai
         message = account.message.head
         return Failed(account.type, message, running.is_hopeless, error.retry_after)
     raise AssertionError(f"it has not failed: {result}")
+
+
+def names(**addresses: str):
+    """A resolver that knows these; each is asked in turn for what it says next."""
+    asked_for: list[str] = []
+
+    async def resolve(host, port):
+        asked_for.append(host)
+        known = addresses[host.partition(".")[0]].split()
+        return known[min(asked_for.count(host), len(known)) - 1].split(",")
+
+    resolve.asked_for = asked_for  # type: ignore[attr-defined]
+    return resolve
+
+
+class Authority:
+    """Signs itself, for one name."""
+
+    def __init__(self, folder: Path, name: str):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        pem = serialization.Encoding.PEM
+        private = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file = folder / "both.pem"
+        file.write_bytes(certificate.public_bytes(pem) + private)
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(file)
+        self.client = ssl.create_default_context(cafile=str(file))

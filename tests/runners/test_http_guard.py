@@ -1,38 +1,23 @@
-"""HTTP jobs and hostile places: private addresses, redirects, certificates, answers without end."""
+"""Where HTTP jobs may go: private addresses, redirects, certificates."""
 
 import asyncio
-import datetime
-import gzip
 import ipaddress
-import ssl
-import tracemalloc
-from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from daybell.core.limits import HTTP_BODY_BYTES_MAX
 from daybell.runners.http import Http
-from tests.runners.http_places import OK, Running, a_handler, asked, detour, failed, serving
-
-PUBLIC = "93.184.215.14"
-
-
-def names(**addresses: str):
-    """A resolver that knows these; each is asked in turn for what it says next."""
-    asked_for: list[str] = []
-
-    async def resolve(host, port):
-        asked_for.append(host)
-        known = addresses[host.partition(".")[0]].split()
-        return known[min(asked_for.count(host), len(known)) - 1].split(",")
-
-    resolve.asked_for = asked_for  # type: ignore[attr-defined]
-    return resolve
-
+from daybell.runners.http_request import Request, read_url
+from tests.runners.http_places import (
+    OK,
+    PUBLIC,
+    Authority,
+    Running,
+    asked,
+    detour,
+    failed,
+    names,
+    serving,
+)
 
 # Which of them the system would read as what is for it to say: see test_addresses.py.
 SPELLINGS = [
@@ -239,55 +224,47 @@ async def test_what_is_for_one_place_is_not_sent_to_another(is_elsewhere):
             assert last.header("accept") == "text/html"
 
 
-async def test_a_body_with_a_secret_is_not_sent_elsewhere():
+@pytest.mark.parametrize(
+    ("place", "other", "is_same"),
+    [
+        ("http://a.example/", "http://a.example/b", True),
+        ("http://a.example/", "http://A.example:80/b", True),
+        ("http://a.example/", "https://a.example/", True),  # with the door closed behind
+        ("https://a.example/", "http://a.example/", False),
+        ("http://a.example/", "https://a.example:8443/", False),
+        ("http://a.example:8080/", "https://a.example/", False),
+        ("http://a.example/", "http://a.example:8080/", False),
+        ("http://a.example/", "https://b.a.example/", False),
+    ],
+)
+def test_a_place_is_the_same_with_its_scheme_host_and_port(place, other, is_same):
+    request = Request(method="GET", url=read_url(place), headers={"Authorization": "x"})
+
+    headers = request.redirected(302, other).headers
+
+    assert headers == ({"Authorization": "x"} if is_same else {})
+
+
+SECRET = {"key": {"secret": "TOKEN"}}
+
+
+@pytest.mark.parametrize(("body", "args"), [(SECRET, {}), (None, SECRET)])
+async def test_a_body_with_a_secret_is_not_sent_elsewhere(body, args):
     http = Http(resolve=names(one=PUBLIC, two=PUBLIC))
     detour(http)
     async with serving(OK) as other:
         target = redirect(f"http://two.example:{other.port}/", "307 Temporary Redirect")
         async with serving(target) as place:
-            settings = {
-                "url": f"http://one.example:{place.port}/",
-                "redirects": 1,
-                "body": {"key": {"secret": "TOKEN"}},
-            }
+            url = f"http://one.example:{place.port}/"
+            settings = {"url": url, "method": "POST", "redirects": 1, "body": body}
+            running = Running(args)
 
-            error = await failed(settings, http, secrets={"TOKEN": "canary"})
+            error = await failed(settings, http, secrets={"TOKEN": "canary"}, running=running)
 
             assert place.bodies == [b'{"key":"canary"}']
             assert error.is_hopeless
             assert "a secret in it" in error.message
             assert other.heads == []
-
-
-class Authority:
-    """Signs itself, for one name."""
-
-    def __init__(self, folder: Path, name: str):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
-        day = datetime.timedelta(days=1)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - day)
-            .not_valid_after(now + day)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        pem = serialization.Encoding.PEM
-        private = key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        file = folder / "both.pem"
-        file.write_bytes(certificate.public_bytes(pem) + private)
-        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.load_cert_chain(file)
-        self.client = ssl.create_default_context(cafile=str(file))
 
 
 @pytest.fixture
@@ -333,143 +310,6 @@ async def test_a_place_without_tls_is_told_apart(authority):
         error = await failed(f"https://127.0.0.1:{port}/", Http(True, tls=authority.client))
 
     assert "it does not speak TLS as it should" in error.message
-
-
-async def trickle(reader, writer):
-    """Say a little now and then, for ever."""
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
-    while not writer.is_closing():
-        writer.write(b".")
-        await writer.drain()
-        await asyncio.sleep(0.01)
-
-
-async def silence(reader, writer):
-    await reader.read()
-
-
-@pytest.mark.parametrize("answer", [trickle, silence])
-async def test_an_answer_that_takes_for_ever_is_a_failure(answer):
-    async with serving(answer) as place:
-        error = await failed(place.url, Http(True, seconds=0.1))
-
-    assert not error.is_hopeless
-    assert "was not answered in full within 0.1 s; give the job a timeout" in error.message
-
-
-@pytest.mark.parametrize("says", ["the job", "the execution"])
-async def test_a_job_with_a_timeout_is_given_as_long_as_that(says):
-    of_job = {"timeout": 9.0} if says == "the job" else {}
-    running = Running(timeout=9.0 if says == "the execution" else None)
-    async with serving(silence) as place:
-        handler = a_handler(place.url, Http(True, seconds=0.01), **of_job)
-        with pytest.raises(TimeoutError):  # of this test: the engine's would come later
-            await asyncio.wait_for(handler.run(running), 0.1)
-
-
-async def test_a_status_counts_even_if_its_body_never_ends():
-    async def slow_refusal(reader, writer):
-        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 9\r\n\r\nwait a")
-        await writer.drain()
-        await reader.read()
-
-    async with serving(slow_refusal) as place:
-        error = await failed(place.url, Http(True, seconds=0.1))
-
-    assert error.retry_after == 9.0
-    assert "answered 429 Too Many Requests: wait" in error.message
-
-
-async def endless(reader, writer):
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[")
-    while True:
-        writer.write(b"1, " * 10_000)
-        await writer.drain()
-
-
-async def test_of_a_body_without_end_the_beginning_is_kept():
-    async with serving(endless) as place:
-        running = Running()
-
-        result = await asked(place.url, running=running)
-
-    assert result["truncated"] is True
-    assert result["body"].startswith("[1, 1, ")
-    assert HTTP_BODY_BYTES_MAX - 10 < len(result["body"]) <= HTTP_BODY_BYTES_MAX
-    assert running.said[0][2].endswith("more than 65,536 bytes")
-
-
-async def test_a_gzip_bomb_is_not_unpacked():
-    bomb = gzip.compress(bytes(30_000_000))
-    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
-    async with serving(head.encode() + bomb) as place:
-        await asked(place.url)  # what is imported and kept for good
-        tracemalloc.start()
-        try:
-            result = await asked(place.url)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-
-    assert result["truncated"] is True
-    assert 65_000 < len(result["body"]) <= HTTP_BODY_BYTES_MAX
-    assert peak < 3_000_000
-
-
-async def test_what_unpacks_to_nothing_ends_all_the_same():
-    async def nothing(reader, writer):
-        """Empty blocks, without end."""
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
-        writer.write(b"\x1f\x8b\x08\0\0\0\0\0\0\x03")
-        while True:
-            writer.write(b"\0\0\0\xff\xff" * 10_000)
-            await writer.drain()
-
-    async with serving(nothing) as place:
-        result = await asked(place.url)
-
-    assert result == {"status": 200, "headers": {}, "body": None, "truncated": True}
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000_000 + b"\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
-        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nonly this",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"",
-    ],
-    ids=["long header", "many headers", "ssh", "two lengths", "short", "no chunk", "nothing"],
-)
-async def test_an_answer_that_is_not_http_is_a_failure(answer):
-    async with serving(answer) as place:
-        error = await failed(place.url)
-
-    assert (error.type, error.is_hopeless) == ("HttpFailed", False)
-    assert error.message.startswith(f"GET {place.url}/ failed: ")
-    assert len(error.message) < 500
-
-
-async def test_a_cancelled_request_hangs_up_at_once():
-    begun, gone = asyncio.Event(), asyncio.Event()
-
-    async def wait(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\nso far")
-        await writer.drain()
-        begun.set()
-        await reader.read()
-        gone.set()
-
-    async with serving(wait) as place:
-        task = asyncio.create_task(a_handler(place.url).run(Running()))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.wait_for(gone.wait(), 5)
 
 
 def test_addresses_of_tests_are_public():

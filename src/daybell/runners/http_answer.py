@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, kw_only=True):
         """The beginning of one. Of a header that comes twice, the first counts."""
         said: dict[str, str] = {}
         for name, value in headers:
-            said.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+            said.setdefault(name.decode(errors="replace").lower(), value.decode(errors="replace"))
         return cls(status=status, headers=said)
 
     @property
@@ -126,7 +126,7 @@ class Answer(msgspec.Struct, kw_only=True):
         """
         said = self.headers.get("retry-after", "").strip()
         if _DIGITS.fullmatch(said):
-            seconds = RETRY_AFTER_SECONDS_MAX if len(said) > 9 else float(said)
+            seconds = float(said)
         else:
             until, now = _instant(said), _instant(self.headers.get("date", ""))
             if until is None or now is None:

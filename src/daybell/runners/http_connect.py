@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import httpcore
 import httpx
@@ -19,6 +19,11 @@ import httpx
 from daybell.core.instant import Seconds
 from daybell.runners.addresses import Resolve, checked_addresses
 from daybell.runners.http_request import Request
+
+# More than an answer takes of which all is kept: its headers, and its body in tiny chunks.
+RECEIVED_BYTES_MAX: Final = 512 * 1024
+# Looked at in one go. Chunks of one byte take long enough for others to notice.
+READ_BYTES_MAX: Final = 16 * 1024
 
 
 class HostUnknown(Exception):
@@ -70,6 +75,52 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         raise AssertionError("a host has an address at least")
 
 
+class _Line(httpcore.AsyncNetworkBackend):
+    """The connection of one request, to be ended at any moment: also while TLS is agreed on, when
+    httpcore does not know it yet.
+    """
+
+    def __init__(self, network: CheckedNetwork) -> None:
+        self._network = network
+        self._stream: httpcore.AsyncNetworkStream | None = None
+        self.came = 0
+
+    async def connect_tcp(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        self._stream = await self._network.connect_tcp(*args, **options)
+        return _Metered(self._stream, self)
+
+    async def hang_up(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def count(self, part: bytes) -> bytes:
+        """Notes without end before an answer, or chunks of nothing, would keep a worker busy."""
+        self.came += len(part)
+        if self.came > RECEIVED_BYTES_MAX:
+            raise httpcore.RemoteProtocolError(
+                f"{RECEIVED_BYTES_MAX:,} bytes have come, with far less in them"
+            )
+        return part
+
+
+class _Metered(httpcore.AsyncNetworkStream):
+    """What is said on a line, counted."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, line: _Line) -> None:
+        self._stream = stream
+        self._line = line
+        self.write = stream.write
+        self.aclose = stream.aclose
+        self.get_extra_info = stream.get_extra_info
+
+    async def read(self, max_bytes: int, *args: Any, **options: Any) -> bytes:
+        part = await self._stream.read(min(max_bytes, READ_BYTES_MAX), *args, **options)
+        return self._line.count(part)
+
+    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _Metered(await self._stream.start_tls(*args, **options), self._line)
+
+
 @asynccontextmanager
 async def sent(
     request: Request, network: CheckedNetwork, tls: ssl.SSLContext | None, seconds: Seconds
@@ -81,7 +132,8 @@ async def sent(
     target = httpcore.URL(
         scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
     )
-    connection = httpcore.AsyncHTTPConnection(target.origin, tls, network_backend=network)
+    line = _Line(network)
+    connection = httpcore.AsyncHTTPConnection(target.origin, tls, network_backend=line)
     extensions = {
         "timeout": {"connect": seconds},
         # A certificate names a host without the dot that may end it.
@@ -97,7 +149,7 @@ async def sent(
         ) as response:
             yield response
     finally:
-        await connection.aclose()
+        await line.hang_up()
 
 
 def trusted() -> ssl.SSLContext:
