@@ -133,6 +133,7 @@ def _read(named: Sequence[str], *, is_empty_meant: bool) -> Declarations:
             faults.append(str(error))
     found = Declarations(documents)
     found.faults[:0] = faults
+    found.is_whole = found.is_whole and not faults
     if not (found.jobs or found.templates or found.faults or is_empty_meant):
         raise UsageError(
             f"there are no jobs in {', '.join(named)}; to delete all that were applied before, say"

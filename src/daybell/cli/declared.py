@@ -61,6 +61,7 @@ class Declarations:
         self.templates: dict[str, Declared] = {}
         self.jobs: dict[str, Declared] = {}
         self.faults: list[str] = []
+        self.is_whole = True  # nothing is missing because it could not be read
         for document in documents:
             for noun, value, path in self._parts(document):
                 self._add(noun, value, document, path)
@@ -84,6 +85,7 @@ class Declarations:
         value = document.value
         if not isinstance(value, dict):
             self._blame(document, "a document must be an object; put a list of jobs under `jobs`")
+            self.is_whole = False
             return
         said = cast("dict[str, Any]", value)
         if not _LISTS.keys() & said.keys():
@@ -95,6 +97,7 @@ class Declarations:
             listed = said.get(field)
             if listed is not None and not isinstance(listed, list):
                 self._blame(document, f"{field} must be a list", field)
+                self.is_whole = False
                 continue
             for number, one in enumerate(cast("list[Any]", listed or [])):
                 yield noun, one, (field, number)
@@ -105,6 +108,7 @@ class Declarations:
         except UsageError as error:
             steps = error.field.split(".") if error.field else ()
             self._blame(document, str(error), *path, *steps)
+            self.is_whole = False
             return
         known = self.templates if noun == "template" else self.jobs
         if one.name in known:

@@ -53,29 +53,23 @@ class Plan:
 async def make_plan(client: AnyClient, found: Declarations, *, source: str, prune: bool) -> Plan:
     """Find out what has to be done. Nothing is changed."""
     plan = Plan(source, faults=found.faults)
-    is_whole = not found.faults
-    made: dict[str, Template] = {}
-    for declared in found.templates.values():
-        try:
-            step, template = await _template_step(client, declared)
-        except UsageError as error:
-            plan.faults.append(declared.told(error))
-        else:
-            plan.steps.append(step)
-            made[declared.name] = template
+    made = await _plan_templates(client, found, plan)
     asked = dict(found.jobs)
-    for name, job in found.jobs.items():
+    bad: set[str] = set()
+    for name, job in asked.items():
         try:
             found.jobs[name] = _filled(job, made)
         except UsageError as error:
             plan.faults.append(job.told(error))
-            del found.jobs[name], asked[name]
+            bad.add(name)
     for job in found.in_order():
+        if job.name in bad:
+            continue
         try:
             step = await _job_step(client, job, others=found.jobs, source=source)
         except (UsageError, DuplicateKey) as error:
             # What is missing may be in the file that cannot be read: that is told already.
-            if is_whole or getattr(error, "field", None) not in ELSEWHERE:
+            if found.is_whole or getattr(error, "field", None) not in ELSEWHERE:
                 plan.faults.append(job.told(error))
         else:
             plan.steps.append(replace(step, declared=asked[job.name]))
@@ -99,6 +93,23 @@ async def take(client: AnyClient, step: Step, *, source: str) -> None:
             said: dict[str, Any] = {**fields, "source": source}
             await client.apply_job(step.name, author=AUTHOR, expect=step.version, **said)
     step.is_done = True
+
+
+async def _plan_templates(
+    client: AnyClient, found: Declarations, plan: Plan
+) -> dict[str, Template]:
+    """Add the steps for templates; answers these as they will be."""
+    made: dict[str, Template] = {}
+    for declared in found.templates.values():
+        try:
+            step, template = await _template_step(client, declared)
+        except UsageError as error:
+            plan.faults.append(declared.told(error))
+            found.is_whole = False
+        else:
+            plan.steps.append(step)
+            made[declared.name] = template
+    return made
 
 
 async def _template_step(client: AnyClient, declared: Declared) -> tuple[Step, Template]:

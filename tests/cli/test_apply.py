@@ -1,0 +1,381 @@
+"""Jobs as files declare them: the plan, what is done, and what is never done."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from daybell import Client
+from daybell.cli.planning import take
+from daybell.errors import Unavailable
+from tests.cli.in_process import Typed, typing
+
+REPORT = 'name: report\nschedule: "0 0 * * *"\ncommand: python report.py\nretries: 3\n'
+PING = "name: ping\nhttp: {url: http://example.org, expect: 204}\n"
+
+
+class World:
+    """A folder of files, a store, and somebody who types."""
+
+    def __init__(self, folder, typed: Typed, url: str) -> None:
+        self.folder = folder
+        self.typed = typed
+        self.url = url
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.folder / "jobs" / f"{name}.yaml").write_text(text)
+
+    def remove(self, name: str) -> None:
+        (self.folder / "jobs" / f"{name}.yaml").unlink()
+
+    def apply(self, *words: str):
+        return self.typed("apply", "-f", "jobs", *words)
+
+    def applied(self, *words: str) -> str:
+        said = self.apply(*words)
+        assert said.code == 0, said.err
+        return said.out
+
+    def ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
+        async def ask() -> Any:
+            async with Client(self.url) as client:
+                return await question(client)
+
+        return asyncio.run(ask())
+
+    def versions(self) -> dict[str, int]:
+        """The jobs that there are, and at which versions."""
+        return {job.name: job.version for job in self.ask(lambda client: client.jobs()).items}
+
+    def source(self, name: str) -> str:
+        return self.ask(lambda client: client.job(name)).definition.source
+
+
+@pytest.fixture
+def world(monkeypatch, capsys, tmp_path):
+    url = f"sqlite:///{tmp_path}/daybell.db"
+
+    async def make() -> None:
+        async with Client(url, migrate=True):
+            pass
+
+    asyncio.run(make())
+    (tmp_path / "jobs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path, typing(monkeypatch, capsys, DAYBELL_DATABASE_URL=url), url)
+
+
+def test_jobs_are_made_changed_and_left_alone(world):
+    world.write(a=REPORT, b=PING)
+
+    first = world.applied()
+    second = world.applied()
+    world.write(a=REPORT.replace("0 0", "0 1").replace("retries: 3", "retries: 5"))
+    third = world.applied()
+
+    assert first == (
+        "+ report\n"
+        '    command: "python report.py"\n'
+        '    schedule: "0 0 * * *"\n'
+        "+ ping\n"
+        '    http: {"url": "http://example.org", "expect": [204]}\n'
+        "2 created\n"
+    )
+    assert second == "= 2 unchanged\nnothing to do\n"
+    assert third == (
+        "~ report\n"
+        '    schedule: "0 0 * * *" → "0 1 * * *"\n'
+        "    retries: 5\n"
+        "= 1 unchanged\n"
+        "1 changed\n"
+    )
+    assert world.versions() == {"ping": 1, "report": 2}
+    assert world.source("report") == "apply"
+
+
+def test_a_dry_run_shows_all_and_changes_nothing(world):
+    world.write(a=REPORT, t="name: t\njob: {command: ls}\n")
+    world.applied()
+    audited = world.typed("audit", "list").out
+    world.write(a=REPORT.replace("0 0", "0 1"), b=PING, t="name: t\njob: {command: pwd}\n")
+
+    shown = world.applied("--dry-run")
+    world.remove("b")
+    world.remove("a")
+    pruned = world.applied("--dry-run", "--prune")
+
+    for line in ("+ ping", "~ report", "~ template t", '    job.command: "ls" → "pwd"'):
+        assert f"{line}\n" in shown
+    assert "nothing was changed; without --dry-run: 1 created, 2 changed\n" in shown
+    assert "- report\n" in pruned
+    assert "without --dry-run: 1 changed, 1 deleted" in pruned
+    assert world.versions() == {"report": 1}
+    assert world.ask(lambda client: client.template("t")).version == 1
+    assert world.typed("audit", "list").out == audited
+
+
+def test_all_that_is_wrong_is_told_before_anything_is_changed(world):
+    world.write(
+        a=REPORT,
+        b="name: bad\ncommand: ls\ntimeout: soon\n---\nname: worse\nhttp:\n  url: ftp://x\n",
+        c="name: a\nname: b\n",
+        d=REPORT,
+        e="name: f\ncommand: ls\ndependencies: [nowhere]\n",
+    )
+
+    said = world.apply()
+
+    assert said.code == 2
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert lines[0].startswith("error: jobs/c.yaml:2: 'name' is there twice")
+    assert lines[1].startswith("error: jobs/d.yaml:1: job 'report' is declared twice: in jobs/a")
+    assert lines[2].startswith("error: jobs/b.yaml:3: job 'bad': timeout 'soon'")
+    assert lines[3].startswith("error: jobs/b.yaml:7: job 'worse': url must begin with http")
+    # What the other one lacks may be in the file that cannot be read.
+    assert lines[4:] == ["nothing was changed"]
+    assert world.versions() == {}
+    world.remove("c")
+    assert "e.yaml:3: job 'f': there is no job named 'nowhere'" in world.apply().err
+
+
+def test_jobs_may_depend_on_each_other_within_the_files(world):
+    world.write(
+        a="name: load\ncommand: ls\ndependencies: [extract, transform]\n",
+        b="name: transform\ncommand: ls\ndependencies: [extract]\n---\n"
+        "name: extract\ncommand: ls\n",
+    )
+
+    world.applied()
+    assert world.applied() == "= 3 unchanged\nnothing to do\n"
+    # Turned round: each step is made when it leads in no circle.
+    world.write(
+        a="name: load\ncommand: ls\n",
+        b="name: transform\ncommand: ls\ndependencies: [load]\n---\n"
+        "name: extract\ncommand: ls\ndependencies: [transform, load]\n",
+    )
+    world.applied()
+
+    job = world.ask(lambda client: client.job("extract"))
+    assert job.definition.dependencies == ("transform", "load")
+    world.write(a="name: load\ncommand: ls\ndependencies: [extract]\n")
+    circle = world.apply()
+    assert (circle.code, "dependencies lead in a circle" in circle.err) == (2, True)
+
+
+def test_only_jobs_of_the_same_set_are_pruned(world):
+    world.typed("jobs", "create", "by-hand", "--command", "ls")
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.write(a="name: other\ncommand: ls\n", b="name: third\ncommand: ls\n")
+    world.applied("--set", "two")
+    world.write(a="name: fourth\ncommand: ls\n")
+    world.remove("b")
+
+    told = world.applied("--set", "two", "--dry-run")
+    asked = world.apply("--set", "two", "--prune")
+    before = world.versions()
+    done = world.applied("--set", "two", "--prune", "--yes")
+
+    assert "2 jobs of this set are in no file; --prune deletes them: other, third\n" in told
+    assert (asked.code, "add --yes" in asked.err) == (2, True)
+    assert "fourth" not in before
+    assert "- other\n- third\n" in done
+    assert "1 created, 2 deleted\n" in done
+    assert set(world.versions()) == {"by-hand", "report", "ping", "fourth"}
+    assert world.source("fourth") == "apply:two"
+
+
+def test_a_job_that_is_declared_again_after_it_was_pruned_comes_back(world):
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.remove("b")
+    world.applied("--prune", "--yes")
+    world.write(b=PING)
+
+    again = world.applied()
+
+    assert "+ ping\n" in again
+    assert set(world.versions()) == {"report", "ping"}
+    assert world.applied() == "= 2 unchanged\nnothing to do\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--prune"], ["--yes"], ["--dry-run"]])
+def test_an_empty_folder_deletes_nothing_unless_that_is_meant(world, words):
+    world.write(a=REPORT)
+    world.applied()
+    world.write(a="# nothing\n")
+
+    said = world.apply(*words)
+
+    assert (said.code, "there are no jobs in jobs" in said.err) == (2, True)
+    assert set(world.versions()) == {"report"}
+    assert "1 deleted" in world.applied("--prune", "--yes")
+    assert world.versions() == {}
+
+
+def test_a_job_made_by_hand_is_taken_over_in_sight(world):
+    world.typed("jobs", "create", "ping", "--http", "http://example.org", "--expect", "204")
+    world.write(b=PING)
+
+    assert world.applied() == '~ ping\n    source: "apply"\n1 changed\n'
+
+
+def test_a_job_that_code_defines_is_refused(world):
+    world.ask(lambda client: client.define("report"))
+    world.write(a=REPORT, b=PING)
+
+    said = world.apply()
+
+    assert said.code == 2
+    assert "jobs/a.yaml:1: job 'report': job 'report' is defined by code" in said.err
+    assert set(world.versions()) == {"report"}
+
+
+def test_templates_and_their_jobs_come_together(world):
+    world.write(
+        a="jobs:\n- name: users\n  template: dump\n  parameters: {table: users}\n",
+        z="name: dump\nparameters: {table: string}\n"
+        "job:\n  sql: {connection: main, statement: s, parameters: {t: {parameter: table}}}\n",
+    )
+
+    dry = world.applied("--dry-run")
+    world.applied()
+
+    assert "+ template dump\n" in dry
+    assert "+ users\n" in dry
+    assert world.applied() == "= 2 unchanged\nnothing to do\n"
+    world.write(a="jobs:\n- name: users\n  template: dump\n  parameters: {tabel: users}\n")
+    wrong = world.apply()
+    assert wrong.code == 2
+    assert "jobs/a.yaml:4: job 'users': template dump has no parameter 'tabel'" in wrong.err
+    world.write(a="name: x\ntemplate: nope\n")
+    assert "jobs/a.yaml:2: job 'x': there is no template named 'nope'" in world.apply().err
+
+
+def test_a_failure_in_the_middle_says_what_was_done(world, monkeypatch):
+    world.write(a="name: a\ncommand: ls\n", b="name: b\ncommand: ls\n", c="name: c\ncommand: ls\n")
+
+    async def fail_at_b(client, step, *, source: str) -> None:
+        if step.name == "b":
+            raise Unavailable("gone")
+        await take(client, step, source=source)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daybell.cli.planning.take", fail_at_b)
+        said = world.apply()
+        as_json = world.apply("--json")
+
+    assert said.code == 1
+    assert "error: jobs/b.yaml:1: job b: gone" in said.err
+    assert said.out.endswith("done: a\nnot done: b, c; repeating it is safe\n")
+    items = json.loads(as_json.out)["items"]
+    assert {item["name"]: item["done"] for item in items} == {"a": True, "b": False, "c": False}
+    assert set(world.versions()) == {"a"}
+    assert "2 created\n" in world.applied()
+
+
+def test_what_somebody_else_changed_meanwhile_is_not_overwritten(world, monkeypatch):
+    world.write(a=REPORT)
+    world.applied()
+    world.write(a=REPORT.replace("0 0", "0 1"))
+
+    async def late(client, step, *, source: str) -> None:
+        await client.update("report", queue="other")
+        await take(client, step, source=source)
+
+    monkeypatch.setattr("daybell.cli.planning.take", late)
+    said = world.apply()
+
+    assert said.code == 1
+    assert "is at version 2, not 1" in said.err
+    job = world.ask(lambda client: client.job("report"))
+    assert (job.version, job.definition.queue) == (2, "other")
+
+
+def test_the_plan_is_printed_for_programs(world):
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.write(a=REPORT.replace("0 0", "0 1"))
+    world.remove("b")
+
+    plan = json.loads(world.applied("--json", "--dry-run"))
+
+    assert (plan["changed"], plan["unchanged"], plan["in_no_file"]) == (1, 0, ["ping"])
+    (item,) = plan["items"]
+    assert (item["name"], item["action"], item["file"]) == ("report", "changed", "jobs/a.yaml:1")
+    assert item["changes"] == [{"field": "schedule", "before": "0 0 * * *", "after": "0 1 * * *"}]
+    assert item["done"] is False
+
+
+def test_what_is_shown_as_yaml_is_a_file(world):
+    world.typed("jobs", "create", "job", "--http", "http://a", "--header", "A: Bearer @secret:T",
+                "--body", "a\nb\n", "--cron", "0 2 * * *", "--tz", "Europe/Rome", "--queue", "1e5",
+                "--every", "5m", "--retries", "0", "--misfire", "skip")  # fmt: skip
+    shown = world.typed("jobs", "show", "job", "--yaml").out
+    world.write(a=shown)
+
+    assert world.applied() == '~ job\n    source: "apply"\n1 changed\n'
+
+
+def test_warnings_are_told_once_for_all_jobs(world):
+    world.write(a="".join(f"---\nname: j{n}\ncommand: ls\n" for n in range(7)))
+
+    said = world.apply()
+
+    (line,) = [line for line in said.err.splitlines() if "runs commands" in line]
+    assert line.startswith("warning: j0, j1, j2, j3, j4 and 2 more: no live worker")
+    assert "warning" not in world.apply().err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["apply"], "say which files: -f FILE, or -f FOLDER"),
+        (["apply", "-f", "nowhere"], "there is no file or folder 'nowhere'"),
+        (["apply", "-f", "jobs", "--set", "a/b"], "set name 'a/b' contains '/'"),
+    ],
+)
+def test_misuse_is_told(world, words, error):
+    said = world.typed(*words)
+
+    assert (said.code, error in said.err) == (2, True)
+
+
+def test_templates_are_kept_shown_and_removed(world):
+    text = (
+        "name: dump\ndescription: Saves a table\nparameters:\n  table: string\n"
+        "  rows: {type: integer, default: 5, minimum: 1}\njob:\n  command:\n    run: [dump,"
+        " {parameter: table}, {join: [--rows=, {parameter: rows}]}]\n"
+    )
+    world.write(t=text, bad="name: x\njob:\n  comand: ls\n")
+
+    none = world.typed("templates", "list")
+    made = world.typed("templates", "create", "-f", "jobs/t.yaml")
+    twice = world.typed("templates", "create", "-f", "jobs/t.yaml")
+    again = world.typed("templates", "create", "-f", "jobs/t.yaml", "--replace", "--json")
+    bad = world.typed("templates", "create", "-f", "jobs/bad.yaml")
+    shown = world.typed("templates", "show", "dump")
+    (world.folder / "jobs" / "t.yaml").write_text(
+        world.typed("templates", "show", "dump", "--yaml").out
+    )
+    world.remove("bad")
+
+    assert none.out == "no templates; daybell templates create -f FILE makes one\n"
+    assert made.out == "template dump is at version 1; parameters: table, rows\n"
+    assert (twice.code, "--replace takes its place" in twice.err) == (1, True)
+    assert json.loads(again.out)["name"] == "dump"
+    assert (bad.code, "jobs/bad.yaml:3: template 'x': a job has no 'comand'" in bad.err) == (
+        2,
+        True,
+    )
+    assert "string, required" in shown.out
+    assert "integer, default 5, at least 1" in shown.out
+    assert world.applied() == "= 1 unchanged\nnothing to do\n"
+    assert "table, rows" in world.typed("templates", "list").out
+    assert world.typed("templates", "delete", "dump").code == 2
+    assert world.typed("templates", "delete", "dump", "--yes").out == "template dump is deleted\n"
+    assert world.typed("templates", "show", "dump").code == 1
