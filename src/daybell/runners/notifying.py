@@ -1,0 +1,218 @@
+"""A process that sends messages through apprise: `python -m daybell.runners.notifying`.
+
+apprise waits where it sends, takes long to import, and has some hundred authors; so it is kept in
+a process of its own, which is confined to the public internet and ends with its worker. Orders
+come in by standard input and answers go out by what was standard output, a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+from importlib import import_module
+from typing import Any, Final, TextIO
+from urllib.parse import unquote
+
+import msgspec
+
+from daybell.runners.confining import Confinement
+
+ALLOW_PRIVATE: Final = "--allow-private"
+LINE_CHARS_MAX: Final = 2_000
+PART_CHARS_MIN: Final = 4  # of an address, to be hidden
+MASK: Final = "***"
+# They tell who sits before this machine, or what is plugged into it.
+LOCAL_SCHEMES: Final = frozenset(
+    {"blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"}
+)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What is sent, and where to: addresses by their place in the job's list."""
+
+    to: dict[int, str]
+    title: str
+    body: str
+    format: str
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of: a line for the log, a place that was told or was not, or the end of a message."""
+
+    line: tuple[str, str] | None = None  # a level and a text
+    told: int | None = None
+    failed: int | None = None
+    why: str = ""
+    is_lasting: bool = False
+    missing: str | None = None  # apprise is not here
+    is_done: bool = False
+
+
+class Unusable(Exception):
+    """An address that will never work, and why. It does not show the address."""
+
+
+class Sender:
+    """Sends messages, one place after the other."""
+
+    def __init__(self, output: TextIO, confinement: Confinement) -> None:
+        self._output = output
+        self._confinement = confinement
+        self._apprise: Any = import_module("apprise")
+        self._plugins: Any = import_module("apprise.plugins")
+        self._plugins.N_MGR.load_modules()  # all, before this process is confined
+        asset = {"secure_logging": True, "async_mode": False}
+        self._asset: Any = self._apprise.AppriseAsset(**asset)
+        self._hide = _Hide()
+        logger = logging.getLogger("apprise")
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.addHandler(_Relay(self))
+
+    def send(self, message: Message) -> None:
+        for number, url in message.to.items():
+            self._hide.parts_of(url)
+            self._confinement.take_refused()
+            try:
+                is_told = self._tell(url, message)
+            except Unusable as error:
+                self.answer(Answer(failed=number, why=str(error), is_lasting=True))
+                continue
+            except Exception as error:
+                is_told, why = False, self._hide(f"{type(error).__name__}: {error}")
+            else:
+                why = f"{_scheme(url)} did not take it"
+            refused = self._confinement.take_refused()
+            if is_told:
+                self.answer(Answer(told=number))
+            elif refused is not None:
+                self.answer(Answer(failed=number, why=refused, is_lasting=True))
+            else:
+                self.answer(Answer(failed=number, why=why[:LINE_CHARS_MAX]))
+        self._hide.forget()
+        self.answer(Answer(is_done=True))
+
+    def say(self, level: str, text: str) -> None:
+        self.answer(Answer(line=(level, self._hide(text)[:LINE_CHARS_MAX])))
+
+    def answer(self, answer: Answer) -> None:
+        self._output.write(msgspec.json.encode(answer).decode() + "\n")
+        self._output.flush()
+
+    def _tell(self, url: str, message: Message) -> bool:
+        place = self._place(url)
+        return bool(
+            place.notify(body=message.body, title=message.title, body_format=message.format)
+        )
+
+    def _place(self, url: str) -> Any:
+        """What speaks to an address. Raises Unusable."""
+        scheme = _scheme(url)
+        if not scheme:
+            raise Unusable("an address without a scheme; write mailto://…, slack://…, json://…")
+        parsed = self._plugins.url_to_dict(url, secure_logging=True)
+        if parsed is None:
+            raise Unusable(f"an address of {scheme} that apprise cannot read")
+        if {scheme, str(parsed.get("schema", "")).lower()} & LOCAL_SCHEMES:
+            raise Unusable(f"{scheme} stays on the worker's own machine; use one of the network")
+        try:
+            place = self._apprise.Apprise.instantiate(
+                parsed, asset=self._asset, suppress_exceptions=False
+            )
+        except Exception as error:
+            raise Unusable(f"{scheme} refuses the address ({type(error).__name__})") from None
+        if place is None:
+            raise Unusable(f"apprise cannot use {scheme} here; does it need another package?")
+        return place
+
+
+class _Hide:
+    """Takes out of a text what an address has in it: any part of one may be a token."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def parts_of(self, url: str) -> None:
+        parts = {url, *re.split(r"[/?&=@:#]+", url.partition("://")[2])}
+        parts |= {unquote(part) for part in parts}
+        self._parts = sorted(
+            {part for part in (*self._parts, *parts) if len(part) >= PART_CHARS_MIN},
+            key=len,
+            reverse=True,
+        )
+
+    def forget(self) -> None:
+        self._parts = []
+
+    def __call__(self, text: str) -> str:
+        for part in self._parts:
+            text = text.replace(part, MASK)
+        return text
+
+
+class _Relay(logging.Handler):
+    """Hands on what apprise logs."""
+
+    def __init__(self, sender: Sender) -> None:
+        super().__init__(logging.INFO)
+        self._sender = sender
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "warning" if record.levelno >= logging.WARNING else "info"
+        self._sender.say(level, record.getMessage())
+
+
+def _scheme(url: str) -> str:
+    scheme, mark, _ = url.partition("://")
+    return scheme.strip().lower() if mark and re.fullmatch(r"\s*[\w.+\-]{1,30}", scheme) else ""
+
+
+def _orders() -> queue.Queue[bytes]:
+    """What comes in. When nothing more can come, nobody wants to hear of anything either."""
+    orders: queue.Queue[bytes] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            orders.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return orders
+
+
+def _own_output() -> TextIO:
+    """The way out, which nothing else must write to: what others print goes nowhere."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    return output
+
+
+def main() -> None:
+    """Send what is ordered until standard input ends."""
+    sys.dont_write_bytecode = True
+    orders = _orders()
+    output = _own_output()
+    confinement = Confinement(
+        allow_private=ALLOW_PRIVATE in sys.argv[1:],
+        readable=[path for path in sys.path if path],
+    )
+    try:
+        sender = Sender(output, confinement)
+    except ImportError as error:
+        output.write(msgspec.json.encode(Answer(missing=str(error))).decode() + "\n")
+        output.flush()
+        return
+    confinement.begin()
+    decoder = msgspec.json.Decoder(Message)
+    while True:
+        sender.send(decoder.decode(orders.get()))
+
+
+if __name__ == "__main__":
+    main()
