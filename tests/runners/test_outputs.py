@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from daybell.core.limits import LOG_LINE_CHARS_MAX
 from daybell.runners.outputs import LINE_CHARS_MAX, Output
 
 SECRET = "hunter2-hunter2"
@@ -47,8 +48,10 @@ async def test_the_rest_of_a_line_that_is_too_long_is_dropped_and_counted(prints
         ("stdout", "", f"{before}hunter2", LINE_CHARS_MAX + dropped),
         ("stdout", "", "the next", 8),
     ]
+    # What goes on is not masked by who hears it: nothing of what was cut may show.
+    shown = before[: LINE_CHARS_MAX - LOG_LINE_CHARS_MAX]
     assert capsys.readouterr().out == (
-        f"{before}hunter2… ({dropped:,} more characters)\nthe next\n"
+        f"{shown}… ({LINE_CHARS_MAX + dropped:,} characters)\nthe next\n"
     )
 
 

@@ -6,13 +6,14 @@ import logging
 import sys
 
 from daybell.cli.show import printable
+from daybell.sdk.masking import masks
 
 
 class Lines(logging.Formatter):
-    """One record, one line; a traceback follows as it is."""
+    """One record, one line, without secrets; a traceback follows as it is."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep="\n")
+        return printable(masks(super().format(record)), keep="\n")
 
 
 def configure(*, level: int = logging.WARNING, who: str = "") -> None:

@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, NoReturn, TypeGuard, cast
@@ -72,12 +72,17 @@ def bind(
 
 
 def convert(
-    function: Callable[..., Any], arguments: object, *, skip: frozenset[str] = frozenset()
+    function: Callable[..., Any],
+    arguments: object,
+    *,
+    skip: frozenset[str] = frozenset(),
+    unseen: Collection[str] = (),
 ) -> dict[str, Any]:
     """Turn stored arguments into what the annotations of `function` ask for.
 
     Parameters without an annotation, or with one that means nothing here, get the JSON data.
-    What does not fit is refused by the name of its parameter.
+    What does not fit is refused by the name of its parameter. Those in `unseen` stand for something
+    else, and are left as they are.
     """
     plan = _plan(function)
     if not isinstance(arguments, dict):
@@ -89,7 +94,12 @@ def convert(
     converted: dict[str, Any] = {}
     for name, value in given.items():
         parameter = plan.parameters.get(name, plan.extra)
-        if parameter is None or parameter.annotation is Any or _is_default(value, parameter):
+        if (
+            name in unseen
+            or parameter is None
+            or parameter.annotation is Any
+            or _is_default(value, parameter)
+        ):
             converted[name] = value
         else:
             converted[name] = _convert_one(plan, name, value, parameter.annotation)

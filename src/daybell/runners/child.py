@@ -13,6 +13,7 @@ from typing import Final
 
 from daybell.core.failure import Account, Excerpt
 from daybell.core.instant import Seconds
+from daybell.core.limits import LOG_LINE_CHARS_MAX
 from daybell.core.size import format_size
 from daybell.runners.outputs import Output
 from daybell.runners.python import Running
@@ -51,13 +52,15 @@ class Child(asyncio.Protocol):
         on_end: Callable[[Child], None],
         grace: Seconds = GRACE_SECONDS,
         keeps_logs: bool = True,
+        mask: Callable[[str], str] = str,
     ) -> None:
         self._on_cut = on_cut
         self._on_end = on_end
         self._keeps_logs = keeps_logs
         self._grace = grace
         self._loop = asyncio.get_running_loop()
-        self._outputs = [Output(name, say=self._say) for name in ("stdout", "stderr")]
+        self._mask = mask
+        self._outputs = [Output(name, say=self._say, mask=mask) for name in ("stdout", "stderr")]
         self._frames = Frames()
         self._is_cut = asyncio.Event()
         self._order: Order | None = None
@@ -204,10 +207,11 @@ class Child(asyncio.Protocol):
 
     def _relay(self, said: Said) -> None:
         """Keep a record with the execution, and log it here as if it had been said here."""
-        message = said.message
-        self._say(said.level, said.source, message, said.length)
+        self._say(said.level, said.source, said.message, said.length)
+        message = self._mask(said.message)
         if said.length is not None:
-            message = f"{message}… ({said.length:,} characters)"
+            # It may end with half a secret, which no mask knows.
+            message = f"{message[:-LOG_LINE_CHARS_MAX]}… ({said.length:,} characters)"
         level = logging.getLevelNamesMapping().get(said.level.upper(), logging.INFO)
         target = logging.getLogger(said.source)
         if target.isEnabledFor(level):

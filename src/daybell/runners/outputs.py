@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from daybell.core.limits import LOG_LINE_CHARS_MAX
+
 CHUNK_BYTES: Final = 65536  # what a pipe holds: one read takes all that was written before
 LINE_CHARS_MAX: Final = 65536  # of a longer line the rest is dropped: it cannot all be in memory
 
@@ -22,12 +24,20 @@ class Output:
     """One stream of a child. Each line goes to `say` and on to the worker's own stream.
 
     Of a line that is too long nothing comes after the cut, not even as another line: a secret that
-    lies across it would get past the masks in two halves.
+    lies across it would get past the masks in two halves. What goes on is masked here, what is said
+    by who hears it.
     """
 
-    def __init__(self, name: str, *, say: Callable[[str, str, str, int], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        say: Callable[[str, str, str, int], None],
+        mask: Callable[[str], str] = str,
+    ) -> None:
         self.name = name  # stdout or stderr
         self._say = say
+        self._mask = mask
         self._fd, self.writer = os.pipe()
         os.set_blocking(self._fd, False)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -88,9 +98,11 @@ class Output:
         line, dropped = self._rest, self._dropped
         self._rest, self._dropped = "", 0
         self._say(self.name, "", line, len(line) + dropped)
+        masked = self._mask(line)
         if dropped:
-            line = f"{line}… ({dropped:,} more characters)"
-        return line
+            # It may end with half a secret, which no mask knows.
+            masked = f"{masked[:-LOG_LINE_CHARS_MAX]}… ({len(line) + dropped:,} characters)"
+        return masked
 
     def _pass_on(self, lines: list[str]) -> None:
         if not lines:

@@ -11,20 +11,24 @@ import contextvars
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.instant import Seconds
+from daybell.core.limits import ARGS_BYTES_MAX
+from daybell.core.references import SECRET_MARK
 from daybell.core.retry import Retry
 from daybell.errors import RetryLater
 from daybell.runners.child import GRACE_SECONDS, Child
-from daybell.runners.python import Running
+from daybell.runners.python import RevealArgs, Running
 from daybell.runners.wire import Done, Order, Place, Setup
 
 IDLE_SECONDS: Final = 60.0
 NO_CHILD_SECONDS: Final = 1.0  # after which what found no child in time may be claimed again
+REVEALED_BYTES_MAX: Final = 8 * ARGS_BYTES_MAX  # arguments and the secrets in them
 STILLBORN_MAX: Final = 3  # new children that die before they begin, until the task has failed
 
 
@@ -51,8 +55,10 @@ class Processes:
         setup: Callable[[], Setup],
         options: PoolOptions | None = None,
         keeps_logs: bool = True,
+        mask: Callable[[str], str] = str,
     ) -> None:
         self._command = command
+        self._mask = mask
         self._setup = setup
         self._options = options or PoolOptions()
         self._keeps_logs = keeps_logs
@@ -133,9 +139,12 @@ class Processes:
         start.add_done_callback(self._starts.discard)
 
     async def _start(self) -> None:
-        grace, keeps_logs = self._options.grace, self._keeps_logs
         child = Child(
-            on_cut=self._leave_out, on_end=self._forget, grace=grace, keeps_logs=keeps_logs
+            on_cut=self._leave_out,
+            on_end=self._forget,
+            grace=self._options.grace,
+            keeps_logs=self._keeps_logs,
+            mask=self._mask,
         )
         try:
             await child.start(self._command, self._setup())
@@ -221,6 +230,7 @@ class ProcessHandler:
         store_result: bool,
         memory_limit: int | None,
         processes: Callable[[], Processes],
+        reveal: RevealArgs | None = None,
         goes_on: bool = False,
         starts_once: bool = False,
     ) -> None:
@@ -233,8 +243,17 @@ class ProcessHandler:
         self._store_result = store_result
         self._memory_limit = memory_limit
         self._processes = processes
+        self._reveal = reveal
 
     async def run(self, running: Running) -> str | None:
-        claimed = running.claimed
-        order = Order(self._place, claimed, self._store_result, self._memory_limit)
+        order = Order(self._place, running.claimed, self._store_result, self._memory_limit)
+        if self._reveal is not None and SECRET_MARK in running.claimed.args:
+            order = _with(order, await self._reveal(running))
         return await self._processes().run(order, running)
+
+
+def _with(order: Order, args: dict[str, Any]) -> Order:
+    """An order for a call with these arguments, secrets included."""
+    text = payload.encode(args, bytes_max=REVEALED_BYTES_MAX)
+    claimed = msgspec.structs.replace(order.claimed, args=text)
+    return msgspec.structs.replace(order, claimed=claimed, is_revealed=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from daybell.core import arguments, payload
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.references import SECRET_MARK
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, UsageError
 from daybell.runners.threads import Threads
@@ -37,11 +38,14 @@ class Running(Protocol):
     async def undo(self) -> None: ...
 
 
+RevealArgs = Callable[[Running], Awaitable[dict[str, Any]]]
+
+
 class PythonHandler:
     """One function with its policies.
 
     `enter` notes what is running here. `context_names` are the parameters that are given what
-    `make_context` makes.
+    `make_context` makes. `reveal` answers arguments with the secrets that they refer to.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class PythonHandler:
         enter: Callable[[Running], object],
         make_context: Callable[[Running], Any],
         threads: Threads,
+        reveal: RevealArgs | None = None,
         goes_on: bool = False,
         starts_once: bool = False,
     ) -> None:
@@ -69,11 +74,15 @@ class PythonHandler:
         self._enter = enter
         self._make_context = make_context
         self._threads = threads
+        self._reveal = reveal
         self.is_async = _is(inspect.iscoroutinefunction, function)
         self._needs_none = _needs_none(function, context_names)
 
     async def run(self, running: Running) -> str | None:
-        call = self.bind(running)
+        given = None
+        if self._reveal is not None and SECRET_MARK in running.claimed.args:
+            given = await self._reveal(running)
+        call = self.bind(running, given)
         if self.is_async:
             value = await call()
         else:
@@ -82,14 +91,18 @@ class PythonHandler:
                 value = await value
         return self.keep(running, value)
 
-    def bind(self, running: Running) -> Callable[[], Any]:
-        """The function with its arguments. What it runs in is noted from here on."""
+    def bind(self, running: Running, revealed: dict[str, Any] | None = None) -> Callable[[], Any]:
+        """The function with its arguments, or with those that were `revealed`. What it runs in is
+        noted from here on.
+        """
         self._enter(running)
         # Only our own refusals are hopeless: the same errors may come out of the function, too.
         try:
-            args, kwargs = self._arguments(running)
-        except UsageError:
+            args, kwargs = self._arguments(running, revealed)
+        except UsageError as error:
             running.is_hopeless = True
+            if revealed is not None:
+                raise _without_values(error) from None
             raise
         return functools.partial(self._function, *args, **kwargs)
 
@@ -103,15 +116,29 @@ class PythonHandler:
             running.is_hopeless = True
             raise
 
-    def _arguments(self, running: Running) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(
+        self, running: Running, revealed: dict[str, Any] | None
+    ) -> tuple[list[Any], dict[str, Any]]:
         text = running.claimed.args
         if text == "{}" and self._needs_none:
             return [], {}
-        given = payload.decode(text, what="args")
+        given = payload.decode(text, what="args") if revealed is None else revealed
         converted = arguments.convert(self._function, given, skip=self._context_names)
         if self._context_names:
             converted |= dict.fromkeys(self._context_names, self._make_context(running))
         return arguments.spread(self._function, converted)
+
+
+def _without_values(error: UsageError) -> UsageError:
+    """What is wrong with arguments that have secrets in them. A message may show a part of a value,
+    which no mask would know.
+    """
+    which = "its arguments" if error.field is None else f"its argument {error.field!r}"
+    return InvalidArguments(
+        f"{which} cannot be used as the task declares it; what is wrong is not said, because there"
+        " are secrets in what it was called with",
+        field=error.field,
+    )
 
 
 def check_function(function: Callable[..., Any]) -> None:

@@ -41,6 +41,7 @@ class Order(msgspec.Struct, tag="run", array_like=True, frozen=True):
     claimed: Claimed
     store_result: bool = True
     memory_limit: int | None = None
+    is_revealed: bool = False  # there are secrets in what it is called with
 
 
 class Halt(msgspec.Struct, tag="halt", array_like=True, frozen=True):

@@ -201,9 +201,8 @@ class App(Scheduling):
                 stack.push_async_callback(_call, hook)
             for hook in self._on_start:
                 await _call(hook)
-            if self.keeps_logs:
-                # After the hooks: handlers of logging that they made write to the real streams.
-                stack.enter_context(captured())
+            # After the hooks: handlers of logging that they made write to the real streams.
+            stack.enter_context(captured(keeps_logs=self.keeps_logs))
             # What hooks have opened is closed after the children, which may be using it.
             stack.push_async_callback(self.handlers.close)
             yield
@@ -271,12 +270,14 @@ class App(Scheduling):
                 "memory:// serves one event loop, and the app is open in another one;"
                 " use sqlite:///file.db"
             )
+        settings = Settings.load()
         # A file of one's own is brought up to date on the way; a server is somebody's.
         return Client(
             url,
             tenant=self.tenant,
             migrate=not url.startswith("postgres"),
-            listen_url=Settings.load().listen_url,
+            listen_url=settings.listen_url,
+            secrets_key=settings.secrets_key,
         )
 
     async def _connect(self) -> Client:

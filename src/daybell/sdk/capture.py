@@ -1,53 +1,67 @@
 """Keeping what tasks print and log, each line with the execution that said it.
 
-Whatever a task says also goes where it would have gone without this. Who says it is known by a
-context variable, which asyncio's tasks and our threads carry along.
+Whatever a task says also goes where it would have gone without this, but for the secrets in it. Who
+says it is known by a context variable, which asyncio's tasks and our threads carry along.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, cast
 
+from daybell.core.log import MASKED_CHARS_MAX
 from daybell.runners.python import Running
 from daybell.sdk.context import current
+from daybell.sdk.masking import masks
 
 LEVELS: Final = {number: logging.getLevelName(number).lower() for number in (10, 20, 30, 40, 50)}
 
 _users = 0  # of the one capture that a process has
+_keepers = 0  # of them those that keep what they capture
 
 
 @contextmanager
-def captured() -> Generator[None]:
-    """Capture in this process until the block ends; blocks may overlap."""
-    global _users
+def captured(*, keeps_logs: bool = True) -> Generator[None]:
+    """Capture in this process until the block ends; blocks may overlap. If no block `keeps_logs`,
+    secrets are masked and nothing is kept.
+    """
+    global _users, _keepers
     _users += 1
+    _keepers += keeps_logs
     if _users == 1:
         _begin()
+    if keeps_logs and _keepers == 1:
+        logging.getLogger().addHandler(_handler)
     try:
         yield
     finally:
         _users -= 1
+        _keepers -= keeps_logs
+        if keeps_logs and _keepers == 0:
+            logging.getLogger().removeHandler(_handler)
         if _users == 0:
             _end()
 
 
 def _begin() -> None:
-    logging.getLogger().addHandler(_handler)
     sys.stdout = cast("TextIO", Tee(sys.stdout, "stdout"))
     sys.stderr = cast("TextIO", Tee(sys.stderr, "stderr"))
+    _records.install()
 
 
 def _end() -> None:
-    logging.getLogger().removeHandler(_handler)
+    _records.remove()
     # Whoever has put something in front of ours keeps it, and ours passes everything on.
-    if isinstance(sys.stdout, Tee):
-        sys.stdout = sys.stdout.original
-    if isinstance(sys.stderr, Tee):
-        sys.stderr = sys.stderr.original
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, Tee):
+            with suppress(OSError, ValueError):  # nobody listens any more
+                stream.flush()
+            setattr(sys, name, stream.original)
 
 
 class LogCapture(logging.Handler):
@@ -72,18 +86,87 @@ class LogCapture(logging.Handler):
         running.say(level, record.name, message)
 
 
+class MaskedRecords:
+    """Makes records of stdlib logging without secrets, for whichever handlers there are."""
+
+    def __init__(self) -> None:
+        self._make: Callable[..., logging.LogRecord] = logging.LogRecord
+
+    def install(self) -> None:
+        if logging.getLogRecordFactory() is not self:
+            self._make = logging.getLogRecordFactory()
+            logging.setLogRecordFactory(self)
+
+    def remove(self) -> None:
+        # Whoever has put something in front of ours keeps it.
+        if logging.getLogRecordFactory() is self:
+            logging.setLogRecordFactory(self._make)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = self._make(*args, **kwargs)
+        if masks:
+            self._mask(record)
+        return record
+
+    @staticmethod
+    def _mask(record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:
+            # Its handlers will say that it cannot be formatted, and show the parts.
+            message = f"{record.msg!r} {record.args!r}"
+        masked = masks(message)
+        if masked != message:
+            record.msg, record.args = masked, None
+        if record.exc_info:
+            # Formatters write this instead of the exception.
+            record.exc_text = masks(_formatter.formatException(record.exc_info))
+
+
 class Tee:
-    """A stream that also hands on what is written while an execution runs."""
+    """A stream without secrets, which also hands on what is written while an execution runs.
+
+    Where there are secrets, a line goes out as a whole, or when it is flushed: its parts may be
+    those of a secret.
+    """
 
     def __init__(self, original: TextIO, name: str) -> None:
         self.original = original
         self._name = name
+        self._lock = threading.RLock()
+        self._begun = ""  # a line without its end
+        self._by: Running | None = None  # who has begun it
 
     def write(self, text: str) -> int:
         running = current.get()
-        if running is not None:
+        if running is not None and _keepers:
             running.print(self._name, text)
-        return self.original.write(text)
+        if masks:
+            self._write(text, running)
+        else:
+            self.original.write(text)
+        return len(text)
+
+    def _write(self, text: str, by: Running | None) -> None:
+        with self._lock:
+            if by is not self._by:
+                self._let_go()
+                self._by = by
+            lines, end, self._begun = (self._begun + text).rpartition("\n")
+            if end:
+                self.original.write(masks(lines + end))
+            if len(self._begun) > MASKED_CHARS_MAX:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        begun, self._begun = self._begun, ""
+        if begun:
+            self.original.write(masks(begun))
+
+    def flush(self) -> None:
+        with self._lock:
+            self._let_go()
+        self.original.flush()
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
@@ -95,3 +178,4 @@ class Tee:
 
 _handler = LogCapture()
 _formatter = logging.Formatter()
+_records = MaskedRecords()

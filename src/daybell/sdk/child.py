@@ -23,6 +23,7 @@ from typing import Any, Final, TextIO, cast
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.execution import Claimed
 from daybell.core.failure import Account, Excerpt
 from daybell.core.retry import Retry, when
@@ -167,7 +168,7 @@ class Program:
                 threads.update(threading.enumerate())  # those of its module, which stays
                 self._relay.running = running
                 with self._relay.kept(), limited(order.memory_limit):
-                    done = Done(contextvars.copy_context().run(self._run, handler, running))
+                    done = Done(contextvars.copy_context().run(self._run, handler, running, order))
         except BaseException as error:
             self._end_if_forked(error)
             done = described(error, order, running)
@@ -199,8 +200,9 @@ class Program:
         self._handlers[order.place, order.store_result] = handler
         return handler
 
-    def _run(self, handler: PythonHandler, running: ChildRunning) -> str | None:
-        value = handler.bind(running)()
+    def _run(self, handler: PythonHandler, running: ChildRunning, order: Order) -> str | None:
+        revealed = payload.decode(order.claimed.args) if order.is_revealed else None
+        value = handler.bind(running, revealed)()
         if inspect.isawaitable(value):
             value = self._awaited(value)
         return handler.keep(running, value)

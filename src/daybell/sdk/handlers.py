@@ -19,6 +19,7 @@ from daybell.sdk.context import Context, current
 from daybell.sdk.isolation import COMMAND, Isolation, place_of, setup
 from daybell.sdk.kinds import REMEMBERED_MAX, KindOptions, Kinds, Version
 from daybell.sdk.masking import masks
+from daybell.sdk.secrets import Secrets
 
 if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
@@ -47,6 +48,7 @@ class AppHandlers:
         # By what the definition says: a job may have a task's name and run another one.
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
         self._kinds = Kinds(app)
+        self.secrets = Secrets(app)
         self.pool_options: PoolOptions | None = None
         self.runs_max: int | None = None  # on the loop and in threads, before `is_worn` is set
         self.is_worn = asyncio.Event()
@@ -107,6 +109,7 @@ class AppHandlers:
         """Another store has other jobs, under the same names and numbers."""
         self._by_version.clear()
         self._kinds.forget()
+        self.secrets.forget()
 
     def _key(self, *version: *Version) -> tuple[Version, bool]:
         # A test's store is in this process, and so is all that it wants to look at.
@@ -153,6 +156,7 @@ class AppHandlers:
                 goes_on=how.on_lease_lost == "continue",
                 starts_once=definition.on_lost == "dead",
                 processes=self._processes_here,
+                reveal=self.secrets.args,
             )
         return PythonHandler(
             task.function,
@@ -163,6 +167,7 @@ class AppHandlers:
             enter=current.set if self.runs_max is None else self._enter,
             make_context=Context,
             threads=self._threads,
+            reveal=self.secrets.args,
             goes_on=how.on_lease_lost == "continue",
             starts_once=definition.on_lost == "dead",
         )
@@ -180,7 +185,11 @@ class AppHandlers:
         processes = self._processes.get(loop)
         if processes is None:
             processes = Processes(
-                COMMAND, setup=setup, options=self.pool_options, keeps_logs=self._app.keeps_logs
+                COMMAND,
+                setup=setup,
+                options=self.pool_options,
+                keeps_logs=self._app.keeps_logs,
+                mask=masks,
             )
             self._processes[loop] = processes
         return processes

@@ -70,7 +70,7 @@ class Kinds:
         loop = asyncio.get_running_loop()
         shared = self._shared.get(loop)
         if shared is None:
-            shared = self._shared[loop] = Shared(self.options, self._reveal())
+            shared = self._shared[loop] = Shared(self.options, self._app.handlers.secrets)
         if len(shared.handlers) >= REMEMBERED_MAX:
             shared.handlers.clear()
         handler = shared.make(job.definition)
@@ -87,11 +87,6 @@ class Kinds:
         shared = self._shared.pop(asyncio.get_running_loop(), None)
         if shared is not None:
             await shared.close()
-
-    def _reveal(self) -> Reveal:
-        from daybell.sdk.secrets import Secrets
-
-        return Secrets(self._app)
 
 
 class Closable(Protocol):

@@ -11,6 +11,7 @@ from daybell.client.requests import EnqueueOptions, check_options
 from daybell.core import arguments, payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import JobDefinition
+from daybell.core.references import SECRET_MARK, names_in
 from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.context import context_names
 from daybell.sdk.handle import Handle
@@ -146,8 +147,12 @@ class Task(Generic[P, R, F]):
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert as the worker will, so that what it would refuse is refused here."""
         if given:
-            stored = payload.decode(payload.encode(given))
-            arguments.convert(self.function, stored, skip=self.context_names)
+            text = payload.encode(given)
+            stored = payload.decode(text)
+            secret = ()
+            if SECRET_MARK in text:  # what they stand for is seen by the worker alone
+                secret = {name for name, value in stored.items() if names_in(value)}
+            arguments.convert(self.function, stored, skip=self.context_names, unseen=secret)
         return given
 
     def _checked(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,94 @@
+"""An app whose tasks use a secret wherever they can, which children import, too."""
+
+# ruff: noqa: T201
+
+import base64
+import logging
+import os
+import sys
+import threading
+from enum import Enum
+from typing import Any
+
+from daybell import App, Context, RetryLater
+
+app = App()  # DAYBELL_DATABASE_URL, which children inherit
+log = logging.getLogger("shop")
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def tell(ctx: Context, token: str) -> dict[str, Any]:
+    """Say a secret in all ways that there are."""
+    print("printed", token, {"token": token}, base64.b64encode(f"user:{token}".encode()).decode())
+    print("to stderr", token, file=sys.stderr)
+    print(token[:5], end="")
+    print(token[5:])
+    log.warning("logged %s", token)
+    try:
+        raise ValueError(token)
+    except ValueError:
+        log.exception("in a record: %r", token)
+    ctx.progress(50, f"halfway with {token}")
+    ctx.checkpoint["token"] = token
+    return {"token": token, token: [token, f"Bearer {token}"], "length": len(token)}
+
+
+@app.task
+async def on_the_loop(ctx: Context, token: str, is_failing: bool = False) -> dict[str, Any]:
+    told = tell(ctx, token)
+    if is_failing:
+        raise RuntimeError(f"{token} was refused")
+    return told
+
+
+@app.task
+def in_a_thread(ctx: Context, token: str, is_failing: bool = False) -> dict[str, Any]:
+    other = threading.Thread(target=print, args=("from another thread", token))
+    other.start()
+    other.join()
+    told = tell(ctx, token)
+    if is_failing:
+        raise RuntimeError(f"{token} was refused")
+    return told
+
+
+@app.task(isolation="process")
+def in_a_process(ctx: Context, token: str, is_failing: bool = False) -> dict[str, Any]:
+    os.write(1, f"past Python {token}\n".encode())
+    told = tell(ctx, token)
+    if is_failing:
+        raise RuntimeError(f"{token} was refused")
+    return told
+
+
+@app.task
+async def later(token: str) -> None:
+    raise RetryLater(f"{token} is not there yet", delay="1h")
+
+
+@app.task
+async def echo(value: Any) -> Any:
+    return {"value": value, "lengths": lengths(value)}
+
+
+@app.task(isolation="process")
+def echo_in_a_process(value: Any) -> Any:
+    return {"value": value, "lengths": lengths(value)}
+
+
+def lengths(value: Any) -> Any:
+    """What a value is like, without telling it."""
+    if isinstance(value, dict):
+        return {key: lengths(one) for key, one in value.items()}
+    return [lengths(one) for one in value] if isinstance(value, list) else len(str(value))
+
+
+@app.task
+async def paint(colour: Colour) -> None: ...
+
+
+@app.task(isolation="process")
+def paint_in_a_process(colour: Colour) -> None: ...

@@ -1,0 +1,300 @@
+"""Tasks get secrets where their arguments refer to them, and nobody else sees any."""
+
+import json
+import logging
+
+import pytest
+
+from daybell import App, ExecutionFailed
+from daybell.client.sealing import Sealer, new_key
+from daybell.core.references import SECRET_MARK
+from daybell.core.secret import NewSecret
+from daybell.errors import InvalidArguments, Unavailable
+from daybell.runners.processes import PoolOptions
+from daybell.sdk import secrets
+from daybell.sdk.capture import captured
+from daybell.sdk.masking import MASK, masks
+from tests.sdk import secret_app
+from tests.sdk.waiting import WAIT, eventually
+
+VALUE = 'canary-5f1d/+ "ü" 0123456789'
+TOKEN = {"secret": "TOKEN"}
+LONG = "0123456789abcdef" * 10
+
+
+@pytest.fixture(autouse=True)
+def forgetful():
+    """What one test opens is no secret to the next."""
+    yield
+    masks.forget()
+
+
+@pytest.fixture
+def key(monkeypatch, file_url):
+    key = new_key()
+    monkeypatch.setenv("DAYBELL_SECRETS_KEY", key)
+    monkeypatch.setenv("DAYBELL_DATABASE_URL", file_url)
+    return key
+
+
+@pytest.fixture
+async def idle(key):
+    """The app of that file with a store of its own, and a secret."""
+    app = secret_app.app
+    app.handlers.pool_options = PoolOptions(children=1)
+    async with app:
+        await app.client().set_secret("TOKEN", VALUE)
+        yield app
+
+
+@pytest.fixture
+async def app(idle):
+    """The same with a worker."""
+    async with idle.worker():
+        yield idle
+
+
+async def all_of(app: App, handle) -> str:
+    """All that is kept of an execution."""
+    client = await app.open()
+    detail = await client.execution(handle.id)
+    parts = await client.store.read_log("default", handle.id)
+    return repr(detail) + "".join(part.text for part in parts)
+
+
+@pytest.mark.parametrize("task", ["on_the_loop", "in_a_thread", "in_a_process"])
+async def test_a_task_uses_a_secret_and_nothing_of_it_is_kept_or_shown(idle, task, capfd):
+    app, task = idle, idle.tasks[task]
+
+    async with app.worker():  # in here: each phase of a test has streams of its own
+        good = await task.enqueue(TOKEN)
+        bad = await task.options(retries=0).enqueue(TOKEN, is_failing=True)
+        result = await good.result(timeout=WAIT)
+        with pytest.raises(ExecutionFailed, match=r"RuntimeError: \*\*\* was refused"):
+            await bad.result(timeout=WAIT)
+
+    assert result["length"] == len(VALUE)
+    assert result["token"] == MASK and result[MASK] == [MASK, f"Bearer {MASK}"]
+    kept = await all_of(app, good) + await all_of(app, bad)
+    shown = "".join(capfd.readouterr())
+    assert "canary" not in kept and "canary" not in shown
+    assert f"printed {MASK} {{'token': '{MASK}'}}" in kept
+    assert f"logged {MASK}" in kept and "halfway with ***" in kept
+    assert f"printed {MASK} " in shown  # it still goes where it went before
+    client = app.client()
+    assert json.loads((await client.execution(good.id)).execution.args) == {"token": TOKEN}
+
+
+@pytest.mark.parametrize("task", ["echo", "echo_in_a_process"])
+async def test_secrets_are_put_in_however_deep(app, task):
+    await app.client().set_secret("OTHER", "an-other-one")
+    value = {
+        "list": [TOKEN, "plain", {"join": ["Bearer ", TOKEN, {"secret": "OTHER"}]}],
+        "plain": {"secret": "TOKEN", "more": 1},
+        "number": 5,
+    }
+
+    result = await (await app.tasks[task].enqueue(value)).result(timeout=WAIT)
+
+    assert result["lengths"] == {
+        "list": [len(VALUE), 5, len("Bearer ") + len(VALUE) + len("an-other-one")],
+        "plain": {"secret": 5, "more": 1},
+        "number": 1,
+    }
+    assert result["value"]["list"] == [MASK, "plain", f"Bearer {MASK}{MASK}"]
+
+
+async def test_the_arguments_as_a_whole_are_no_reference(app):
+    @app.task
+    async def whole(secret: str) -> int:
+        return len(secret)
+
+    try:
+        assert await (await whole.enqueue(secret="TOKEN")).result(timeout=WAIT) == 5
+    finally:
+        del app.tasks["whole"]
+
+
+@pytest.mark.parametrize("task", ["paint", "paint_in_a_process"])
+async def test_what_does_not_fit_is_refused_without_being_shown(app, task):
+    # It would be cut in a message, and masks find what is there as a whole.
+    await app.client().set_secret("COLOUR", LONG)
+
+    handle = await app.tasks[task].options(retries=5).enqueue({"secret": "COLOUR"})
+    with pytest.raises(ExecutionFailed, match="argument 'colour' cannot be used"):
+        await handle.result(timeout=WAIT)
+
+    assert LONG[:12] not in await all_of(app, handle)
+
+
+async def test_a_call_is_checked_but_for_what_only_the_worker_sees(app):
+    task = app.tasks["on_the_loop"]
+
+    with pytest.raises(InvalidArguments, match="is_failing"):
+        await task.enqueue(TOKEN, is_failing="perhaps")
+    with pytest.raises(InvalidArguments, match="token"):
+        await task.enqueue({"secrets": "TOKEN"})
+
+
+async def test_a_secret_that_is_not_set_fails_for_good_and_says_what_to_do(app):
+    handle = await app.tasks["echo"].options(retries=5).enqueue([{"secret": "MISSING"}])
+
+    with pytest.raises(
+        ExecutionFailed, match="no secret named MISSING in tenant default"
+    ) as failed:
+        await handle.result(timeout=WAIT)
+
+    assert "SecretNotFound" in str(failed.value) and "secrets set MISSING" in str(failed.value)
+    detail = await app.client().execution(handle.id)
+    assert len(detail.attempts) == 1
+
+
+@pytest.mark.parametrize("name", ["", "no name", "x" * 1000, "ü"])
+async def test_what_cannot_name_a_secret_is_not_there(app, name):
+    handle = await app.tasks["echo"].enqueue([{"secret": name}])
+
+    with pytest.raises(ExecutionFailed, match="SecretNotFound"):
+        await handle.result(timeout=WAIT)
+
+
+async def test_a_key_that_this_worker_does_not_have_is_a_failure_like_others(app):
+    elsewhere = Sealer(new_key())
+    key_id, sealed = elsewhere.seal("default", "FOREIGN", "some value")
+    await app.client().store.set_secret(
+        "default", NewSecret(name="FOREIGN", key_id=key_id, sealed=sealed)
+    )
+    options = app.tasks["echo"].options(retries=1)  # the second try may be another worker's
+
+    handle = await options.enqueue([{"secret": "FOREIGN"}])
+    detail = await eventually(lambda: app.client().execution(handle.id), lambda it: it.attempts)
+
+    assert f"sealed with key {key_id}" in str(detail.attempts[0].error)
+    assert "SecretsKeyMissing" in str(detail.attempts[0].error)
+    assert str(detail.execution.state) in ("retrying", "queued", "running")
+
+
+async def test_a_value_that_was_moved_here_from_another_name_fails_for_good(app):
+    store = app.client().store
+    (token,) = (await store.fetch_secrets("default", ["TOKEN"])).values()
+    moved = NewSecret(name="MOVED", key_id=token.key_id, sealed=token.sealed)
+    await store.set_secret("default", moved)
+
+    handle = await app.tasks["echo"].options(retries=5).enqueue([{"secret": "MOVED"}])
+
+    with pytest.raises(ExecutionFailed, match=r"SecretUnopenable.*set it again"):
+        await handle.result(timeout=WAIT)
+
+
+async def test_a_worker_without_a_key_says_so(app, monkeypatch):
+    client = app.client()
+    monkeypatch.setattr(client, "secrets_key", None)
+    monkeypatch.setattr(client, "_sealer", None)
+
+    handle = await app.tasks["echo"].options(retries=0).enqueue([TOKEN])
+
+    with pytest.raises(ExecutionFailed, match=r"at this worker.*DAYBELL_SECRETS_KEY is not set"):
+        await handle.result(timeout=WAIT)
+
+
+class Fetches:
+    """A store's way to secrets, counted; it may be away."""
+
+    def __init__(self, store, monkeypatch):
+        self.asked = []
+        self.is_away = False
+        self._fetch = store.fetch_secrets
+        monkeypatch.setattr(store, "fetch_secrets", self)
+
+    async def __call__(self, tenant, names):
+        self.asked.append(sorted(names))
+        if self.is_away:
+            raise Unavailable("the store is away")
+        return await self._fetch(tenant, names)
+
+
+async def test_a_store_that_is_away_is_a_failure_like_others(app, monkeypatch):
+    fetches = Fetches(app.client().store, monkeypatch)
+    fetches.is_away = True
+
+    handle = await app.tasks["echo"].options(retries=0).enqueue([TOKEN])
+
+    with pytest.raises(ExecutionFailed, match="TOKEN cannot be fetched: the store is away"):
+        await handle.result(timeout=WAIT)
+
+
+async def test_many_at_once_ask_the_store_once_and_for_all_they_need(app, monkeypatch):
+    await app.client().set_secret("OTHER", "an-other-one")
+    fetches = Fetches(app.client().store, monkeypatch)
+    echo = app.tasks["echo"]
+
+    handles = await echo.enqueue_many([{"value": [TOKEN, {"secret": "OTHER"}]}] * 20)
+    for handle in handles:
+        await handle.result(timeout=WAIT)
+    await (await echo.enqueue({"secret-free": 1})).result(timeout=WAIT)
+
+    assert fetches.asked == [["OTHER", "TOKEN"]]
+
+
+async def test_a_changed_secret_is_used_within_seconds(app, monkeypatch):
+    echo, client = app.tasks["echo"], app.client()
+    before = await (await echo.enqueue(TOKEN)).result(timeout=WAIT)
+    await client.set_secret("TOKEN", "a longer value " * 10)
+
+    monkeypatch.setattr(secrets, "KEPT_SECONDS", 0.0)
+    after = await (await echo.enqueue(TOKEN)).result(timeout=WAIT)
+
+    assert (before["lengths"], after["lengths"]) == (len(VALUE), 150)
+
+
+def test_values_are_kept_for_less_than_is_promised():
+    assert 0 < secrets.KEPT_SECONDS < 5
+
+
+async def test_other_tenants_secrets_are_not_there(app):
+    other = app.client().for_tenant("acme")
+    await app.client().ensure_tenant("acme")
+    await other.set_secret("THEIRS", "their value")
+
+    handle = await app.tasks["echo"].enqueue([{"secret": "THEIRS"}])
+
+    with pytest.raises(ExecutionFailed, match="no secret named THEIRS in tenant default"):
+        await handle.result(timeout=WAIT)
+
+
+async def test_the_key_itself_is_masked(app, key):
+    await (await app.tasks["echo"].enqueue(TOKEN)).result(timeout=WAIT)
+
+    result = await (await app.tasks["echo"].enqueue({"key": key})).result(timeout=WAIT)
+
+    assert result["value"] == {"key": MASK}
+
+
+def test_records_are_masked_for_whichever_handlers_there_are(caplog):
+    before = logging.getLogRecordFactory()
+    with captured(keeps_logs=False):
+        masks.add([VALUE])
+        log = logging.getLogger("shop")
+        log.warning("got %s", VALUE)
+        log.warning("got %d", VALUE)  # cannot be formatted
+        try:
+            raise ValueError(VALUE)
+        except ValueError:
+            log.exception("it failed")
+        log.warning("%s is fine", "this")
+
+    assert logging.getLogRecordFactory() is before
+    assert caplog.records[0].getMessage() == f"got {MASK}"
+    assert caplog.records[3].args == ("this",)
+    assert "canary" not in caplog.text and "it failed" in caplog.text
+
+
+def test_without_logs_streams_are_masked_all_the_same(capsys):
+    with captured(keeps_logs=False):
+        masks.add([VALUE])
+        print(VALUE, "and others")  # noqa: T201
+
+    assert capsys.readouterr().out == f"{MASK} and others\n"
+
+
+def test_what_to_look_for_is_in_every_text_with_a_reference():
+    assert SECRET_MARK in json.dumps({"a": [TOKEN]}, separators=(",", ":"))
