@@ -70,6 +70,8 @@ async def test_after_timeout_and_grace_nothing_is_left_of_what_ignores_and_escap
 
     assert_gone(job, pids)
     assert 0.2 <= loop.time() - began < 5
+    message = (await job.failure()).message
+    assert message.startswith("when it was stopped, the command was killed by SIGKILL:\n")
 
 
 async def test_what_hears_sigterm_ends_at_once_and_may_clean_up(commands):
@@ -82,6 +84,10 @@ async def test_what_hears_sigterm_ends_at_once_and_may_clean_up(commands):
 
     assert_gone(job, pids)
     assert "cleaned" in job.said
+    assert (
+        "when it was stopped, the command ended with exit code 0:\n"
+        in (await job.failure()).message
+    )
 
 
 @pytest.mark.parametrize("why", [Stop.ABANDON, Stop.CANCEL])
@@ -173,7 +179,19 @@ async def test_a_command_that_is_stopped_before_it_is_started_never_is(commands,
     job.stop()
     await job.ended()
 
+    assert job.task.cancelled()
     assert not list(tmp_path.iterdir())
+
+
+async def test_what_cancels_it_without_a_reason_ends_it_and_hears_of_its_cancellation(commands):
+    job = Job(commands, "echo $$; exec sleep 1000", shell=True)
+    pids = await pids_of(job, 1)
+
+    job.task.cancel()
+    await job.ended()
+
+    assert_gone(job, pids)
+    assert job.task.cancelled()
 
 
 async def test_only_what_belongs_to_the_command_is_ended(commands):
@@ -291,11 +309,10 @@ async def test_two_hundred_at_once(commands):
     jobs = [Job(commands, ["sh", "-c", "echo $$; read x"], stdin="x\n") for _ in range(100)]
     jobs += [Job(commands, ["sh", "-c", "echo $$; sleep 1000"], grace=5) for _ in range(100)]
     endless = jobs[100:]
-    lag, loop = 0.0, asyncio.get_running_loop()
+    turns = 0
     while not all(job.said for job in jobs):
-        began = loop.time()
+        turns += 1
         await asyncio.sleep(0.001)
-        lag = max(lag, loop.time() - began)
 
     assert {(await job.result())["exit_code"] for job in jobs[:100]} == {0}
     for job in endless:
@@ -304,7 +321,7 @@ async def test_two_hundred_at_once(commands):
         await job.ended()
 
     assert_gone(endless[0], [int(job.said) for job in jobs])
-    assert lag < 0.5  # a hundred times less where nothing else runs
+    assert turns > 50  # the loop has gone on meanwhile
     assert len(os.listdir("/proc/self/fd")) <= before + 3  # the warden's line
 
 
@@ -315,9 +332,9 @@ async def test_more_commands_than_files_wait_for_each_other(monkeypatch):
         for job in first:
             await pids_of(job, 1)
         third = Job(commands, "echo third")
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not third.log
+        async with some_commands() as others:
+            await Job(others, "echo what others do meanwhile").result()
+        assert not third.task.done()
         for job in first:
             job.stop()
             await job.ended()
@@ -333,7 +350,7 @@ async def main():
     async with some_commands() as commands:
         await Job(commands, "seq 100000").result()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for line in ("yes | head -c 104857600", "head -c 104857600 /dev/zero"):
+        for line in ("yes | head -c 104857600", "head -c 20000000 /dev/zero"):
             result = await Job(commands, line, shell=True).result()
             assert result["exit_code"] == 0, result
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

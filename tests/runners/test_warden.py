@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from daybell.runners.trees import Tree
+from daybell.runners.trees import Tree, process
 from daybell.runners.warden import Ledger, end_all
+from daybell.runners.warding import Warden
 from tests.cli.terminal import is_alive, until
 from tests.engine.virtual import until as until_on_loop
 from tests.runners.running_commands import SECONDS, Job, some_commands
@@ -31,8 +32,11 @@ from tests.runners.running_commands import Job, some_commands
 async def main(line, end):
     async with some_commands() as commands:
         jobs = [Job(commands, line, shell=True) for _ in range(2)]
-        await until(lambda: all(len(job.said.split()) == 4 for job in jobs), within=30)
-        print(" ".join(job.said.replace("\\n", " ") for job in jobs), flush=True)
+        # One that carries no mark any more: the warden knows its number.
+        jobs.append(Job(commands, "echo $$; exec env -i sleep 1000", shell=True))
+        said = lambda: " ".join(job.said for job in jobs).split()
+        await until(lambda: len(said()) == 9, within=30)
+        print(*said(), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         if end == "exec":
             os.execv("/bin/sh", ["sh", "-c", "echo afresh; read x"])
@@ -62,7 +66,7 @@ def wardens(worker: int) -> list[int]:
 
 @pytest.fixture
 def worker():
-    """Starts a process with two commands; answers it and their processes."""
+    """Starts a process with three commands; answers it and their processes."""
     started: list[subprocess.Popen[str]] = []
 
     def start(end: str) -> tuple[subprocess.Popen[str], list[int]]:
@@ -78,7 +82,7 @@ def worker():
         assert worker.stdout is not None
         assert select.select([worker.stdout], [], [], SECONDS)[0]
         pids = [int(word) for word in worker.stdout.readline().split()]
-        assert len(pids) == 8 and all(map(is_alive, pids))
+        assert len(pids) == 9 and all(map(is_alive, pids))
         return worker, pids
 
     yield start
@@ -93,19 +97,19 @@ def worker():
 
 @pytest.mark.parametrize("end", ["kill", "exec", "fork"])
 def test_no_command_and_no_warden_outlives_its_worker(worker, end):
-    process, pids = worker(end)
-    assert len(wardens(process.pid)) == 1
+    started, pids = worker(end)
+    assert len(wardens(started.pid)) == 1
 
-    process.stdin.write("\n")
-    process.stdin.flush()
+    started.stdin.write("\n")
+    started.stdin.flush()
 
     until(lambda: not any(map(is_alive, pids)))
-    until(lambda: not wardens(process.pid))
-    if end == "exec":  # the same process, with another program and no dead children
-        assert process.poll() is None
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        # What the first program had started itself, and nobody has buried: its two commands.
-        assert len(children) <= 2
+    until(lambda: not wardens(started.pid))
+    if end == "exec":  # the same process, with another program
+        assert started.poll() is None
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        # What the first program had started itself, and nobody has buried: its three commands.
+        assert len(children) <= 3
 
 
 async def test_a_warden_that_was_killed_is_followed_by_one_that_knows_all():
@@ -125,6 +129,25 @@ async def test_a_warden_that_was_killed_is_followed_by_one_that_knows_all():
         line.shutdown(1)
         await until_on_loop(lambda: not is_alive(int(job.said)), within=SECONDS)
         assert (await job.failure()).message.startswith("the command was killed by SIGKILL")
+
+
+async def test_a_warden_hears_of_a_command_before_it_starts_and_of_its_end(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(Warden, "_say", lambda _, line: said.append(line))
+    async with some_commands() as commands:
+        await Job(commands, "true").result()
+        said.clear()
+        job = Job(commands, "echo $$; exec sleep 1000", shell=True)
+        await until_on_loop(lambda: job.said, within=SECONDS)
+        started = process(int(job.said))
+        job.stop()
+        await job.ended()
+        await Job(commands, "no-such-program").failure()
+
+    assert started is not None
+    mark = f"{job.run.claimed.id}/1"
+    assert said[:3] == [f"+{mark}", f"={mark} {started.pid} {started.start}", f"-{mark}"]
+    assert [line[0] for line in said[3:]] == ["+", "-"]
 
 
 async def test_a_warden_is_started_when_the_first_command_is_and_ends_with_the_last_worker():
@@ -197,12 +220,13 @@ def test_what_is_on_its_way_when_the_worker_dies_is_ended_when_it_arrives(monkey
     def pause(*wait):
         nonlocal rounds
         rounds += 1
-        if rounds == 10 and late.stdin is not None:
+        if rounds == 5 and late.stdin is not None:
             late.stdin.write(b"\n")
             late.stdin.close()
         really_select(*wait)
 
     monkeypatch.setattr("daybell.runners.warden.select.select", pause)
+    monkeypatch.setattr("daybell.runners.warden.QUIET_ROUNDS_STARTING", 20)
 
     end_all([Tree("m/1")])
 

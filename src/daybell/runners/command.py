@@ -71,13 +71,13 @@ class CommandHandler(KindHandler):
 
         try:
             ended = await self._commands.run(order, running.print, patience)
-        except asyncio.CancelledError:
-            if running.is_cancelled:
-                # What the executor says of it is all that there is to say.
-                raise Described.as_text(FAILED, "the command was stopped") from None
-            raise
         except (OSError, ValueError) as error:
             _refuse_start(running, order, error)
+        if ended.is_stopped:
+            if not running.is_cancelled:
+                raise asyncio.CancelledError
+            # Beside what the executor has to say of it, this shows how it took it.
+            raise Described.as_text(FAILED, f"when it was stopped, {_fate(ended)}")
         if ended.leftovers:
             what = "a process" if ended.leftovers == 1 else f"{ended.leftovers} processes"
             message = f"{what} that it left running had to be ended"
@@ -122,15 +122,21 @@ class CommandHandler(KindHandler):
         settings, code = self._settings, ended.code
         if code in settings.success_codes:
             return {"exit_code": code, "output": ended.stdout}
-        if code is None:
-            what = "it is not known how the command ended"
-        elif code < 0:
-            what = f"the command was killed by {_signal_name(-code)}"
-        else:
-            what = f"the command ended with exit code {code}"
-            if settings.retry_codes is not None and code not in settings.retry_codes:
-                running.is_hopeless = True
-        raise Described.as_text(FAILED, what + _last_words(ended.stderr or ended.stdout))
+        is_code = code is not None and code >= 0
+        if is_code and settings.retry_codes is not None and code not in settings.retry_codes:
+            running.is_hopeless = True
+        raise Described.as_text(FAILED, _fate(ended))
+
+
+def _fate(ended: Ended) -> str:
+    """How it ended, and what it said last."""
+    if ended.code is None:
+        fate = "it is not known how the command ended"
+    elif ended.code < 0:
+        fate = f"the command was killed by {_signal_name(-ended.code)}"
+    else:
+        fate = f"the command ended with exit code {ended.code}"
+    return fate + _last_words(ended.stderr or ended.stdout)
 
 
 def _give_up(running: Running, type: str, message: str) -> NoReturn:

@@ -28,6 +28,7 @@ FILES_EACH: Final = 4  # that a command holds open
 FILES_SPARE: Final = 128  # for all else that a worker does
 ROUND_SECONDS_MIN: Final = 0.01
 ROUND_SECONDS_MAX: Final = 0.25
+QUIET_ROUNDS: Final = 2  # in which nothing is found, until nothing is taken to be left
 KILLS_MAX: Final = 40  # rounds of SIGKILL: what is left after these is not ours to end
 LEFTOVERS_SECONDS: Final = 1.0  # for what outlives its command, between SIGTERM and SIGKILL
 MOMENT_SECONDS: Final = 0.2  # for what outlives its command to end by itself
@@ -40,7 +41,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None  # below 0: by this signal; None: nobody knows
     stdout: str  # how it ended
     stderr: str
-    leftovers: int  # processes that were still running
+    leftovers: int = 0  # processes that had outlived it
+    is_stopped: bool = False  # it was ended from outside
 
 
 class Commands:
@@ -50,6 +52,7 @@ class Commands:
         self._slots = asyncio.Semaphore(_slots())
         self._starters = ThreadPoolExecutor(STARTERS, thread_name_prefix="daybell-command")
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="daybell-look")
+        self._is_warned = False
         self._looking: asyncio.Task[Sight | None] | None = None
         self._next_look: asyncio.Task[Sight | None] | None = None
         self._trees: set[Tree] = set()
@@ -65,10 +68,12 @@ class Commands:
         it cannot be started.
 
         Cancelling this ends it: SIGTERM to all of its processes, SIGKILL when `patience` is over,
-        which is asked again and again. When it returns, or raises, nothing is left.
+        which is asked again and again. How that went is then answered in place of the cancellation,
+        unless it was not started. When this returns, or raises, nothing is left.
         """
-        if self._slots.locked():
-            logger.warning("a command waits: more cannot run with so few open files (ulimit -n)")
+        if self._slots.locked() and not self._is_warned:
+            self._is_warned = True
+            logger.warning("commands wait: more cannot run with so few open files (ulimit -n)")
         async with self._slots:
             loop = asyncio.get_running_loop()
             is_unwanted = asyncio.Event()
@@ -80,9 +85,9 @@ class Commands:
                 while not life.done():
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait([life])
-                if not life.cancelled():
-                    life.exception()  # which nobody wants to know any more
-                raise
+                if life.cancelled():
+                    raise
+                return msgspec.structs.replace(life.result(), is_stopped=True)
 
     async def close(self) -> None:
         """End the warden. Commands must have ended before."""
@@ -135,9 +140,12 @@ class Commands:
         sight = await self._look()
         if sight is None:
             return await _end_unseen(program, patience)
-        outlived = len(tree.members(sight)) if program.exited.is_set() else 0
-        if outlived and not is_unwanted.is_set():
-            # Something may be about to end: the rest of a pipe, a command that writes the log.
+        outlived = 0
+        if program.exited.is_set():
+            outlived = len(tree.members(sight))
+            if not outlived:
+                return 0
+            # Something may be about to end: the rest of a pipe, a program that writes the log.
             with suppress(TimeoutError):
                 await asyncio.wait_for(is_unwanted.wait(), MOMENT_SECONDS)
             outlived = len(tree.members(await self._look() or sight))
@@ -147,13 +155,23 @@ class Commands:
     async def _end_members(self, program: Program, patience: Callable[[], Seconds]) -> None:
         """SIGTERM to all, once, and SIGKILL when patience is over, until nothing is left."""
         loop, tree = asyncio.get_running_loop(), program.tree
-        began, pause, kills = loop.time(), ROUND_SECONDS_MIN, 0
+        began, pause, kills, quiet = loop.time(), ROUND_SECONDS_MIN, 0, 0
         told: set[tuple[int, int]] = set()
-        while (sight := await self._look()) and (members := tree.members(sight)):
+        while sight := await self._look():
+            members = tree.members(sight)
             left = began + patience() - loop.time()
+            if not members:
+                # What was signalled may have started something in its last moment.
+                quiet += 1
+                if quiet == QUIET_ROUNDS or not told:
+                    return
+                await _pause(program, ROUND_SECONDS_MIN)
+                continue
+            quiet = 0
+            fresh = [one for one in members if (one.pid, one.start) not in told]
+            told.update((one.pid, one.start) for one in members)
             if left > 0:
-                send([one for one in members if (one.pid, one.start) not in told], signal.SIGTERM)
-                told.update((one.pid, one.start) for one in members)
+                send(fresh, signal.SIGTERM)
                 await _pause(program, min(pause, left))
                 pause = min(2 * pause, ROUND_SECONDS_MAX)
                 continue
@@ -163,8 +181,9 @@ class Commands:
             if kills == KILLS_MAX:
                 numbers = ", ".join(str(one.pid) for one in members)
                 logger.error("processes %s of %s cannot be killed", numbers, tree.mark)
+                program.is_abandoned = True
                 return
-            await _pause(program, ROUND_SECONDS_MIN if kills == 1 else ROUND_SECONDS_MAX)
+            await _pause(program, ROUND_SECONDS_MIN if kills < 10 else ROUND_SECONDS_MAX)
 
     async def _look(self) -> Sight | None:
         """All processes, as they are at some moment from now on. Many may ask at once, and one look

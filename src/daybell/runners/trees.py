@@ -15,6 +15,7 @@ The warden uses this, too: nothing else of the package is imported here.
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -25,6 +26,9 @@ ATTEMPT: Final = "DAYBELL_ATTEMPT"
 
 _STAT_BYTES: Final = 4096
 _ENVIRON_BYTES_MAX: Final = 8 * 1024 * 1024
+_PASSES_MAX: Final = 4
+_BARE_SECONDS: Final = 0.002
+_KERNEL: Final = 2  # the parent of the system's own processes, which have no environment
 _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
@@ -81,24 +85,45 @@ def process(pid: int) -> Process | None:
 
 
 def look(since: int = 0) -> Sight | None:
-    """All processes that were started since that tick, or None if the system does not show them."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return None
-    pids = [int(name) for name in names if name.isdigit()]
-    if not pids:
-        return None
-    processes: list[Process] = []
+    """All processes that were started since that tick, or None if the system does not show them.
+
+    They are looked at one after the other. One that is gone when its turn comes may have left a
+    child that was not there before, and one that is just beginning another program has no
+    environment for a moment. So this looks again, until nobody is new and nobody is bare.
+    """
+    processes: dict[int, Process] = {}
     marks: dict[int, str] = {}
-    for pid in pids:
-        one = process(pid)
-        if one is None or one.start < since:
-            continue
-        processes.append(one)
-        if not one.is_dead and (mark := _mark(pid)) is not None:
-            marks[pid] = mark
-    return Sight(processes, marks)
+    seen: set[int] = set()
+    bare: set[int] = set()
+    for _ in range(_PASSES_MAX):
+        pids = _pids()
+        if not pids:
+            return None
+        new = pids - seen
+        if not new and bare:
+            select.select([], [], [], _BARE_SECONDS)
+        seen |= new
+        again, bare = new | bare, set[int]()
+        for pid in again:
+            one = process(pid)
+            if one is None or one.start < since:
+                continue
+            processes[pid] = one
+            environ = None if one.is_dead else _environ(pid)
+            if environ == b"" and one.parent != _KERNEL:
+                bare.add(pid)
+            elif environ and (mark := _mark(environ)) is not None:
+                marks[pid] = mark
+        if not again:
+            break
+    return Sight(processes.values(), marks)
+
+
+def _pids() -> set[int]:
+    try:
+        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    except OSError:
+        return set()
 
 
 class Tree:
@@ -177,11 +202,16 @@ def _send(one: Process, number: signal.Signals) -> None:
         os.close(fd)
 
 
-def _mark(pid: int) -> str | None:
+def _environ(pid: int) -> bytes | None:
+    """What a process was started with; None: it is not ours to see."""
     try:
-        environ = b"\0" + _read(f"/proc/{pid}/environ", _ENVIRON_BYTES_MAX)
+        return _read(f"/proc/{pid}/environ", _ENVIRON_BYTES_MAX)
     except OSError:
         return None
+
+
+def _mark(environ: bytes) -> str | None:
+    environ = b"\0" + environ
     execution, attempt = _value(environ, EXECUTION), _value(environ, ATTEMPT)
     return None if execution is None or attempt is None else f"{execution}/{attempt}"
 
