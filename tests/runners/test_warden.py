@@ -180,7 +180,7 @@ async def test_a_warden_that_stands_still_holds_nobody_up():
         os.kill(warden, signal.SIGSTOP)
         unsaid = commands._warden
         while not unsaid._unsent:  # until its line is full
-            unsaid._say("+" + "x" * 1000)
+            unsaid._say("-" + "x" * 1000)
         assert await Job(commands, "echo on").output() == "on\n"
         os.kill(warden, signal.SIGCONT)
         await until_on_loop(lambda: not unsaid._unsent, within=SECONDS)
