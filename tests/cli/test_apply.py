@@ -6,11 +6,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from daybell import Client
-from daybell.cli.planning import take
+from daybell.cli.declared import Declarations
+from daybell.cli.documents import Document
+from daybell.cli.planning import Plan, make_plan, take
+from daybell.client.fields import JOB_FIELDS
 from daybell.errors import Unavailable
 from tests.cli.in_process import Typed, typing
+from tests.cli.terminal import Typing
 
 REPORT = 'name: report\nschedule: "0 0 * * *"\ncommand: python report.py\nretries: 3\n'
 PING = "name: ping\nhttp: {url: http://example.org, expect: 204}\n"
@@ -203,6 +209,20 @@ def test_a_job_that_is_declared_again_after_it_was_pruned_comes_back(world):
     assert world.applied() == "= 2 unchanged\nnothing to do\n"
 
 
+def test_who_prunes_at_a_terminal_is_asked_and_sees_colours(world):
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.remove("b")
+
+    terminal = Typing("apply", "jobs", "--prune", folder=world.folder)
+    terminal.type("n\n", after="no file declares (ping)?")
+
+    assert terminal.end() == 1
+    assert "\x1b[31m- ping\x1b[0m" in terminal.shown
+    assert "nothing was done" in terminal.shown
+    assert set(world.versions()) == {"report", "ping"}
+
+
 @pytest.mark.parametrize("words", [[], ["--prune"], ["--yes"], ["--dry-run"]])
 def test_an_empty_folder_deletes_nothing_unless_that_is_meant(world, words):
     world.write(a=REPORT)
@@ -343,6 +363,33 @@ def test_misuse_is_told(world, words, error):
     said = world.typed(*words)
 
     assert (said.code, error in said.err) == (2, True)
+
+
+FIELDS = sorted(JOB_FIELDS - {"source"})
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5) | st.sampled_from(["5m", "0 0 * * *", "t", "http://a", "\0"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
+        st.text(max_size=3) | st.sampled_from(["run", "url", "cron", "secret", "join"]), inner,
+        max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), junk, max_size=3), st.sampled_from([None, "ls"]))
+def test_whatever_a_file_says_is_taken_or_refused_with_a_sentence(fields, command):
+    said = {"name": "a", **fields} | ({} if command is None else {"command": command})
+    found = Declarations([Document(said, 1, {}, "a.yaml")])
+
+    async def plan() -> Plan:
+        async with Client("memory://", migrate=True) as client:
+            await client.set_template({"name": "t", "job": {"command": "ls"}})
+            return await make_plan(client, found, source="apply", prune=False)
+
+    planned = asyncio.run(plan())
+
+    assert planned.faults or [step.name for step in planned.steps] == ["a"]
 
 
 def test_templates_are_kept_shown_and_removed(world):

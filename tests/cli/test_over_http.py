@@ -261,6 +261,78 @@ def test_a_job_lives_and_dies_the_same(same):
         same(*words.split())
 
 
+def test_jobs_without_code_live_the_same(same):
+    for words in (
+        ["create", "shell", "--command", "a | b", "--cron", "@daily", "--env", "A=@secret:NO"],
+        ["create", "words", "--json", "--", "python", "x.py", "--flag", "@secret:NO"],
+        ["create", "web", "--http", "http://a", "--header", "A: 1", "--body", '{"a": [1]}'],
+        ["create", "query", "--sql", "select :a", "--connection", "main", "--parameter", "a=1"],
+        ["create", "tell", "--notify", "json://localhost", "--title", "Hi"],
+        ["update", "web", "--method", "GET", "--expect", "204"],
+        ["update", "shell", "--shell", "--grace", "9s", "--json"],
+        ["update", "shell", "--header", "A: 1"],
+        ["update", "words", "--http", "http://b", "--queue", "other"],
+        ["update", "words", "--http", "ftp://b"],
+        ["diff", "web"],
+        ["diff", "words", "--json"],
+        ["diff", "words", "9"],
+        ["show", "web", "--yaml"],
+        ["show", "shell"],
+        ["show", "words", "--json"],
+        ["versions", "words"],
+        ["list"],
+        ["rollback", "words", "1"],
+        ["show", "words", "--yaml"],
+        ["create", "bad", "--sql", "select 1"],
+        ["create", "bad", "--template", "nope"],
+        *(["delete", name, "--yes"] for name in ("shell", "words", "web", "query", "tell")),
+    ):
+        same("jobs", *words)
+
+
+def test_files_are_applied_the_same(same, tmp_path):
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    template = "name: dump\nparameters: {to: string}\njob: {http: {parameter: to}}\n"
+    (jobs / "t.yaml").write_text(template)
+    (jobs / "a.yaml").write_text(
+        "name: a\ncommand: ls\nschedule: '0 0 * * *'\ndependencies: [b]\ntimeout: 90\n"
+        "---\nname: b\ntemplate: dump\nparameters: {to: 'http://a'}\n"
+        "backoff: {backoff: fixed, delay: 5s}\n"
+        "---\nname: c\ntask: report\nargs: {day: friday}\nschedule: {every: 5m}\n"
+    )
+    same("apply", "-f", "jobs", "--dry-run")
+    same("apply", "-f", "jobs")
+    again, _ = same("apply", "-f", "jobs")
+    assert again.out == "= 4 unchanged\nnothing to do\n"
+    (jobs / "a.yaml").write_text("name: a\ncommand: ls\nschedule: '0 1 * * *'\nretries: 0\n")
+    (jobs / "t.yaml").write_text(template.replace("job:", "description: x\njob:"))
+    same("apply", "-f", "jobs", "--json")
+    same("apply", "-f", "jobs", "--prune")
+    same("apply", "-f", "jobs", "--prune", "--yes")
+    (jobs / "b.yaml").write_text(
+        "name: x\nhttp: {url: ftp://a}\n---\nname: y\ncommand: ls\ntimeout: soon\n---\n"
+        "name: z\ncommand: ls\ndependencies: [nope]\n---\nname: report\ncommand: ls\n---\n"
+        "name: w\ntask: nope\n---\nname: v\ncommand: ls\nhttp: http://a\n"
+    )
+    wrong, _ = same("apply", "-f", "jobs")
+    assert wrong.code == 2
+    assert len(wrong.err.splitlines()) == 7
+    for words in (
+        "templates list",
+        "templates list --json",
+        "templates show dump",
+        "templates show dump --yaml",
+        "templates show nope",
+        "templates create -f jobs/t.yaml",
+        "templates create -f jobs/t.yaml --replace",
+        "templates delete dump",
+        "templates delete dump --yes --json",
+        "jobs delete a --yes",
+    ):
+        same(*words.split())
+
+
 def test_dead_letters_are_decided_on_the_same(same):
     listed = same("executions", "list", "--status", "dead")
     one, two, three = (ids(listed, position) for position in range(3))
