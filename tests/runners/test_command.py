@@ -11,6 +11,7 @@ from daybell.core import payload
 from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX, LOG_CHARS_MAX
 from daybell.runners import commands as commands_module
 from daybell.runners.command import VARIABLE_BYTES_MAX, CommandOptions
+from daybell.runners.streams import Stream
 from tests.engine.virtual import until
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
@@ -254,6 +255,20 @@ async def test_a_result_keeps_the_end_of_a_long_output_in_whole_lines(commands):
     assert await Job(commands, "head -c 100000 /dev/zero").output() == ""
 
 
+async def test_the_end_of_a_stream_that_comes_in_small_parts_takes_no_more_room():
+    heard: list[str] = []
+    stream = Stream("stdout", lambda _, text: heard.append(text), chars_max=100)
+    writer = os.dup(stream.writer)
+    stream.start()
+    for number in range(50):
+        os.write(writer, f"line {number}\n".encode())
+        await until(lambda count=number: "".join(heard).count("\n") > count, within=SECONDS)
+    os.close(writer)
+    await stream.ended
+
+    assert stream.tail == "".join(f"line {number}\n" for number in range(38, 50))
+
+
 ENVIRON = [sys.executable, "-I", "-S", "-c", "import os, json; print(json.dumps(dict(os.environ)))"]
 
 
@@ -323,7 +338,7 @@ async def test_a_worker_may_allow_a_variable_by_its_name(commands):
 
 
 @pytest.mark.parametrize(
-    "name", ["HOME", "TZ", "LANG", "TMPDIR", "API_URL", "GITHUB_TOKEN", "PATHS"]
+    "name", ["HOME", "TZ", "LANG", "TMPDIR", "API_URL", "GITHUB_TOKEN", "PATHS", "PYTHONUNBUFFERED"]
 )
 async def test_other_variables_are_the_jobs_to_set(commands, name):
     assert await Job(commands, f"echo ${name}", shell=True, env={name: "/x"}).output() == "/x\n"

@@ -31,7 +31,9 @@ REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"): (
         "makes Java load or run something"
     ),
-    ("DOTNET_*", "CORECLR_*", "COR_*"): "makes .NET load or run something",
+    ("DOTNET_STARTUP_HOOKS", "DOTNET_ADDITIONAL_DEPS", "DOTNET_ROOT*", "CORECLR_*", "COR_*"): (
+        "makes .NET load or run something"
+    ),
     ("PHPRC", "PHP_INI_SCAN_DIR", "LUA_INIT*", "LUA_PATH*", "LUA_CPATH*", "TCLLIBPATH"): (
         "makes an interpreter load or run something"
     ),
@@ -49,10 +51,31 @@ REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("DAYBELL_*",): "is Daybell's own",
 }
 
+# Of these families, what only changes how something is said. It is set often, and for good.
+HARMLESS: Final = frozenset(
+    {
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONFAULTHANDLER",
+        "PYTHONHASHSEED",
+        "PYTHONIOENCODING",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+        "GIT_AUTHOR_DATE",
+        "GIT_AUTHOR_EMAIL",
+        "GIT_AUTHOR_NAME",
+        "GIT_COMMITTER_DATE",
+        "GIT_COMMITTER_EMAIL",
+        "GIT_COMMITTER_NAME",
+        "GIT_TERMINAL_PROMPT",
+    }
+)
+
 
 def why_refused(name: str) -> str | None:
     """What a variable of this name could do; None: nothing that it may not."""
     capitals = name.upper()
+    if name in HARMLESS:
+        return None
     for patterns, reason in REFUSED.items():
         if any(fnmatchcase(capitals, pattern) for pattern in patterns):
             return reason
