@@ -7,10 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from daybell import Client, RemoteClient, Retry, cron, every
-from daybell.api.front import Front
-from daybell.api.options import ApiOptions
-from daybell.api.server import ServerOptions
+from daybell import Client, RemoteClient, Retry, every
 from daybell.client import wire
 from daybell.client.bulk import Retrial
 from daybell.client.logs import START
@@ -19,7 +16,6 @@ from daybell.core.access import Role
 from daybell.core.execution import State
 from daybell.core.log import LAST, NewLogPart, line_text
 from daybell.core.tenant import Quotas
-from daybell.engine.clock import SystemClock
 from daybell.errors import (
     AccessDenied,
     Conflict,
@@ -40,39 +36,6 @@ from tests.remote.losing import losing
 
 # What only programs beside the store can say, or what the server decides itself.
 ONLY_ON_THE_STORE = {"parent", "id", "repeat", "request", "told", "entry"}
-
-
-@pytest.fixture
-async def store():
-    """A client of the store itself, with a task to run."""
-    async with Client("memory://") as opened:
-        await opened.define("resize", retries=2, schedule=cron("0 9 * * *"))
-        await opened.define("plain", queue="images")
-        yield opened
-
-
-@pytest.fixture
-async def address(store):
-    """Where a server of that store listens."""
-    clock = SystemClock()
-    front = Front(
-        store,
-        options=ServerOptions(port=0),
-        api=ApiOptions(),
-        monotonic=clock.monotonic,
-        ask=store.tenants,
-    )
-    await front.start()
-    yield front.url
-    await front.stop()
-
-
-@pytest.fixture
-async def remote(store, address):
-    """The same over HTTP, with a superadmin's key."""
-    _, token = await store.create_key("root", role="superadmin")
-    async with RemoteClient(address, key=token) as opened:
-        yield opened
 
 
 def verbs(kind: type) -> dict[str, inspect.Signature]:

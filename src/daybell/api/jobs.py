@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -29,6 +29,7 @@ from daybell.api.schema import DeclaredJob, JobChange, NewJob
 from daybell.client import wire
 from daybell.client.declaring import CREATED, UNCHANGED, Applied
 from daybell.client.submitting import read_new
+from daybell.client.warnings import warnings_about
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
@@ -70,15 +71,10 @@ async def create_job(request: Request, caller: Admin, key: IdempotencyKey = None
 
 
 async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
-    if wanted.unique_key is not None and wanted.schedule is not None:
-        raise UsageError(
-            "unique_key is for a job without a schedule, which runs once; others take it with each"
-            " trigger",
-            field="unique_key",
-        )
     job, made = await _made(caller, wanted, this)
     said = {} if made is None else {"execution_id": str(made.id)}
-    warnings = await caller.client.warnings(job.name)
+    # Of what was made: by now it may be deleted.
+    warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     standing = await caller.client.standing(job.name)
     return created(
         {**wire.standing(standing), **said, "warnings": warnings},
@@ -90,14 +86,21 @@ async def _create(caller: Caller, wanted: NewJob, this: Try) -> Response:
 async def _made(caller: Caller, wanted: NewJob, this: Try) -> tuple[Job, Enqueued | None]:
     """The job, and what it runs if it has no schedule; from an earlier try, perhaps."""
     name, run, entry = wanted.name, None, this.made("entry")
-    if wanted.schedule is None:
-        args, id = wanted.args or {}, this.made("execution")
-        run = read_new(name, args, unique_key=wanted.unique_key, id=id)
+    with fields_named():
+        options: Any = await caller.client.filled_in(cast("Any", wanted.options()), what="a job")
+    if options.get("schedule") is None:
+        args: dict[str, Any] = options.get("args") or {}
+        run = read_new(name, args, unique_key=wanted.unique_key, id=this.made("execution"))
+    elif wanted.unique_key is not None:
+        raise UsageError(
+            "unique_key is for a job without a schedule, which runs once; others take it with each"
+            " trigger",
+            field="unique_key",
+        )
     if this.is_repeated and await caller.recorded("job.create", name, entry) is not None:
         job = (await caller.client.standing(name)).job
         return job, None if run is None else await caller.client.submit(run, repeat=True)
-    how: Any = {"author": caller.actor, "id": this.made("job")}
-    options = {**wanted.options(), **how}
+    options |= {"author": caller.actor, "id": this.made("job")}
     after = wanted.model_dump(exclude_unset=True)
     with fields_named(), caller.auditing("job.create", name, after=after, id=entry):
         if run is None:

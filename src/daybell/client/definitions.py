@@ -149,8 +149,6 @@ class Definitions:
         **fields: Unpack[JobFields],
     ) -> tuple[Job, Enqueued]:
         """Make a job without a schedule as `create` does, and have it run: both or neither."""
-        if fields.get("schedule") is not None:
-            raise UsageError("what is launched runs once, without a schedule", field="schedule")
         job, made = await self._create(name, run, fields, author=author, id=id, what="launch()")
         assert made is not None, "it was asked for"
         return job, made
@@ -166,6 +164,8 @@ class Definitions:
         what: str,
     ) -> tuple[Job, Enqueued | None]:
         definition = await self.definition_of(name, fields, what=what)
+        if run is not None and definition.schedules:
+            raise UsageError("what is launched runs once, without a schedule", field="schedule")
         await check_dependencies(self.store, self.tenant, definition)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
@@ -210,7 +210,7 @@ class Definitions:
         """What a job is that a request describes. One whose schedule is over is refused, unless it
         need not be new.
         """
-        said = await self._told(fields, what)
+        said = await self.filled_in(fields, what=what)
         choice = choice_of(said)
         options: dict[str, Any] = {}
         if choice == "task":
@@ -224,8 +224,8 @@ class Definitions:
         now = (await self.store.health()).now if asks else None
         return read_definition(name, now=now, **options)
 
-    async def _told(self, fields: JobFields, what: str) -> dict[str, Any]:
-        """The fields, with those of the template that they name."""
+    async def filled_in(self, fields: JobFields, *, what: str) -> dict[str, Any]:
+        """The fields, with those of the template that they name in its place."""
         check_fields(cast("Mapping[str, Any]", fields), what)
         said = dict(cast("Mapping[str, Any]", fields))
         if chosen(said) != "template":
@@ -261,7 +261,7 @@ class Definitions:
         """
         old = await self.store.get_job(self.tenant, name)
         check_version(old, expect)
-        given = await self._told(fields, "update()")
+        given = await self.filled_in(fields, what="update()")
         kept = options_of(old.definition)
         kept |= await self._change_of_kind(old.definition, given)
         changed = {**rest_of(given), **changed_retries(given, old.definition.retry)}

@@ -103,9 +103,9 @@ def said_of(definition: JobDefinition) -> dict[str, Any]:
     if kind not in KINDS:
         return {}
     settings = cast("dict[str, Any]", payload.decode(definition.settings))
-    if kind == "command" and {"run"} <= settings.keys() <= {"run", *OF_COMMAND}:
-        beside = {name: settings[name] for name in OF_COMMAND if name in settings}
-        return {"command": settings["run"], **beside}
+    if kind == "command":
+        beside = {name: settings.pop(name) for name in OF_COMMAND if name in settings}
+        return {"command": settings["run"] if settings.keys() == {"run"} else settings, **beside}
     if kind == "http" and settings.keys() == {"url"} and isinstance(settings["url"], str):
         return {"http": settings["url"]}
     return {kind: settings}

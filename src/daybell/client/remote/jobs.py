@@ -115,7 +115,9 @@ class Jobs:
         """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
         runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
         """
-        said = {"schedule": "manual", **writing.definition(name, fields, "create()")}
+        said = writing.definition(name, fields, "create()")
+        if not await self._is_scheduled(said):
+            said["schedule"] = "manual"  # left out, it would mean once and now
         body = {**said, "name": check_name(name, what="job")}
         made = await self.transport.post("/jobs", body, once=True, read=reading.standing)
         return made.job
@@ -126,16 +128,27 @@ class Jobs:
         """Make a job without a schedule as `create` does, and have it run: both or neither. Of the
         execution, its arguments and its unique key count; the rest is as the job says.
         """
-        if fields.get("schedule") is not None:
+        given = {key: value for key, value in fields.items() if key != "schedule" or value}
+        said = writing.definition(name, cast("JobFields", given), "launch()")
+        if await self._is_scheduled(said):
             raise UsageError("what is launched runs once, without a schedule", field="schedule")
-        said = writing.definition(name, fields, "launch()")
         body = {
-            **{key: value for key, value in said.items() if key != "schedule"},
+            **said,
             "name": check_name(name, what="job"),
             "args": msgspec.Raw((run.args or "{}").encode()),
             "unique_key": run.unique_key,
         }
         return await self.transport.post("/jobs", body, once=True, read=reading.launched)
+
+    async def _is_scheduled(self, said: writing.Wire) -> bool:
+        """Whether a job has a schedule: its own, or that of its template."""
+        if "schedule" in said or said.get("template") is None:
+            return "schedule" in said
+        template = await self.transport.get(
+            path_of("templates", check_name(said["template"], what="template")),
+            read=reading.template,
+        )
+        return template.template.job.get("schedule") is not None
 
     async def update(
         self,
