@@ -153,8 +153,12 @@ def test_texts_come_from_files(typed, settings, tmp_path):
     (tmp_path / "q.sql").write_text("select\n1")
 
     made(typed("jobs", "create", "job", "--sql", "@q.sql", "--connection", "main"))
+    made(typed("jobs", "create", "tell", "--notify", "json://a", "--body", "@@here: @secret:A"))
+    wrong = typed("jobs", "create", "wrong", "--notify", "json://a", "--body", "@here")
 
     assert settings("job")[1]["statement"] == "select\n1"
+    assert settings("tell")[1]["body"] == {"join": ["@here: ", {"secret": "A"}]}
+    assert (wrong.code, "text that begins with @ is written @@" in wrong.err) == (2, True)
 
 
 def test_a_change_leaves_what_is_not_said(typed, settings, definition):
@@ -169,8 +173,11 @@ def test_a_change_leaves_what_is_not_said(typed, settings, definition):
     made(typed("jobs", "update", "job", "--header", "B: 2", "--http", "http://b"))
     assert settings("job")[1]["headers"] == {"B": "2"}
     assert settings("job")[1]["url"] == "http://b"
+    made(typed("jobs", "update", "job", "--command", "a | b", "--shell", "--env", "A=1"))
+    made(typed("jobs", "update", "job", "--command", "c | d"))
+    assert settings("job") == ("command", {"run": "c | d", "shell": True, "env": {"A": "1"}})
     made(typed("jobs", "update", "job", "--", "echo", "--http"))
-    assert settings("job") == ("command", {"run": ["echo", "--http"]})
+    assert settings("job") == ("command", {"run": ["echo", "--http"], "env": {"A": "1"}})
     assert len(definition("job").schedules) == 1
     refused = typed("jobs", "update", "job", "--method", "GET")
     assert (refused.code, "--method is for --http, and job runs a command" in refused.err) == (

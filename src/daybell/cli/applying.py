@@ -148,7 +148,7 @@ def _refuse(faults: Sequence[str]) -> int:
     for fault in faults[:FAULTS_MAX]:
         complain(f"error: {show.printable(fault)}")
     if len(faults) > FAULTS_MAX:
-        complain(f"and {show.count(len(faults) - FAULTS_MAX, 'more')}".replace("mores", "more"))
+        complain(f"and {len(faults) - FAULTS_MAX:,} more")
     complain("nothing was changed")
     return MISUSED
 

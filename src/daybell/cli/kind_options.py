@@ -219,6 +219,8 @@ async def changes_of(client: AnyClient, name: str, work: Work) -> dict[str, Any]
     for part in work.parts:
         check_part(part, kind, of=f"and {name} runs a {known.kind}" if work.choice is None else "")
     kept: dict[str, Any] = json.decode(known.settings) if known.kind == kind else {}
+    if isinstance(work.main, list) and kind == "command":
+        kept.pop("shell", None)  # the words of a command are for no shell
     return {kind: {**kept, **settings_of(work, kind)}}
 
 
@@ -276,8 +278,10 @@ def _part(kind: str, name: str, value: Any) -> Any:
             return [int(one) if one.isascii() and one.isdigit() else one for one in value]
         case "body" if kind == "http":
             return _json_body(decoded(value, what="--body"))
-        case "body" | "stdin" | "title":
+        case "body" | "stdin":
             return referring(decoded(value, what=_flag(name)))
+        case "title":
+            return referring(value)
         case _:
             return value
 

@@ -46,12 +46,20 @@ def written(value: Any) -> str:
 
 
 def decoded(text: str, *, what: str) -> str:
-    """The text itself, or that of a file which is named as @FILE; @- is what comes in."""
+    """The text itself, or that of a file which is named as @FILE; @- is what comes in. Text that
+    begins with @ is written with two of them.
+    """
     if not text.startswith("@") or text.startswith(MARK):
         return text
+    if text.startswith("@@"):
+        return text[1:]
     from daybell.cli.files import read_text
+    from daybell.errors import UsageError
 
-    return read_text(text[1:], what=f"{what} {text}")
+    try:
+        return read_text(text[1:], what=f"{what} {text}")
+    except UsageError as error:
+        raise UsageError(f"{error}; text that begins with @ is written @@") from None
 
 
 def pairs(given: Sequence[str], flag: str, mark: str) -> dict[str, str]:
