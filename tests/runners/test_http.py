@@ -308,8 +308,9 @@ async def test_a_body_in_an_unknown_encoding_is_not_kept():
     ("body", "why"),
     [
         (b"no gzip at all", "it is not the gzip that it says"),
-        (gzip.compress(b"hello " * 1000)[:-9], "it ends too early"),
+        (gzip.compress(b"hello " * 1000, mtime=0)[:-9], "it ends too early"),
     ],
+    ids=["no gzip", "half"],
 )
 async def test_a_body_that_is_not_what_it_says_is_a_failure(body, why):
     async with serving(an_answer("200 OK", body, content_encoding="gzip")) as place:
