@@ -43,6 +43,28 @@ def test_the_first_task_works_as_written(tmp_path):
     assert done.stdout.count("succeeded") == 3  # the second one's end, and both in the list
 
 
+def test_the_first_job_without_code_works_as_written(tmp_path):
+    asked = block_with("df -h")
+    here = str(Path(sys.executable).parent)
+
+    with Running("dev", "--port", "0", folder=tmp_path) as running:
+        running.wait_for("health")
+        done = subprocess.run(
+            ["bash", "-e", "-c", asked],
+            cwd=tmp_path,
+            env=environment() | {"PATH": f"{here}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert "succeeded" in done.stdout
+    assert re.search(r"stdout +Filesystem", done.stdout)  # a line of its log
+    assert "command: df -h ." in (tmp_path / "disk.yaml").read_text()
+    assert "~ disk" in done.stdout  # it belongs to nobody's files yet
+
+
 def test_the_api_answers_as_written(tmp_path):
     """Line by line what the requests of the section have answered."""
     asked = block_with("daily-report")
