@@ -39,6 +39,9 @@ ADMIN = {
     "revoke_key",
     "delete_key",
     "list_audit",
+    "list_secrets",
+    "set_secret",
+    "delete_secret",
 }
 SUPERADMIN = {"create_tenant", "list_tenants", "get_tenant", "update_tenant"}
 STREAMS = {"stream"}  # it does not end by itself
@@ -121,6 +124,7 @@ async def test_documents_take_a_viewers_key(app, client):
 FOREIGN = [
     ("GET", "/jobs/{job}", None),
     ("PATCH", "/jobs/{job}", {"queue": "x"}),
+    ("GET", "/jobs/{job}/warnings", None),
     ("DELETE", "/jobs/{job}", None),
     ("POST", "/jobs/{job}/trigger", None),
     ("POST", "/jobs/{job}/pause", None),

@@ -22,6 +22,7 @@ from schemathesis.checks import (
 
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client, mint
+from daybell.client.sealing import new_key
 
 CHECKS = [
     not_a_server_error,
@@ -51,7 +52,7 @@ class Served:
         self.schema = schemathesis.openapi.from_dict(document)
 
     async def _begin(self):
-        client = await Client("memory://").__aenter__()
+        client = await Client("memory://", secrets_key=new_key()).__aenter__()
         await client.define("resize", queue="images")
         await client.create("nightly", task="resize", schedule="0 0 * * *")
         await client.create("single", task="resize", overlap="skip")
@@ -59,10 +60,11 @@ class Served:
         await client.cancel(made[0].id)
         key, _ = await client.create_key("deploy", role="operator")
         await client.add_tenant("acme")
+        await client.set_secret("TOKEN", "some value")
         self.known = {
             "job": ["resize", "nightly", "single"],
             "id": [str(one.id) for one in made] + [str(key.id), str(mint())],
-            "name": ["images", "acme", "default", "another"],
+            "name": ["images", "acme", "default", "another", "TOKEN"],
             "task": ["resize"],
             "job_id": ["resize"],
             "tenant": ["acme", None],

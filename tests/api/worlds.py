@@ -14,6 +14,7 @@ from daybell.api.lane import Lane
 from daybell.api.openapi import document
 from daybell.api.options import ApiOptions
 from daybell.client import Client
+from daybell.client.sealing import new_key
 from daybell.core.access import Role
 from daybell.core.worker import NewWorker
 from daybell.engine.clock import ManualClock
@@ -25,7 +26,7 @@ class World:
 
     def __init__(self, store: MemoryStore, *, open_tenant: str | None = None) -> None:
         self.clock = ManualClock()
-        self.client = Client(store)
+        self.client = Client(store, secrets_key=new_key())
         self.other = self.client.for_tenant("other")
         options = ApiOptions(open_tenant=open_tenant)
         self.keeper = Gatekeeper(self.client, options, monotonic=self.clock.monotonic)
@@ -48,11 +49,15 @@ class World:
             _, self.keys[role] = await self.client.create_key(f"a {role}", role=role)
         _, self.foreign = await self.other.create_key("an admin", role=Role.ADMIN)
         key, _ = await self.client.create_key("unused", role=Role.VIEWER)
+        await self.client.set_secret("TOKEN", "some value")
+        await self.client.set_template({"name": "backup", "job": {"command": "true"}})
         self.ids = {
             "job": "resize",
             "execution": str(execution.id),
             "key": str(key.id),
             "worker": str(worker.id),
+            "secret": "TOKEN",
+            "template": "backup",
         }
 
     def operations(self) -> list[tuple[str, str, str, dict[str, Any]]]:

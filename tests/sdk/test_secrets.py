@@ -104,7 +104,7 @@ async def test_secrets_are_put_in_however_deep(app, task):
     assert result["value"]["list"] == [MASK, "plain", f"Bearer {MASK}{MASK}"]
 
 
-async def test_the_arguments_as_a_whole_are_no_reference(app):
+async def test_the_arguments_as_a_whole_are_no_reference(app: App):
     @app.task
     async def whole(secret: str) -> int:
         return len(secret)

@@ -196,6 +196,7 @@ def _faults(raw: bytes, said: str) -> list[tuple[str, str]]:
 
 async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], this: Try) -> Response:
     news = read_all(asked, this)
+    caller.check_args(new.args for new in news)
     made = await _submit(caller, news, this)
     created = sum(one.created for one in made)
     items = [Made(one.id, one.created) for one in made]

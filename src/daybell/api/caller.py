@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Annotated, Any, Final
@@ -15,9 +15,11 @@ from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
 from daybell.api.wording import suggested
 from daybell.client import Client, mint
+from daybell.core import payload
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry, NewEntry
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.errors import AccessDenied, UsageError, shown
 
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
@@ -43,6 +45,19 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             raise AccessDenied(
                 f"this takes a key with the role {needed}; this one's role is {self.role}"
             )
+
+    def check_args(self, texts: Iterable[str]) -> None:
+        """Refuse arguments that name secrets to whoever may not make jobs: what a job does with an
+        argument, such as sending it somewhere, is not known here.
+        """
+        if self.role.may(Role.ADMIN):
+            return
+        for text in texts:
+            if SECRET_MARK in text and (names := names_in_args(payload.decode(text))):
+                raise AccessDenied(
+                    f"naming secrets in args ({shown(min(names))}) takes a key with the role admin;"
+                    f" this one's role is {self.role}. A job's own args may name them"
+                )
 
     async def of_tenant(self, name: str | None) -> Caller:
         """The same caller about another tenant, which only a superadmin may name."""

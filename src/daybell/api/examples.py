@@ -204,6 +204,15 @@ def _page(item: Example) -> Example:
 
 
 # By the names of the models in shapes.py and sights.py.
+SECRET: Final[Example] = {
+    "name": "API_TOKEN",
+    "tenant": "default",
+    "version": 2,
+    "key_id": "3f9a1c0b7d52",
+    "created_at": _AT,
+    "updated_at": _LATER,
+    "author": "key deploy",
+}
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
@@ -306,6 +315,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Key": KEY,
     "Keys": {"items": [KEY], "next_cursor": None},
     "NewKeyAnswer": {**KEY, "token": "dbk_…"},
+    "Secret": SECRET,
+    "SecretPage": _page(SECRET),
+    "DeletedSecret": {"name": "API_TOKEN", "status": "deleted"},
     "Entries": _page(ENTRY),
     "Health": {"status": "ok"},
 }

@@ -26,6 +26,7 @@ ABOUT: Final = (
 TAGS: Final = (
     ("jobs", "Named, versioned definitions of what to run, and when."),
     ("templates", "Jobs with blanks, from which others are made."),
+    ("secrets", "Values that jobs use and nobody reads."),
     ("executions", "What runs, ran and will run."),
     ("dead-letters", "Executions out of tries, for a person to decide on."),
     ("queues", "Lanes that workers take work from."),

@@ -201,6 +201,32 @@ class Keys(BaseModel):
     next_cursor: str | None
 
 
+class Secret(BaseModel):
+    """A secret, without its value."""
+
+    name: str
+    tenant: str
+    version: int
+    key_id: str
+    created_at: Time
+    updated_at: Time
+    author: str
+
+
+class SecretPage(BaseModel):
+    """A page of secrets, by name."""
+
+    items: list[Secret]
+    next_cursor: str | None
+
+
+class DeletedSecret(BaseModel):
+    """The answer to a delete."""
+
+    name: str
+    status: Literal["deleted"]
+
+
 class Entry(BaseModel):
     """An entry of the audit log."""
 

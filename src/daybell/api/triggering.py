@@ -67,7 +67,10 @@ def _read_plain(raw: bytes) -> dict[str, Any] | None:
 
 
 async def _trigger(caller: Caller, name: str, options: dict[str, Any], this: Try) -> Response:
+    is_given = options.get("args") is not None
     new = await _read_new(caller, name, options, this)
+    if is_given:
+        caller.check_args([new.args])
     made = await _submit(caller, new, this)
     is_now = new.delay is None and new.at is None
     is_sure = made.created and is_now and not made.at_gate and not this.is_repeated

@@ -20,6 +20,7 @@ from daybell.core.instant import Instant, to_iso
 from daybell.core.job import Job
 from daybell.core.kinds import SETTINGS
 from daybell.core.schedule import Schedule
+from daybell.core.secret import Secret
 from daybell.core.standing import Standing
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
@@ -279,6 +280,19 @@ def tenant(of: Tenant) -> dict[str, Any]:
         "name": of.name,
         "created_at": time(of.created_at),
         "quotas": msgspec.structs.asdict(of.quotas),
+    }
+
+
+def secret(of: Secret) -> dict[str, Any]:
+    """A secret, without its value."""
+    return {
+        "name": of.name,
+        "tenant": of.tenant,
+        "version": of.version,
+        "key_id": of.key_id,
+        "created_at": time(of.created_at),
+        "updated_at": time(of.updated_at),
+        "author": of.author,
     }
 
 

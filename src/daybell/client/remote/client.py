@@ -11,12 +11,13 @@ from daybell.client.remote.executions import Executions
 from daybell.client.remote.jobs import Jobs
 from daybell.client.remote.logs import Logs
 from daybell.client.remote.overview import Overviews
+from daybell.client.remote.secrets import Secrets
 from daybell.client.remote.templates import Templates
 from daybell.client.remote.transport import Transport
 from daybell.core.limits import check_name
 
 
-class RemoteClient(Jobs, Templates, Executions, Bulk, Logs, Overviews, Access):
+class RemoteClient(Jobs, Templates, Executions, Bulk, Logs, Overviews, Access, Secrets):
     """A tenant's jobs, executions, queues and workers, by way of a `daybell server`.
 
     It has the verbs of `Client` that a server offers, with the same answers and errors. The key
