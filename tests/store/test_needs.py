@@ -5,6 +5,7 @@ from and however often they come back.
 import pytest
 
 from daybell.core.lifecycle import after_loss
+from daybell.core.priority import Priority
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
@@ -135,3 +136,14 @@ async def test_a_lane_that_somebody_else_has_just_made_is_found_by_the_next_clai
         await defined(there, f"j{number}", kind="sql", settings=settings)
         (id,) = await enqueued(there, job=f"j{number}")
         assert (await claim(here, worker=worker, kinds=kinds)).one.id == id
+
+
+async def test_what_is_urgent_in_a_lane_that_somebody_else_has_just_made_comes_first(crowd):
+    kinds = ["task", "http"]
+    here, there = crowd[0], crowd[1]
+    await enqueued(here, 3)
+    worker = (await claim(here, 1, kinds=kinds)).worker
+    await defined(there, "call", kind="http")
+    (id,) = await enqueued(there, job="call", priority=Priority.CRITICAL)
+
+    assert (await claim(here, 1, worker=worker, kinds=kinds)).one.id == id

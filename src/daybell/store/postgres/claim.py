@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
@@ -15,13 +15,12 @@ from daybell.core.worker import Claim, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
+from daybell.store.postgres.bounds import Bounds
 from daybell.store.postgres.bulk import Loading
 from daybell.store.postgres.columns import IN_LEASE
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.names import LaneRow
+from daybell.store.postgres.names import LaneRow, Lanes
 
-LAG_SECONDS: Final = 0.2  # how much later than its run_at a row may be committed and still be seen
-SWEEP_SECONDS: Final = 1.0  # even later ones are found by looking at everything this often
 LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
 
 Fence = tuple[UUID, int]
@@ -61,16 +60,27 @@ SEVERAL_KINDS: Final = """
                                          ORDER BY a.run_at, a.id LIMIT $4
                                            FOR UPDATE SKIP LOCKED) y
                          ORDER BY y.run_at, y.id LIMIT $4) x"""
+# Lanes that nobody has used are neither made nor asked for. So the claim itself looks for those
+# that its process does not know yet; if there are any, or a quota that it does not know of, it
+# takes nothing and is asked again.
 # `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
 # size; a join could be planned as a scan of it.
 CLAIM: Final = f"""
     WITH t AS MATERIALIZED (
       SELECT daybell.now() AS now,
              (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
-             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known),
+             EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known,
+             (SELECT running_max FROM daybell.tenant WHERE key = $1) AS running_max,
+             ARRAY(SELECT l.key
+                     FROM unnest($10::text[]) u(queue),
+                          LATERAL (SELECT l.key FROM daybell.lane l
+                                    WHERE l.tenant = $1 AND l.queue = u.queue
+                                      AND l.needs = ANY($11::text[])) l
+                    WHERE l.key <> ALL ($5::int[])) AS new_lanes),
     d AS (
       DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}
-         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known FROM t)
+         WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known AND new_lanes = '{{{{}}}}'
+                       AND (running_max IS NULL OR $12) FROM t)
            AND q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
          LIMIT $4)) RETURNING id),
     v AS MATERIALIZED (
@@ -80,7 +90,7 @@ CLAIM: Final = f"""
       INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
       SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
     o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
-    SELECT v.*, t.now, t.worker_state, t.is_known,
+    SELECT v.*, t.now, t.worker_state, t.is_known, t.new_lanes, t.running_max,
            CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
              SELECT min(x.run_at)
                FROM unnest($5::int[], $6::text[], $7::smallint[]) q(lane, queue, priority),
@@ -97,43 +107,15 @@ CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND)
 CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
 
 
-class Bounds:
-    """A lower bound on run_at for each lane and priority: where the last claim got to.
+class Asked(NamedTuple):
+    """What a claim asks for."""
 
-    While somebody holds an old snapshot open, rows that were claimed long ago cannot be cleaned
-    away, and every claim would step over all of them again. Starting where the last one ended
-    avoids that.
-    """
-
-    def __init__(self) -> None:
-        self._bounds: dict[tuple[int, int], Instant] = {}
-        self._swept_at: Instant = 0.0
-
-    def get(self, lane: int, priority: int) -> Instant:
-        return self._bounds.get((lane, priority), 0.0)
-
-    def move(
-        self, claimed: Sequence[Row], *, lanes: Sequence[int], limit: int, now: Instant
-    ) -> None:
-        """Learn from a claim. A while after the last look at everything, the next one does so."""
-        if not 0 <= now - self._swept_at < SWEEP_SECONDS:
-            self._bounds.clear()
-            self._swept_at = now
-            return
-        if len(claimed) < limit:
-            # All that was due is taken, but for what others hold or are still committing.
-            bound = now - LAG_SECONDS
-            self._bounds = {(lane, priority): bound for lane in lanes for priority in PRIORITIES}
-            return
-        # Rows come in the order of priority, lane and time; most often all are of one lane.
-        ends = claimed[-1:] if _key(claimed[0]) == _key(claimed[-1]) else claimed
-        for row in ends:
-            bound = max(self._bounds.get(_key(row), 0.0), row["run_at"] - LAG_SECONDS)
-            self._bounds[_key(row)] = bound
-
-
-def _key(row: Row) -> tuple[int, int]:
-    return row["lane"], row["priority"]
+    tenant: str
+    worker: UUID
+    lease: UUID
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    limit: int
 
 
 class Claiming(Loading):
@@ -141,7 +123,8 @@ class Claiming(Loading):
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
         super().__init__(url, listen_url=listen_url)
-        self._bounds: dict[tuple[int, tuple[int, ...]], Bounds] = {}
+        self._bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
+        self._limited: set[int] = set()  # tenants that had a quota of running executions
         # How many executions of a lease have not left it, for those claimed through this store; a
         # lease at zero is over, and its row goes with the next statement that writes leases. Only
         # moves that were made just now count, so a repetition never ends a lease too early; one
@@ -160,67 +143,100 @@ class Claiming(Loading):
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
         checks.check_limit(limit, most=CLAIM_BATCH_MAX)
-        claim = await self._take(tenant, worker, lease, queues, kinds, limit)
+        asked = Asked(
+            tenant, worker, lease, list(dict.fromkeys(queues)), list(dict.fromkeys(kinds)), limit
+        )
+        claim = await self._take(asked)
         if claim is None:
             # On another connection, after the first was given back: who waits must hold none.
-            claim = await self._recall(tenant, worker, lease, queues, kinds, limit)
+            claim = await self._recall(asked)
         return claim
 
-    async def _take(
-        self,
-        tenant: str,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        kinds: Sequence[str],
-        limit: int,
-    ) -> Claim | None:
+    async def _take(self, asked: Asked) -> Claim | None:
         """Claim, unless the lease has been used before: None."""
-        key, lanes = await self.names.lanes(tenant, queues, kinds)
-        is_limited = (await self.quotas(key)).running is not None
-        async with self.db.transaction() if is_limited else self.db.link() as link:
-            room = await self.room(link, key, limit) if is_limited else limit
-            lane_queues = [queue for queue in queues for _ in kinds]
-            bounds = self._bounds.setdefault((key, tuple(lanes)), Bounds())
-            done = self.done_leases[:]
-            try:
-                rows = await link.fetch(
-                    CLAIM_ONE if len(kinds) == 1 else CLAIM_SEVERAL,
-                    key,
-                    worker,
-                    lease,
-                    room,
-                    [lane for _ in PRIORITIES for lane in lanes],
-                    [queue for _ in PRIORITIES for queue in lane_queues],
-                    [priority for priority in PRIORITIES for _ in lanes],
-                    [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes],
-                    done,
-                )
-            except asyncpg.UniqueViolationError:
-                return None  # its own twin, under way when we looked, has taken something after all
-            self.forget_leases(done)
-            head = rows[0]
-            if head["worker_state"] is None or WORKER_STATES[head["worker_state"]] == "dead":
-                raise dead_worker(worker)
-            if head["is_known"]:
-                return None
-            if head["id"] is None:
-                rows = []
-            if room > 0:
-                bounds.move(rows, lanes=lanes, limit=room, now=head["now"])
-            if rows:
-                self.open_leases[worker, lease] = len(rows)
-            executions = await self.claimed_from(link, tenant, rows, lease=lease)
-            left = None
-            if len(rows) == room < limit:
-                left = await self._next_due(link, key, queues, lanes, after=0.0)
-            return Claim(
-                lease=lease,
-                now=head["now"],
-                executions=executions,
-                next_due=head["next_due"],
-                is_limited=left is not None and left <= head["now"],
+        # One for each queue, so that it is known by name; the others are made by who fills them.
+        key, _ = await self.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
+        while True:
+            is_limited = key in self._limited
+            async with self.db.transaction() if is_limited else self.db.link() as link:
+                room = await self._room(link, key, asked.limit) if is_limited else asked.limit
+                lanes = self.names.known_lanes(key, asked.queues, asked.kinds)
+                rows = await self._ask(link, key, asked, lanes, room, is_limited=is_limited)
+                if rows is None or rows[0]["is_known"]:
+                    return None
+                head = rows[0]
+                if head["new_lanes"]:
+                    await self.names.lane_rows(link, head["new_lanes"])
+                elif head["running_max"] is not None and not is_limited:
+                    self._limited.add(key)
+                else:
+                    return await self._taken(link, key, asked, lanes, room, rows)
+
+    async def _room(self, link: Link, tenant: int, limit: int) -> int:
+        """How many may be claimed of a tenant with a quota, if it still has one."""
+        most = await self.running_max(link, tenant)
+        if most is None:
+            self._limited.discard(tenant)
+            return limit
+        return await self.room(link, tenant, limit, most)
+
+    async def _ask(
+        self, link: Link, tenant: int, asked: Asked, lanes: Lanes, room: int, *, is_limited: bool
+    ) -> list[Row] | None:
+        """Take what is due, at most so many. None: the lease has taken something already."""
+        bounds = self._bounds_of(tenant, asked)
+        done = self.done_leases[:]
+        try:
+            rows = await link.fetch(
+                CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
+                tenant,
+                asked.worker,
+                asked.lease,
+                room,
+                [lane for _ in PRIORITIES for lane in lanes.keys],
+                [queue for _ in PRIORITIES for queue in lanes.queues],
+                [priority for priority in PRIORITIES for _ in lanes.keys],
+                [bounds.get(lane, priority) for priority in PRIORITIES for lane in lanes.keys],
+                done,
+                asked.queues,
+                asked.kinds,
+                is_limited,
             )
+        except asyncpg.UniqueViolationError:
+            return None  # its own twin, under way when we looked, has taken something after all
+        self.forget_leases(done)
+        state = rows[0]["worker_state"]
+        if state is None or WORKER_STATES[state] == "dead":
+            raise dead_worker(asked.worker)
+        return rows
+
+    async def _taken(
+        self, link: Link, key: int, asked: Asked, lanes: Lanes, room: int, rows: list[Row]
+    ) -> Claim:
+        """What has come of it."""
+        head = rows[0]
+        if head["id"] is None:
+            rows = []
+        if room > 0:
+            bounds = self._bounds_of(key, asked)
+            bounds.move(rows, lanes=lanes.keys, limit=room, now=head["now"])
+        if rows:
+            self.open_leases[asked.worker, asked.lease] = len(rows)
+        executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
+        left = None
+        if len(rows) == room < asked.limit:
+            left = await self._next_due(link, key, lanes, after=0.0)
+        return Claim(
+            lease=asked.lease,
+            now=head["now"],
+            executions=executions,
+            next_due=head["next_due"],
+            is_limited=left is not None and left <= head["now"],
+        )
+
+    def _bounds_of(self, tenant: int, asked: Asked) -> Bounds:
+        ask = tenant, tuple(asked.queues), tuple(asked.kinds)
+        return self._bounds.setdefault(ask, Bounds())
 
     RECALL = f"""
     SELECT {CLAIMED_COLUMNS}, daybell.now() AS now
@@ -229,24 +245,17 @@ class Claiming(Loading):
      ORDER BY v.priority, v.run_at, v.id
     """
 
-    async def _recall(
-        self,
-        tenant: str,
-        worker: UUID,
-        lease: UUID,
-        queues: Sequence[str],
-        kinds: Sequence[str],
-        limit: int,
-    ) -> Claim:
-        key, lanes = await self.names.lanes(tenant, queues, kinds)
+    async def _recall(self, asked: Asked) -> Claim:
         async with self.db.link() as link:
-            rows = await link.fetch(self.RECALL, key, worker, lease)
+            key = await self.names.tenant(link, asked.tenant)
+            rows = await link.fetch(self.RECALL, key, asked.worker, asked.lease)
             now = rows[0]["now"] if rows else await link.fetchval("SELECT daybell.now()")
-            executions = await self.claimed_from(link, tenant, rows, lease=lease)
+            executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)
             due = None
-            if len(rows) < limit:
-                due = await self._next_due(link, key, queues, lanes, after=now)
-        return Claim(lease=lease, now=now, executions=executions, next_due=due)
+            if len(rows) < asked.limit:
+                lanes = await self.names.find_lanes(link, key, asked.queues, asked.kinds)
+                due = await self._next_due(link, key, lanes, after=now)
+        return Claim(lease=asked.lease, now=now, executions=executions, next_due=due)
 
     async def claimed_from(
         self, link: Link, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
@@ -302,28 +311,21 @@ class Claiming(Loading):
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
     ) -> Instant | None:
-        key, lanes = await self.names.lanes(tenant, queues, kinds)
         async with self.db.link() as link:
-            return await self._next_due(link, key, queues, lanes, after=0.0)
+            key = await self.names.tenant(link, tenant)
+            lanes = await self.names.find_lanes(link, key, queues, kinds)
+            return await self._next_due(link, key, lanes, after=0.0)
 
     async def _next_due(
-        self,
-        link: Link,
-        tenant: int,
-        queues: Sequence[str],
-        lanes: Sequence[int],
-        *,
-        after: Instant,
+        self, link: Link, tenant: int, lanes: Lanes, *, after: Instant
     ) -> Instant | None:
         paused = {row["queue"] for row in await link.fetch(self.PAUSED, tenant)}
-        if paused:
-            kinds = len(lanes) // len(queues)
-            of_lanes = [queue for queue in queues for _ in range(kinds)]
-            lanes = [lane for lane, q in zip(lanes, of_lanes, strict=True) if q not in paused]
+        pairs = zip(lanes.keys, lanes.queues, strict=True)
+        open_lanes = [lane for lane, queue in pairs if queue not in paused]
         return await link.fetchval(
             self.DUE,
-            [lane for _ in PRIORITIES for lane in lanes],
-            [priority for priority in PRIORITIES for _ in lanes],
+            [lane for _ in PRIORITIES for lane in open_lanes],
+            [priority for priority in PRIORITIES for _ in open_lanes],
             after,
         )
 

@@ -22,6 +22,8 @@ class Leading(Connected):
     async def lead(
         self, name: str, *, holder: UUID, lease: Seconds, since: Instant | None = None
     ) -> Leadership | None:
+        if since is None:
+            return await self._lead_at_once(name, holder, lease)
         has_rebooted = False
 
         async def work() -> Leadership | None:
@@ -33,7 +35,7 @@ class Leading(Connected):
                     seat,
                     asks_for(name, holder, lease, now=now),
                     since=since,
-                    present={} if since is None else await self._present(link, name),
+                    present=await self._present(link, name),
                     now=now,
                 )
                 if asked.seat != seat:
@@ -47,6 +49,25 @@ class Leading(Connected):
         if has_rebooted:
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return leadership
+
+    # What `ask` decides of one who does not say since when he has been up, in one trip.
+    LEAD = """
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    INSERT INTO daybell.leader AS l (name, holder, epoch, until, renewed_at)
+    SELECT $1, $2, 1, now + $3, now FROM t
+    ON CONFLICT (name) DO UPDATE
+       SET holder = excluded.holder, until = excluded.until, renewed_at = excluded.renewed_at,
+           epoch = l.epoch + (l.until <= (SELECT now FROM t))::int
+     WHERE l.holder = $2 OR l.until <= (SELECT now FROM t)
+    RETURNING l.epoch, l.until
+    """
+
+    async def _lead_at_once(self, name: str, holder: UUID, lease: Seconds) -> Leadership | None:
+        async with self.db.link() as link:
+            row = await link.fetchrow(self.LEAD, name, holder, lease)
+        if row is None:
+            return None
+        return Leadership(name=name, holder=holder, epoch=row["epoch"], until=row["until"])
 
     async def resign(self, name: str, *, holder: UUID) -> None:
         async def work() -> None:

@@ -65,6 +65,18 @@ class LaneRow(msgspec.Struct, frozen=True, gc=False):
     needs: str
 
 
+class Lanes(msgspec.Struct, frozen=True, gc=False):
+    """Lanes of queues, by queue; each with the one that it is of."""
+
+    keys: list[int]
+    queues: list[str]
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether a queue has several of them."""
+        return len(set(self.queues)) < len(self.queues)
+
+
 def read_quotas(row: Row) -> Quotas:
     """Quotas from their columns."""
     return Quotas(
@@ -207,6 +219,19 @@ class Names:
                 rows = await self._made_lanes(link, key, pairs)
             self._learn(key, rows)
         return key, [self._lanes[key, queue, need] for queue, need in pairs]
+
+    def known_lanes(self, tenant: int, queues: Sequence[str], needs: Sequence[str]) -> Lanes:
+        """Those of these that are remembered, queues in the order given."""
+        pairs = [(queue, self._lanes.get((tenant, queue, n))) for queue in queues for n in needs]
+        known = [(lane, queue) for queue, lane in pairs if lane is not None]
+        return Lanes([lane for lane, _ in known], [queue for _, queue in known])
+
+    async def find_lanes(
+        self, link: Link, tenant: int, queues: Sequence[str], needs: Sequence[str]
+    ) -> Lanes:
+        """Those of these that there are."""
+        self._learn(tenant, await link.fetch(self._LANES, tenant, queues, needs))
+        return self.known_lanes(tenant, queues, needs)
 
     async def _made_lanes(
         self, link: Link, tenant: int, pairs: Sequence[tuple[str, str]]

@@ -92,9 +92,12 @@ class Metering(Connected):
        WHERE w.tenant = $1 LIMIT $2) r
     """
 
-    async def room(self, link: Link, tenant: int, limit: int) -> int:
+    async def running_max(self, link: Link, tenant: int) -> int | None:
+        """How many executions of a tenant may run; nobody else claims any until this transaction
+        ends. None: as many as there are.
+        """
+        return await link.fetchval(self.LOCK_RUNNING, tenant)
+
+    async def room(self, link: Link, tenant: int, limit: int, most: int) -> int:
         """How many of these may be claimed."""
-        most = await link.fetchval(self.LOCK_RUNNING, tenant)
-        if most is None:
-            return limit
         return min(limit, most - await link.fetchval(self.COUNT_RUNNING, tenant, most))

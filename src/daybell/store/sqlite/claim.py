@@ -128,12 +128,8 @@ def find_lanes(
 ) -> list[list[int]]:
     """The lanes of each queue that is not paused."""
     paused = {name for (name,) in tx.execute(_PAUSED, (owner,))}
-    lanes_of_queues: list[list[int]] = []
-    for queue in dict.fromkeys(queues):
-        lanes = [tx.names.find_lane(tx, owner, queue, kind) for kind in dict.fromkeys(kinds)]
-        if queue not in paused and any(lanes):
-            lanes_of_queues.append([lane for lane in lanes if lane is not None])
-    return lanes_of_queues
+    found = tx.names.find_lanes(tx, owner, tuple(dict.fromkeys(queues)), tuple(kinds))
+    return [lanes for queue, lanes in found.items() if lanes and queue not in paused]
 
 
 _FIRST_AFTER: Final = """

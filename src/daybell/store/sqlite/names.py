@@ -95,6 +95,13 @@ class Lane(NamedTuple):
     needs: str
 
 
+class LaneList(NamedTuple):
+    """Lanes by queue, as of when the last lane had this number."""
+
+    last: int
+    lanes: dict[str, list[int]]
+
+
 class Names:
     """The names known to one connection."""
 
@@ -106,13 +113,15 @@ class Names:
         self._versions: dict[int, Version] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, Lane] = {}
+        # The lanes of queues, by what was asked for; true as long as no lane is added.
+        self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
         self._gates: dict[int, str] = {}
 
     def begin(self) -> None:
         """A transaction begins: what can change between two of them is looked up again."""
         self._current.clear()
         self._quotas.clear()
-        for known in (self._versions, self._lanes, self._lane_rows, self._gates):
+        for known in (self._versions, self._lanes, self._lane_rows, self._lane_lists, self._gates):
             if len(known) > REMEMBERED_MAX:
                 known.clear()
 
@@ -209,6 +218,27 @@ class Names:
                 return None
             n = self._lanes[tenant, queue, needs] = int(row[0])
         return n
+
+    _LAST_LANE = "SELECT ifnull(max(n), 0) FROM lane"
+    _LANES = """
+    SELECT n FROM lane WHERE tenant = ? AND queue = ? AND kind IN (SELECT value FROM json_each(?))
+    """
+
+    def find_lanes(
+        self, tx: Transaction, tenant: int, queues: tuple[str, ...], needs: tuple[str, ...]
+    ) -> dict[str, list[int]]:
+        """The lanes that there are of each of these queues."""
+        # Lanes are numbered one after the other, by one writer at a time, and never go away.
+        (last,) = tx.execute(self._LAST_LANE).fetchone()
+        known = self._lane_lists.get((tenant, queues, needs))
+        if known is None or known.last != last:
+            wanted = msgspec.json.encode(needs).decode()
+            lanes = {
+                queue: [n for (n,) in tx.execute(self._LANES, (tenant, queue, wanted))]
+                for queue in queues
+            }
+            known = self._lane_lists[tenant, queues, needs] = LaneList(last, lanes)
+        return known.lanes
 
     def lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int:
         """A lane, made if it is new."""
