@@ -104,6 +104,14 @@ async def test_a_retry_tells_only_those_that_were_not_told(notifier):
     assert "s3cr3t" not in f"{failed} {first.log()}"
 
 
+async def test_as_long_as_one_may_still_be_told_it_is_tried_again(notifier):
+    async with a_receiver() as receiver:
+        receiver.status = 503
+        to = ["nosuch://token-token/", f"json://127.0.0.1:{receiver.port}/"]
+
+        assert "2 of 2 could not be told" in await job(notifier, to).passing()
+
+
 @pytest.mark.parametrize(
     ("to", "message"),
     [

@@ -283,6 +283,8 @@ async def test_statements_run_behind_a_pooler(place):
         for _ in range(4):
             rows = await pooled.rows(insert, a="2026-01-01", b=["x", "y"])
             assert rows == [{"b": ["x", "y"]}]
+        # One with a name would stay behind, in the way of another client's of that name.
+        assert await pooled.rows("SELECT name FROM pg_prepared_statements") == []
         assert await pooled.job("VACUUM t6").result() == {"row_count": 0}
         assert "42P01" in await pooled.job("SELECT * FROM u").lasting()
 
