@@ -106,6 +106,8 @@ def test_a_dry_run_shows_all_and_changes_nothing(world):
     world.write(a=REPORT, t="name: t\njob: {command: ls}\n")
     world.applied()
     audited = world.typed("audit", "list").out
+    assert "job.apply" in audited
+    assert "template.create" in audited
     world.write(a=REPORT.replace("0 0", "0 1"), b=PING, t="name: t\njob: {command: pwd}\n")
 
     shown = world.applied("--dry-run")

@@ -125,7 +125,7 @@ async def _update(
         if work.is_said and found is None:
             fields = await changes_of(client, name, work)
         with _placing(found, options):
-            await client.update(name, **{**fields, **options})
+            await client.update(name, author="cli", **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 

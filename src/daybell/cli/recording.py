@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.core.audit import NewEntry
+from daybell.core.template import Template
 from daybell.store.ids import mint
 
 P = ParamSpec("P")
@@ -87,13 +88,19 @@ class RecordingClient(Client):
     pause_queue = own(Client.pause_queue, "queue.pause")
     resume_queue = own(Client.resume_queue, "queue.resume")
     purge_queue = own(Client.purge_queue, "queue.purge")
-    set_template = own(Client.set_template, "template.set")
     delete_template = own(Client.delete_template, "template.delete")
 
     trigger = shared(Client.trigger, "job.trigger")
     backfill = shared(Client.backfill, "job.backfill")
     retry = shared(Client.retry, "execution.retry")
     retry_many = shared(Client.retry_many, "execution.retry")
+
+    async def set_template(
+        self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
+    ) -> Template:
+        action = "template.create" if expect == 0 else "template.update"
+        with self.auditing(_entry(action, str(value.get("name")), after=dict(value))):
+            return await super().set_template(value, author=author, expect=expect)
 
 
 def _told(
@@ -109,10 +116,8 @@ def _told(
 
 
 def _target(targets: Sequence[Any]) -> str:
-    """The first that a verb was given: a name, something that has one, an id, or many ids."""
+    """The first that a verb was given: a name, an id, or many ids."""
     first = targets[0] if targets else None
-    if isinstance(first, Mapping):
-        return str(cast("Mapping[str, Any]", first).get("name"))
     if first is None or (isinstance(first, Iterable) and not isinstance(first, str)):
         return MANY
     return str(first)
