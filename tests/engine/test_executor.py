@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daybell.core.execution import Outcome, State
+from daybell.core.failure import Described
 from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
 from daybell.engine.executor import Executor
@@ -493,6 +494,22 @@ def test_what_has_a_grace_of_its_own_is_waited_for_until_that_is_over(grace, cap
         assert deaf_one.ran == 60 + max(GRACE_SECONDS, grace + 1)
 
     run()
+
+
+@in_virtual_time
+async def test_what_is_described_elsewhere_is_told_without_our_own_code_around_it():
+    async def command(_):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Described.as_text("CommandFailed", "killed by SIGTERM: step 3") from None
+
+    move = await the_end_of(a_claimed(timeout=1.0), command)
+
+    told = json.loads(move.error)
+    assert told["type"] == "TimeoutError"
+    assert "CommandFailed: killed by SIGTERM: step 3" in told["traceback"]
+    assert "File " not in told["traceback"]
 
 
 @pytest.mark.parametrize(

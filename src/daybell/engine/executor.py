@@ -282,6 +282,8 @@ class Executor:
                     f"it did not end within its timeout of {self._timeout(run):g} s"
                 )
                 late.__cause__ = error  # which shows where it was
+                if isinstance(error, Described):
+                    error.__traceback__ = None  # not where it was, but where we were
                 return self._failed(run, late, timed_out=True)
             case Stop.CANCEL:
                 return lifecycle.after_cancel(run.claimed, ran=ran)
