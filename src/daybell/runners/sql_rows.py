@@ -46,13 +46,14 @@ class Rows:
     @property
     def wanted(self) -> int:
         """How many rows to fetch next: one more than is kept, to know of it; and of wide ones few,
-        so that they are not all in memory at once.
+        so that they are not all in memory at once. Nor more at a time than twice as many as were
+        seen: those that follow a narrow one may be wide.
         """
-        left = self._rows_max + 1 - len(self._kept)
-        if not self._kept:
+        seen = len(self._kept)
+        if not seen:
             return 1
-        average = max(1, self._bytes // len(self._kept))
-        return max(1, min(left, BATCH_ROWS_MAX, (ROWS_BYTES_MAX - self._bytes) // average + 1))
+        room = (ROWS_BYTES_MAX - self._bytes) // max(1, self._bytes // seen) + 1
+        return min(self._rows_max + 1 - seen, 2 * seen, BATCH_ROWS_MAX, room)
 
     def take(self, row: Iterable[Any]) -> bool:
         """Keep a row; False: there is no room, and none should follow."""
