@@ -45,14 +45,16 @@ def forks() -> Forks:
     return made
 
 
-def daybell(*words: str, folder: Path, **variables: str) -> Ended:
+def daybell(*words: str, folder: Path, stdin: bytes = b"", **variables: str) -> Ended:
     assert not any(name.startswith("PYTHON") for name in variables), "a fork starts no Python"
     with (
-        open(os.devnull) as nothing,
+        tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
     ):
-        streams = [nothing.fileno(), out.fileno(), err.fileno()]
+        given.write(stdin)
+        given.seek(0)
+        streams = [given.fileno(), out.fileno(), err.fileno()]
         told = environment(**variables)
         fork = forks().start(words, folder=folder, environment=told, streams=streams)
         code = fork.wait(60)

@@ -8,7 +8,7 @@ of commands: what can be typed, and, further down or in a module of its own, wha
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 
@@ -24,6 +24,7 @@ from daybell.cli import (
     jobs,
     queues,
     roles,
+    secrets,
     templates,
     tenants,
     top,
@@ -31,6 +32,7 @@ from daybell.cli import (
 )
 from daybell.cli.edge import DONE, MISUSED, complain, guard, open_streams
 from daybell.cli.options import ApiUrl, DatabaseUrl, Json, chosen, run
+from daybell.cli.words_after import MISUSE
 from daybell.errors import UsageError
 
 app = typer.Typer(
@@ -72,6 +74,7 @@ app.command()(roles.server)
 app.add_typer(jobs.app, name="jobs")
 app.command()(applying.apply)
 app.add_typer(templates.app, name="templates")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(executions.app, name="executions")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(workers.app, name="workers")
@@ -122,10 +125,6 @@ def doctor(context: typer.Context, as_json: Json = False, database_url: Database
 app.command()(bench.bench)
 app.command()(chaos.chaos)
 app.command()(top.top)
-
-
-# Typer keeps Click under a name of its own, so its error is found by way of another.
-MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
 MISPLACED: Final = "No such option: --api-url"

@@ -1,0 +1,151 @@
+"""Secrets on the command line."""
+
+import json
+
+import pytest
+
+from daybell import Client
+from daybell.client.sealing import Sealer, new_key
+from daybell.core.limits import SECRET_BYTES_MAX
+from tests.cli.terminal import Typing, daybell
+
+VALUE = "canary-5f1d-0123456789"
+
+
+@pytest.fixture
+def key():
+    return new_key()
+
+
+@pytest.fixture
+async def client(tmp_path):
+    async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def command(tmp_path, client, key):
+    """Types a command in the folder of that store."""
+
+    def command(*words, stdin="", **more):
+        given = stdin if isinstance(stdin, bytes) else stdin.encode()
+        variables = {"DAYBELL_SECRETS_KEY": key, **more}
+        return daybell("secrets", *words, folder=tmp_path, stdin=given, **variables)
+
+    return command
+
+
+async def value_of(client, key, name="TOKEN", tenant="default"):
+    (kept,) = (await client.store.fetch_secrets(tenant, [name])).values()
+    return Sealer(key).open(tenant, name, kept.key_id, kept.sealed)
+
+
+async def test_a_secret_is_set_listed_and_deleted_without_being_shown(command, client, key):
+    made = command("set", "TOKEN", stdin=f"{VALUE}\n")
+    again = command("set", "TOKEN", "--json", stdin=VALUE + "2")
+    listed, as_json = command("list"), command("list", "--json")
+    value = await value_of(client, key)
+    kept = command("delete", "TOKEN")
+    gone = command("delete", "TOKEN", "--yes")
+
+    assert made == (0, "secret TOKEN is at version 1\n", "")
+    assert json.loads(again.out)["version"] == 2
+    assert value == VALUE + "2"
+    assert "TOKEN" in listed.out and Sealer(key).key_id in listed.out
+    assert json.loads(as_json.out)["items"] == [json.loads(again.out)]
+    assert kept.code == 2 and "--yes" in kept.err
+    assert gone == (0, "secret TOKEN is deleted\n", "")
+    assert command("delete", "TOKEN", "--yes").code == 1
+    assert command("list").out.startswith("no secrets; daybell secrets set NAME")
+    for ended in (made, again, listed, as_json, gone):
+        assert "canary" not in ended.out + ended.err
+    entries = (await client.audit()).items
+    assert [one.action for one in entries] == ["secret.delete", "secret.set", "secret.set"]
+    assert json.loads(entries[1].before or "")["version"] == 1
+    assert "canary" not in repr(entries) and entries[0].actor.startswith("cli ")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "value"),
+    [
+        (VALUE, VALUE),
+        (f"{VALUE}\r\n", VALUE),
+        (f"{VALUE}\n\n", f"{VALUE}\n"),
+        (f" two\nlines {VALUE}\n", f" two\nlines {VALUE}"),
+        ("x" * SECRET_BYTES_MAX + "\n", "x" * SECRET_BYTES_MAX),
+    ],
+)
+async def test_one_line_break_at_the_end_is_left_out(command, client, key, stdin, value):
+    assert command("set", "TOKEN", stdin=stdin).code == 0
+
+    assert await value_of(client, key) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "complaint"),
+    [
+        (("TOKEN", VALUE), "", "not given as an argument"),
+        ((f"TOKEN={VALUE}",), "", "not given as an argument"),
+        (("TOKEN",), "", "standard input is empty"),
+        (("TOKEN",), "abc\n", "at least 4 characters"),
+        (("TOKEN",), f"{VALUE}\0", "NUL"),
+        (("TOKEN",), b"\xff\xfe" + VALUE.encode(), "not UTF-8"),
+        (("TOKEN",), VALUE + "ü" * SECRET_BYTES_MAX, "at most 65,536 bytes"),
+        (("no name",), VALUE, "'no name' cannot name a secret"),
+    ],
+)
+async def test_what_is_refused_is_not_repeated(command, client, words, stdin, complaint):
+    ended = command("set", *words, stdin=stdin)
+
+    assert ended.code == 2 and complaint in ended.err
+    assert "canary" not in ended.out + ended.err
+    assert not await client.secrets()
+
+
+async def test_without_a_key_it_says_how_to_make_one(command):
+    ended = command("set", "TOKEN", stdin=VALUE, DAYBELL_SECRETS_KEY="")
+
+    assert ended.code == 2 and "export DAYBELL_SECRETS_KEY=$(daybell secrets key)" in ended.err
+
+
+async def test_a_wrong_key_is_not_shown(command):
+    ended = command("set", "TOKEN", stdin=VALUE, DAYBELL_SECRETS_KEY="hunter2hunter2")
+
+    assert ended.code == 2 and "DAYBELL_SECRETS_KEY: the key is not 32 bytes" in ended.err
+    assert "hunter2" not in ended.err
+
+
+async def test_tenants_have_secrets_of_their_own(command, client, key):
+    await client.add_tenant("acme")
+
+    assert command("set", "TOKEN", "--tenant", "acme", stdin=VALUE).code == 0
+
+    assert command("list").out.startswith("no secrets")
+    assert await value_of(client, key, tenant="acme") == VALUE
+
+
+def test_a_new_key_is_all_that_is_printed(tmp_path):
+    made, other = (daybell("secrets", "key", folder=tmp_path) for _ in range(2))
+
+    assert Sealer(made.out.strip()).key_id != Sealer(other.out.strip()).key_id
+    assert made.out.strip() not in made.err and "DAYBELL_SECRETS_KEY" in made.err
+
+
+async def test_a_person_is_asked_twice_and_sees_nothing_of_it(tmp_path, client, key):
+    typing = Typing("secrets", "set", "TOKEN", folder=tmp_path, DAYBELL_SECRETS_KEY=key)
+    typing.type(f"{VALUE}\n", after="Value of TOKEN: ")
+    typing.type(f"{VALUE}\n", after="Once more: ")
+
+    assert typing.end() == 0
+    assert "version 1" in typing.shown and "canary" not in typing.shown
+    assert await value_of(client, key) == VALUE
+
+
+async def test_two_that_differ_are_not_kept(tmp_path, client, key):
+    typing = Typing("secrets", "set", "TOKEN", folder=tmp_path, DAYBELL_SECRETS_KEY=key)
+    typing.type(f"{VALUE}\n", after="Value of TOKEN: ")
+    typing.type(f"{VALUE}x\n", after="Once more: ")
+
+    assert typing.end() == 2
+    assert "not the same" in typing.shown and "canary" not in typing.shown
+    assert not await client.secrets()
