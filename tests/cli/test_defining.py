@@ -103,6 +103,7 @@ def test_a_job_runs_what_was_typed(typed, settings, words, kind, kept):
         (["--command", "a", "--http", "http://a"], "--command and --http both say what it runs"),
         (["--command", "a", "--", "b"], "--command and -- both say what it runs; give one"),
         (["--task", "greet", "--from-file", "x.yaml"], "--task and --from-file both say"),
+        (["--command", "python", "x.py"], "(x.py); quote a command, or put it after --"),
         (["--", ], "after -- comes a command, and there is none"),
         (["--http", "http://a", "--env", "A=1"], "--env is for --command, not for --http"),
         (["--command", "a", "--header", "A: 1"], "--header is for --http, not for --command"),

@@ -5,12 +5,14 @@ Imported for `--help` too: nothing heavy here.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import typer
 from typer.core import TyperCommand
 
 DASHES: Final = "--"
+# Typer keeps Click under a name of its own, so its error is found by way of another.
+MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
 class TakesWords(TyperCommand):
@@ -24,7 +26,13 @@ class TakesWords(TyperCommand):
             if not after:
                 raise typer.BadParameter("after -- comes a command, and there is none", ctx=ctx)
         ctx.meta[DASHES] = after
-        return super().parse_args(ctx, own)
+        try:
+            return super().parse_args(ctx, own)
+        except MISUSE as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            said = error.message.rstrip(".")
+            raise typer.BadParameter(f"{said}; quote a command, or put it after --", ctx) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
