@@ -42,6 +42,7 @@ def test_a_statement_that_makes_no_sense_is_refused(change, field):
         ({"to": None}, "notify.to"),
         ({"to": []}, "notify.to"),
         ({"to": "somebody"}, "notify.to"),
+        ({"to": "me@example.org"}, "notify.to"),
         ({"to": [1]}, "notify.to"),
         ({"to": ["json://a"] * 51}, "notify.to"),
         ({"body": ""}, "notify.body"),

@@ -49,9 +49,9 @@ def _read_places(value: Any) -> tuple[Any, ...]:
         )
     for one in listed:
         check_text(one, "to", field="notify.to")
-        if isinstance(one, str) and "://" not in one and "@" not in one:
+        if isinstance(one, str) and "://" not in one:
             raise UsageError(
-                f"{shown(one)} is no address; write it as mailto://…, slack://…, json://…",
+                f"{shown(one)} says no way to get there; write mailto://…, slack://…, json://…",
                 field="notify.to",
             )
     return tuple(listed)
