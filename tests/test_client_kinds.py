@@ -123,6 +123,7 @@ async def test_what_is_defined_by_kind_is_read_by_its_rules(client):
         ({"command": "df", "shell": True}, {"shell": None}, {"run": "df"}),
         ({"command": "w", "env": {"A": "x"}}, {"env": {"B": "y"}}, {"run": "w", "env": {"B": "y"}}),
         ({"command": "df", "env": {"A": "x"}}, {"env": None}, {"run": "df"}),
+        ({"http": HTTP}, {"env": None, "task": None, "timeout": 5}, None),
         ({"http": HTTP}, {"http": "https://example.net"},
          {**HTTP, "url": "https://example.net", "method": "POST"}),
         ({"sql": SQL}, {"sql": {**SQL, "statement": "SELECT 1"}}, {**SQL, "statement": "SELECT 1"}),

@@ -229,6 +229,25 @@ async def test_what_cannot_be_declared_changes_nothing(http, job, body, headers,
     assert (await http.get("/jobs/disk")).json()["version"] == 1
 
 
+async def test_a_line_of_a_command_with_a_shell_is_changed_by_itself(http):
+    body = {"name": "disk", "command": "df", "shell": True, "schedule": "manual"}
+    await http.post("/jobs", json=body)
+
+    said = (await http.patch("/jobs/disk", json={"command": "echo 'it; df'|wc #'"})).json()
+
+    assert (said["command"], said["shell"]) == ("echo 'it; df'|wc #'", True)
+
+
+async def test_a_job_is_declared_by_its_name_and_not_its_id(http):
+    made = (await http.put("/jobs/disk", json={"command": "df"})).json()["job"]
+
+    answer = await http.put(f"/jobs/{made['job_id']}", json={"command": "du"})
+    free = await http.put("/jobs/01934b2e-7c00-7000-8000-000000000000", json={"command": "du"})
+
+    assert (answer.status_code, free.status_code) == (422, 201)
+    assert answer.json()["errors"][0]["field"] == "name"
+
+
 async def test_a_declared_task_may_have_no_limit_although_its_task_has_one(http, client):
     await client.define("slow", timeout="30s")
 

@@ -60,12 +60,20 @@ class Served:
         await client.cancel(made[0].id)
         key, _ = await client.create_key("deploy", role="operator")
         await client.add_tenant("acme")
+        backup = {"command": ["pg_dump", {"parameter": "database"}]}
+        parameters = {"database": "string"}
+        await client.set_template({"name": "images", "parameters": parameters, "job": backup})
         await client.set_secret("TOKEN", "some value")
         self.known = {
             "job": ["resize", "nightly", "single"],
             "id": [str(one.id) for one in made] + [str(key.id), str(mint())],
             "name": ["images", "acme", "default", "another", "TOKEN"],
             "task": ["resize"],
+            "template": ["images"],
+            "parameters": [{"database": "shop"}],
+            "command": ["df -h", ["df", {"secret": "A"}], {"run": "df", "directory": "/"}, None],
+            "http": ["https://example.org", {"url": "https://example.org", "body": [1]}, None],
+            "dry_run": [True, False],
             "job_id": ["resize"],
             "tenant": ["acme", None],
             "since": ["2026-01-01"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -28,12 +28,13 @@ from daybell.api.problems import PreconditionFailed
 from daybell.api.schema import DeclaredJob, JobChange, NewJob
 from daybell.client import wire
 from daybell.client.declaring import CREATED, UNCHANGED, Applied
+from daybell.client.requests import id_in
 from daybell.client.submitting import read_new
 from daybell.client.warnings import warnings_about
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
-from daybell.errors import UsageError, VersionConflict, shown
+from daybell.errors import JobNotFound, UsageError, VersionConflict, shown
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -221,6 +222,7 @@ async def apply_job(
         raise UsageError(
             f"name is {shown(wanted.name)}, and the address says {shown(name)}", field="name"
         )
+    await _check_no_id(caller, name)
     expect = read_version(version)
     options: dict[str, Any] = {"author": caller.actor, "expect": expect, **wanted.options()}
     after = wanted.model_dump(exclude_unset=True)
@@ -231,6 +233,13 @@ async def apply_job(
         with caller.auditing("job.apply", name, before=planned.before, after=after):
             made = await caller.client.apply_job(name, **options)
     return await _applied(caller, made, 201 if made.action == CREATED else 200)
+
+
+async def _check_no_id(caller: Caller, name: str) -> None:
+    """Refuse a job's id where its name belongs: it would become another job's name."""
+    with suppress(JobNotFound):
+        if id_in(name) is not None and (await caller.client.job_named(name)).name != name:
+            raise UsageError(f"{name} is a job's id; a job is declared by its name", field="name")
 
 
 async def _applied(caller: Caller, made: Applied, status: int) -> Response:

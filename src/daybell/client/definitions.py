@@ -286,17 +286,19 @@ class Definitions:
     async def _change_of_kind(self, old: JobDefinition, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a change makes of a job's kind and settings; nothing, if it leaves them."""
         choice = chosen(given)
-        if choice is None and all(name not in given for name in OF_COMMAND):
+        is_command = old.kind == "command"  # of which null says something, too
+        beside = [name for name in OF_COMMAND if name in given]
+        beside = [name for name in beside if is_command or given[name] is not None]
+        if choice is None and not beside:
             return {}
         if is_by_code(old):
             raise UsageError(
                 f"job {old.name} is defined by code, which says what it runs; create another job",
-                field=choice or next(name for name in OF_COMMAND if name in given),
+                field=choice or beside[0],
             )
-        if choice is None and old.kind != "command":
-            field = next(name for name in OF_COMMAND if name in given)
+        if choice is None and not is_command:
             raise UsageError(
-                f"{field} is for a command; this job is of kind {old.kind}", field=field
+                f"{beside[0]} is for a command, and this job runs none", field=beside[0]
             )
         kind = choice or "command"
         change: dict[str, Any] = {"kind": kind, "template": ""}
