@@ -125,7 +125,8 @@ async def test_as_long_as_one_may_still_be_told_it_is_tried_again(notifier):
     ],
 )
 async def test_an_unusable_address_is_given_up_without_showing_it(notifier, to, message):
-    failed = job(notifier, [to])
+    # From a secret: nobody can look at it before.
+    failed = job(notifier, [{"secret": "PLACE"}], secrets={"PLACE": to})
 
     assert message in await failed.lasting()
     assert "token-token" not in f"{failed.task.exception()} {failed.log()}"
