@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from daybell.cli.job_options import text
-from daybell.cli.marks import decoded, pairs, referring
+from daybell.cli.marks import decoded, pairs, referring, referring_within
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -302,15 +302,14 @@ def _value(text: str) -> Any:
     from daybell.errors import PayloadError
 
     try:
-        return payload.decode(text)
+        return referring_within(payload.decode(text))
     except PayloadError:
         return referring(text)
 
 
 def _json_body(body: str) -> Any:
     """What is sent: an object or a list as JSON, all else as the text that it is."""
-    value = _value(body) if body.lstrip()[:1] in ("{", "[") else referring(body)
-    return value
+    return _value(body) if body.lstrip()[:1] in ("{", "[") else referring(body)
 
 
 def _flag(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import typer
 
@@ -27,6 +27,18 @@ def referring(text: str) -> Any:
         return text
     said = [part for part in (*parts, text[end:]) if part != ""]
     return said[0] if len(said) == 1 else {"join": said}
+
+
+def referring_within(value: Any) -> Any:
+    """The same for all texts in a value."""
+    if isinstance(value, str):
+        return referring(value)
+    if isinstance(value, list):
+        return [referring_within(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: referring_within(one) for name, one in fields.items()}
+    return value
 
 
 def written(value: Any) -> str:
