@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     TypeAdapter,
@@ -38,13 +39,19 @@ from daybell.errors import UsageError
 # what is wrong.
 
 
-class SecretReference(BaseModel):
+class Shown(BaseModel):
+    """What the document shows of an object: there are no other fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SecretReference(Shown):
     """Stands for a secret's value, which only a worker sees."""
 
     secret: str = Field(description="The secret's name.", examples=["API_TOKEN"])
 
 
-class Joined(BaseModel):
+class Joined(Shown):
     """Stands for all of these as one text."""
 
     join: list[str | SecretReference] = Field(
@@ -56,7 +63,7 @@ class Joined(BaseModel):
 Words = str | SecretReference | Joined
 
 
-class Command(BaseModel):
+class Command(Shown):
     """A program to run."""
 
     run: Annotated[str, Field(min_length=1, max_length=COMMAND_CHARS_MAX)] | list[Words] = Field(
@@ -78,7 +85,7 @@ class Command(BaseModel):
     )
 
 
-class HttpRequest(BaseModel):
+class HttpRequest(Shown):
     """A request to send."""
 
     url: Words = Field(description="Where to.", examples=["https://example.org/hook"])
@@ -95,7 +102,7 @@ class HttpRequest(BaseModel):
     )
 
 
-class Statement(BaseModel):
+class Statement(Shown):
     """A statement to run in a database."""
 
     connection: str = Field(
@@ -111,7 +118,7 @@ class Statement(BaseModel):
     )
 
 
-class Message(BaseModel):
+class Message(Shown):
     """A message to people."""
 
     to: Words | list[Words] = Field(
@@ -123,7 +130,7 @@ class Message(BaseModel):
     format: Literal["text", "markdown", "html"] = Field("text", description="What the body is.")
 
 
-class MadeFrom(BaseModel):
+class MadeFrom(Shown):
     """The template that a job was made from."""
 
     name: str = Field(description="The template's name.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from daybell.api.body import Body
-from daybell.api.kind_schema import Described
+from daybell.api.kind_schema import Described, Shown
 from daybell.api.rules import Text, by
 from daybell.client.templates import read_template
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, PARAMETERS_MAX, check_name
@@ -20,7 +20,7 @@ TemplateName = Annotated[
 ]
 
 
-class TemplateParameter(BaseModel):
+class TemplateParameter(Shown):
     """A blank, and what may be put into it."""
 
     type: Literal["string", "integer", "number", "boolean", "array", "object", "secret"] = Field(
