@@ -121,6 +121,7 @@ def test_a_job_runs_what_was_typed(typed, settings, words, kind, kept):
         (["--command", "echo 'a"], "cannot be split into words"),
         (["--command", "a", "--grace", "soon"], "grace"),
         (["--sql", "select 1"], "sql has no connection"),
+        (["--sql", "select '@secret:A'", "--connection", "m"], "a statement cannot have a secret"),
         (["--sql", "@nowhere.sql", "--connection", "main"], "@nowhere.sql cannot be read"),
         (["--http", "ftp://a"], "must begin with http"),
         (["--notify", "json://a"], "notify says nothing"),

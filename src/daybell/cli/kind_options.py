@@ -238,7 +238,7 @@ def _main(kind: str, work: Work) -> Any:
     if kind == "command":
         return _command(work.main, is_shell=work.parts.get("shell") is True)
     if kind == "sql":
-        return decoded(work.main, what="--sql")
+        return _statement(decoded(work.main, what="--sql"))
     if kind == "notify":
         return [referring(one) for one in work.main]
     return referring(work.main)
@@ -263,6 +263,15 @@ def _command(line: str | list[str], *, is_shell: bool) -> Any:
         return [referring(word) for word in shlex.split(line)]
     except ValueError:
         return line  # the reader of settings says what is wrong with it
+
+
+def _statement(text: str) -> str:
+    if isinstance(referring(text), dict):
+        raise typer.BadParameter(
+            "a statement cannot have a secret in it; write :name, and --parameter"
+            " name=@secret:SECRET"
+        )
+    return text
 
 
 def _part(kind: str, name: str, value: Any) -> Any:
