@@ -6,6 +6,7 @@ import json
 import pytest
 
 from daybell import Client
+from daybell.cli import kind_options
 from daybell.cli.marks import referring, written
 from daybell.core.job import JobDefinition
 from tests.cli.in_process import Said, Typed, typing
@@ -185,10 +186,25 @@ def test_a_change_leaves_what_is_not_said(typed, settings, definition):
     assert settings("job") == ("command", {"run": ["echo", "--http"], "env": {"A": "1"}})
     assert len(definition("job").schedules) == 1
     refused = typed("jobs", "update", "job", "--method", "GET")
-    assert (refused.code, "--method is for --http, and job runs a command" in refused.err) == (
+    assert (refused.code, "--method is for --http, and job is of kind command" in refused.err) == (
         2,
         True,
     )
+
+
+def test_what_somebody_else_changed_meanwhile_is_not_changed_back(typed, definition, monkeypatch):
+    made(typed("jobs", "create", "job", "--http", "http://a"))
+    whole = kind_options.changes_of
+
+    async def slowly(client, known, work):
+        await client.update("job", http={"url": "http://b", "expect": 204})
+        return await whole(client, known, work)
+
+    monkeypatch.setattr(kind_options, "changes_of", slowly)
+    said = typed("jobs", "update", "job", "--method", "POST")
+
+    assert (said.code, "is at version 2, not 1" in said.err) == (1, True)
+    assert "http://b" in definition("job").settings
 
 
 def test_a_template_knows_what_is_text(typed, settings, tmp_path):

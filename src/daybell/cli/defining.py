@@ -119,13 +119,16 @@ async def _update(
     found = _in_file(work, name)
     fields: dict[str, Any] = {} if found is None else found.fields
     async with client_for(settings, tenant=tenant) as client:
+        known = await client.job(name)
         if options.get("schedule") and said["tz"] is None:
-            known = (await client.job(name)).definition.schedules
-            options["schedule"] = _by_the_same_clock(options["schedule"], known)
+            schedules = known.definition.schedules
+            options["schedule"] = _by_the_same_clock(options["schedule"], schedules)
         if work.is_said and found is None:
-            fields = await changes_of(client, name, work)
+            fields = await changes_of(client, known.definition, work)
         with _placing(found, options):
-            await client.update(name, author="cli", **{**fields, **options})
+            # What somebody else has changed since it was looked at is not changed back.
+            how: dict[str, Any] = {"author": "cli", "expect": known.version}
+            await client.update(name, **how, **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 

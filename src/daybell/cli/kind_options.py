@@ -15,6 +15,7 @@ from daybell.cli.marks import decoded, pairs, referring, referring_within
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
+    from daybell.core.job import JobDefinition
     from daybell.core.template import NewTemplate
 
 Task = Annotated[str | None, text("--task", metavar="NAME", help="Run a task of an app.")]
@@ -208,16 +209,16 @@ async def fields_of(client: AnyClient, work: Work) -> dict[str, Any]:
     return {work.choice: settings_of(work, work.choice)}
 
 
-async def changes_of(client: AnyClient, name: str, work: Work) -> dict[str, Any]:
+async def changes_of(client: AnyClient, known: JobDefinition, work: Work) -> dict[str, Any]:
     """What a job runs from now on; what is not said of it stays as it is."""
     from msgspec import json
 
     if work.choice in ("task", "template"):
         return await fields_of(client, work)
-    known = (await client.job(name)).definition
     kind = work.choice or known.kind
+    of = f"and {known.name} is of kind {known.kind}" if work.choice is None else ""
     for part in work.parts:
-        check_part(part, kind, of=f"and {name} runs a {known.kind}" if work.choice is None else "")
+        check_part(part, kind, of=of)
     kept: dict[str, Any] = json.decode(known.settings) if known.kind == kind else {}
     if isinstance(work.main, list) and kind == "command":
         kept.pop("shell", None)  # the words of a command are for no shell
