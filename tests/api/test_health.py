@@ -56,10 +56,10 @@ async def test_a_method_that_is_not_there_is_answered_with_those_that_are(http):
 
 
 async def test_all_methods_of_a_path_are_named(http):
-    answer = await http.put("/jobs/resize")
+    answer = await http.post("/jobs/resize")
 
     assert answer.status_code == 405
-    assert answer.headers["allow"] == "DELETE, GET, HEAD, PATCH"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, PATCH, PUT"
 
 
 @pytest.mark.parametrize("path", ["http://localhost/healthz", "http://localhost/readyz", "/jobs"])

@@ -34,7 +34,8 @@ async def test_a_field_says_what_it_must_be(http, field, value, words):
 @pytest.mark.parametrize(
     ("method", "path", "body", "field", "words"),
     [
-        ("POST", "/jobs", {"name": "x"}, "task", "is missing"),
+        ("POST", "/jobs", {"name": "x"}, "task", "give one of task, command, http"),
+        ("POST", "/jobs", {"task": "resize"}, "name", "is missing"),
         ("GET", "/jobs?limit=x", None, "limit", "must be a whole number"),
         ("GET", "/jobs?statsu=x", None, "statsu", "did you mean 'status'?"),
         ("POST", "/queues/images/pause", {"note": "x"}, "note", "it takes no fields"),
@@ -44,7 +45,7 @@ async def test_a_field_says_what_it_must_be(http, field, value, words):
         ("POST", "/executions", [{"job": "resize"}, 7], "[1]", 'such as {"job": '),
         ("POST", "/executions", [{"job": "resize", "dely": 1}], "[0].dely", "mean 'delay'?"),
         ("PATCH", "/jobs/resize", {"name": "x"}, "name", "cannot be changed; create another"),
-        ("PATCH", "/jobs/resize", {"task": "x"}, "task", "cannot be changed; create another"),
+        ("PATCH", "/jobs/resize", {"task": "x"}, "task", "by code, which says what it runs"),
         ("POST", "/keys", {"name": "", "role": "viewer"}, "name", "1 or more characters"),
     ],
 )
