@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "create_tenant": {"name": "acme"},
     "update_tenant": {"jobs": 1},
     "create_key": {"name": "ci", "role": "viewer"},
+    "set_secret": {"value": "hush-hush"},
 }
 QUERIES = {"preview_schedule": "?cron=0 0 * * *"}
 STREAMS = {"stream"}  # they do not end by themselves
