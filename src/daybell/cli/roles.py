@@ -191,7 +191,7 @@ def worker(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Run the executions of an app; without one, of jobs without code."""
+    """Run the executions of an app, or of jobs without code."""
     from daybell.cli.working import WorkerRequest, work
 
     request = WorkerRequest(

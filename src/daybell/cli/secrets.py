@@ -65,7 +65,7 @@ def delete_secret(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Forget a secret. Jobs that refer to it fail until it is set again."""
+    """Forget a secret; jobs that refer to it fail from then on."""
     run(context, partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json), database_url)
 
 

@@ -40,7 +40,7 @@ def show_template(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show a template: its parameters, and the job with its blanks."""
+    """Show a template: its parameters, and its job."""
     command = partial(_show, name=name, as_yaml=as_yaml, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
@@ -65,9 +65,9 @@ def create_template(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Keep a template that a file has. `daybell apply` takes such files, too.
+    """Keep a template that a file has.
 
-    Jobs that were made from one that is replaced stay what they are.
+    `daybell apply` takes such files, too. Jobs that were made from one that is replaced stay what they are.
     """
     command = partial(_create, file=file, replace=replace, tenant=tenant, as_json=as_json)
     run(context, command, database_url)

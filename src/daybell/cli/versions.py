@@ -65,7 +65,7 @@ def diff_versions(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show what differs between two versions of a job; of a deleted one, too."""
+    """Show what differs between two versions of a job."""
     command = partial(_diff, name=name, old=old, new=new, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
