@@ -67,7 +67,8 @@ def create_template(
 ) -> None:
     """Keep a template that a file has.
 
-    `daybell apply` takes such files, too. Jobs that were made from one that is replaced stay what they are.
+    `daybell apply` takes such files, too. Jobs that were made from one that is replaced stay what
+    they are.
     """
     command = partial(_create, file=file, replace=replace, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
