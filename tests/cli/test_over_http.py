@@ -562,11 +562,11 @@ def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, c
 
 
 def test_a_worker_needs_a_store_unless_its_app_names_one(folder):
-    variables = {URL: "http://127.0.0.1:1"}
+    url = "http://127.0.0.1:1"
     (folder / "own.py").write_text('from daybell import App\napp = App("sqlite:///own.db")\n')
 
-    refused = daybell("worker", "app:app", folder=folder, **variables)
-    own = daybell("worker", "own:app", "--tenant", "a/b", folder=folder, **variables)
+    refused = daybell("worker", "app:app", folder=folder, DAYBELL_API_URL=url)
+    own = daybell("worker", "own:app", "--tenant", "a/b", folder=folder, DAYBELL_API_URL=url)
 
     assert refused.code == 2
     assert "daybell worker works on the database itself" in refused.err
