@@ -71,3 +71,19 @@ async def test_the_longest_line_is_whole_and_the_next_task_starts_a_new_one(prin
         ("", 0),
         ("z", 1),
     ]
+
+
+async def test_what_goes_on_is_masked_here_and_what_is_said_by_who_hears_it(said, capsys):
+    output = Output(
+        "stdout", say=lambda *words: said.append(words), mask=lambda text: text.replace(SECRET, "*")
+    )
+    writer = os.dup(output.writer)
+    output.start()
+
+    os.write(writer, f"it is {SECRET}\n".encode())
+    output.read()
+    os.close(writer)
+    output.close()
+
+    assert capsys.readouterr().out == "it is *\n"
+    assert said == [("stdout", "", f"it is {SECRET}", len(SECRET) + 6)]

@@ -117,6 +117,33 @@ def test_each_longer_line_of_a_value_is_a_secret():
     assert masks("ab==") == "ab=="  # too short: it is in other texts as well
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "it was 0123456789ab",
+        "'0123456789abcdefgh…' is not one of red",
+        "input_value='0123456789...456789xyz', input_type=str",
+        "89abcdefghijklmnopqrstuvwxyz and all that follows",
+        "x" * 9_000 + "0123456789ab",
+        "89abcdefghijklmnopqrstuvwxyz" + "x" * 9_000,
+    ],
+)
+def test_where_a_text_was_cut_half_a_value_is_masked(cut):
+    masks = masks_of("0123456789abcdefghijklmnopqrstuvwxyz", "some-other-0123456789xyz")
+
+    masked = masks(cut)
+    in_json = json.loads(masks.in_json(json.dumps({"a": cut, "b": [cut]}, ensure_ascii=False)))
+
+    assert "89ab" not in masked and "0123456789" not in masked and "789xyz" not in masked
+    assert MASK in masked and in_json == {"a": masked, "b": [masked]}
+
+
+def test_a_beginning_that_goes_on_otherwise_stays():
+    masks = masks_of("https://hooks.example.org/services/T000/B000")
+
+    assert masks("see https://example.org/") == "see https://example.org/"
+
+
 def test_a_value_with_blanks_around_it_is_found_without_them():
     assert masks_of(" hunter2\n")("hunter2") == MASK
 

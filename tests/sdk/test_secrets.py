@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from daybell import App, ExecutionFailed
+from daybell.cli.logs import Lines
 from daybell.client.sealing import Sealer, new_key
 from daybell.core.references import SECRET_MARK
 from daybell.core.secret import NewSecret
@@ -286,6 +287,13 @@ def test_records_are_masked_for_whichever_handlers_there_are(caplog):
     assert caplog.records[0].getMessage() == f"got {MASK}"
     assert caplog.records[3].args == ("this",)
     assert "canary" not in caplog.text and "it failed" in caplog.text
+
+
+def test_lines_of_our_own_are_masked_whoever_made_the_record():
+    masks.add([VALUE])
+    record = logging.LogRecord("shop", logging.INFO, "", 0, "got %s", (VALUE,), None, sinfo=VALUE)
+
+    assert Lines().format(record) == f"got {MASK}\n{MASK}"
 
 
 def test_without_logs_streams_are_masked_all_the_same(capsys):

@@ -31,6 +31,10 @@ LONG_CHARS: Final = 4_096
 LEVELS: Final = (32, 256, 2_048, VALUES_MAX)  # values in each part of what is looked for
 FEW_FORMS: Final = 1_500  # of which each is found in a long text faster than all at once
 
+PART_CHARS_MIN: Final = 8  # of a value that a text was cut in
+CUTS: Final = re.compile(r"…|\.\.\.")  # how a text says that it was
+JSON_CUTS: Final = re.compile(r'…|\.\.\.|"')
+
 _HEX: Final = re.compile(r"%[0-9A-F]{2}")
 
 
@@ -47,20 +51,42 @@ class Finder:
         # Beginnings alone are quick to compile, and to look for.
         self._begins = re.compile(_any_of(self._forms))
         self._all = [form for forms in self._forms.values() for form in forms]
+        self._together = "\n".join(self._all)
 
-    def find(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where they are; places may overlap."""
+    def find(self, text: str, cuts: re.Pattern[str] = CUTS) -> Iterator[tuple[int, int]]:
+        """Where they are, and where a text was cut in the middle of one; places may overlap."""
+        if text[:PART_CHARS_MIN] in self._together:
+            yield from self._rests(text, 0)
+        if cuts is JSON_CUTS or "…" in text or "..." in text:
+            for found in cuts.finditer(text):
+                yield from self._rests(text, found.end())
+        start = 0
         is_long = len(text) > LONG_CHARS and len(self._all) < FEW_FORMS
-        if is_long and not any(form in text for form in self._all):
-            return
-        begun = self._begins.search(text)
+        if is_long and cuts is CUTS and not any(form in text for form in self._all):
+            start = len(text) - LONG_CHARS  # of what is only begun, nothing is further away
+        begun = self._begins.search(text, start)
         while begun is not None:
             at = begun.start()
             for form in self._forms[begun[0]]:
                 if text.startswith(form, at):
                     yield at, at + len(form)
                     break
+                cut = cuts.search(text, at, at + len(form))
+                end = len(text) if cut is None else cut.start()
+                if end - at >= PART_CHARS_MIN and form.startswith(text[at:end]):
+                    yield at, end
+                    break
             begun = self._begins.search(text, at + 1)
+
+    def _rests(self, text: str, at: int) -> Iterator[tuple[int, int]]:
+        """The end of one whose beginning was cut off."""
+        part = text[at : at + PART_CHARS_MIN]
+        if len(part) < PART_CHARS_MIN or part not in self._together:
+            return
+        for form in self._all:
+            within = form.find(part)
+            if within > 0 and text.startswith(form[within:], at):
+                yield at, at + len(form) - within
 
 
 class Masks:
@@ -100,12 +126,9 @@ class Masks:
 
     def __call__(self, text: str) -> str:
         """The text without them. If two overlap, nothing is left of either."""
-        finders = self._finders
-        if not finders:
+        if not self._finders:
             return text
-        places = sorted(
-            place for finder in finders if finder is not None for place in finder.find(text)
-        )
+        places = sorted(self._places(text, CUTS))
         if not places:
             return text
         shown, done = "", 0
@@ -120,10 +143,15 @@ class Masks:
         if not self._finders:
             return text
         # Without escapes, all that is in it can be seen from outside.
-        if "\\" not in text and self(text) is text:
+        if "\\" not in text and not any(self._places(text, JSON_CUTS)):
             return text
         masked = self._inside(payload.decode(text))
         return payload.encode(masked, what="result", bytes_max=2 * len(text.encode()) + 100)
+
+    def _places(self, text: str, cuts: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+        for finder in self._finders:
+            if finder is not None:
+                yield from finder.find(text, cuts)
 
     def _inside(self, value: Any) -> Any:
         if isinstance(value, str):
