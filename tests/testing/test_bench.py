@@ -7,6 +7,7 @@ import pytest
 
 from daybell import App, Context, PermanentError, Retry, RetryLater, UsageError
 from daybell.core.execution import Outcome, State
+from daybell.sdk.masking import masks
 from daybell.testing import START, Bench
 
 
@@ -235,3 +236,20 @@ async def test_a_run_has_the_result_by_annotation(app: App, bench: Bench):
     (run,) = await bench.run_due()
 
     assert run.result == START
+
+
+async def test_secrets_can_be_set_and_used_without_a_key_of_ones_own(app: App, bench: Bench):
+    seen = []
+
+    @app.task
+    async def log_in(password: str) -> str:
+        seen.append(password)
+        return password
+
+    await (await app.open()).set_secret("PASSWORD", "correct horse")
+    await log_in.options().enqueue({"secret": "PASSWORD"})  # pyright: ignore[reportArgumentType]
+    (run,) = await bench.run_due()
+
+    assert seen == ["correct horse"]
+    assert run.result == "***" and run.arguments == {"password": {"secret": "PASSWORD"}}
+    masks.forget()

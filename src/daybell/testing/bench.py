@@ -10,6 +10,7 @@ from uuid import UUID
 
 from daybell.client import Client
 from daybell.client.requests import Time, read_time
+from daybell.client.sealing import new_key
 from daybell.core.duration import Duration, format_duration, parse_duration
 from daybell.core.execution import PENDING, TERMINAL, Execution, State
 from daybell.core.instant import Instant, from_datetime, to_iso
@@ -65,6 +66,7 @@ class Bench:
 
     def _set_up(self) -> None:
         self._clock = BenchClock(self._start)
+        self._secrets_key = new_key()  # a test sets secrets of its own
         self._store = BenchStore(clock=self._clock.now, tenants=self._tenants)
         self._driver = Driver(self.app, self._store, self._clock, hooks=self._hooks)
 
@@ -235,7 +237,8 @@ class Bench:
         )
 
     def _new_client(self) -> Client:
-        client = Client(self._store, tenant=self.app.tenant)
+        key = self._secrets_key
+        client = Client(self._store, tenant=self.app.tenant, secrets_key=key)
         client.on_wait = self._run_awaited
         return client
 
