@@ -151,7 +151,7 @@ async def test_a_change_runs_something_else_and_versions_tell_of_it(http):
     assert [one["version"] for one in versions] == [4, 3, 2, 1]
     assert told[3] == {}
     assert told[2] == {"command": ("df", "du 'it"), "shell": (None, True)}
-    assert told[1]["http"] == (None, HTTP) and told[1]["timeout"] == (None, 5.0)
+    assert told[1]["http"] == (None, HTTP) and told[1]["timeout"] == (None, "5s")
     assert told[0]["http"] == (HTTP, None) and told[0]["command"] == (None, "df")
     assert all(one["author"] == "dev" and one["created_at"] for one in versions)
     first = (await http.get("/jobs/disk/versions?limit=1")).json()

@@ -16,6 +16,8 @@ from daybell.client.fields import JobFields
 from daybell.client.kinds import is_by_code, said_of
 from daybell.client.warnings import warnings_about
 from daybell.core import payload
+from daybell.core.duration import format_duration
+from daybell.core.instant import Seconds
 from daybell.core.job import Job, JobDefinition
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, VersionConflict, shown
 from daybell.store.protocol import Store
@@ -78,8 +80,8 @@ def _fields_of(definition: JobDefinition) -> dict[str, Any]:
         "priority": definition.priority.label,
         "retries": retries,
         "backoff": retry,
-        "timeout": definition.timeout,
-        "expires": definition.expires,
+        "timeout": _duration(definition.timeout),
+        "expires": _duration(definition.expires),
         "max_crashes": definition.max_crashes,
         "on_lost": definition.on_lost,
         "store_result": definition.store_result,
@@ -91,6 +93,10 @@ def _fields_of(definition: JobDefinition) -> dict[str, Any]:
         "made_from": payload.decode(definition.template or "null"),
         "source": definition.source,
     }
+
+
+def _duration(seconds: Seconds | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
 
 
 def _schedule_of(rules: list[dict[str, Any]]) -> Any:
