@@ -150,7 +150,7 @@ def test_a_value_with_blanks_around_it_is_found_without_them():
 
 def test_of_a_text_that_is_cut_no_long_piece_of_a_value_is_left():
     value = "".join(f"{number:05d}" for number in range(5_000))
-    text = "x" * 10_000 + value
+    text = "x" * 1_000 + value
 
     masked = masks_of(value)(text[:MASKED_CHARS_MAX])[:-LOG_LINE_CHARS_MAX]
 
@@ -182,6 +182,8 @@ def test_escapes_hide_nothing_in_json():
 
     assert json.loads(masks.in_json(json.dumps({"a": repr(TOKEN)})))["a"].strip("'\"") == MASK
     assert json.loads(masks.in_json(json.dumps([TOKEN, "ü"]))) == [MASK, "ü"]
+    quoted = 'it\'s "q" xyz'
+    assert masks_of(quoted).in_json(json.dumps([repr(quoted)])) == json.dumps([f"'{MASK}'"])
 
 
 def test_a_number_in_the_thousands_is_masked_and_changed_by_parts(monkeypatch):

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, cast
 from urllib.parse import quote, quote_plus
 
@@ -29,6 +29,7 @@ ENCODED_CHARS_MIN: Final = 8
 PIECE_CHARS: Final = 2_048
 LONG_CHARS: Final = 4_096
 LEVELS: Final = (32, 256, 2_048, VALUES_MAX)  # values in each part of what is looked for
+MANY_CHARS: Final = 200_000  # of all forms together
 FEW_FORMS: Final = 1_500  # of which each is found in a long text faster than all at once
 
 PART_CHARS_MIN: Final = 8  # of a value that a text was cut in
@@ -51,12 +52,11 @@ class Finder:
         # Beginnings alone are quick to compile, and to look for.
         self._begins = re.compile(_any_of(self._forms))
         self._all = [form for forms in self._forms.values() for form in forms]
-        self._together = "\n".join(self._all)
+        self._parts = _parts_of(self._all)
 
     def find(self, text: str, cuts: re.Pattern[str] = CUTS) -> Iterator[tuple[int, int]]:
         """Where they are, and where a text was cut in the middle of one; places may overlap."""
-        if text[:PART_CHARS_MIN] in self._together:
-            yield from self._rests(text, 0)
+        yield from self._rests(text, 0)
         if cuts is JSON_CUTS or "…" in text or "..." in text:
             for found in cuts.finditer(text):
                 yield from self._rests(text, found.end())
@@ -81,7 +81,7 @@ class Finder:
     def _rests(self, text: str, at: int) -> Iterator[tuple[int, int]]:
         """The end of one whose beginning was cut off."""
         part = text[at : at + PART_CHARS_MIN]
-        if len(part) < PART_CHARS_MIN or part not in self._together:
+        if part not in self._parts or len(part) < PART_CHARS_MIN:
             return
         for form in self._all:
             within = form.find(part)
@@ -220,6 +220,15 @@ def _in_base64(raw: bytes) -> Iterator[str]:
             if len(own) >= ENCODED_CHARS_MIN:
                 yield own
         yield encode(raw).decode()
+
+
+def _parts_of(forms: Iterable[str]) -> Container[str]:
+    """What has every part of these in it: quick to ask, or, if there is much of it, small."""
+    together = "\n".join(forms)
+    if len(together) > MANY_CHARS:
+        return together
+    starts = range(len(together) - PART_CHARS_MIN + 1)
+    return frozenset(together[at : at + PART_CHARS_MIN] for at in starts)
 
 
 def _any_of(words: Iterable[str]) -> str:
