@@ -45,15 +45,16 @@ def forks() -> Forks:
     return made
 
 
-def daybell(*words: str, folder: Path, stdin: bytes = b"", **variables: str) -> Ended:
+def daybell(*words: str, folder: Path, stdin: bytes | None = None, **variables: str) -> Ended:
     assert not any(name.startswith("PYTHON") for name in variables), "a fork starts no Python"
     with (
-        tempfile.TemporaryFile() as given,
+        open(os.devnull, "rb") if stdin is None else tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
     ):
-        given.write(stdin)
-        given.seek(0)
+        if stdin is not None:
+            given.write(stdin)
+            given.seek(0)
         streams = [given.fileno(), out.fileno(), err.fileno()]
         told = environment(**variables)
         fork = forks().start(words, folder=folder, environment=told, streams=streams)

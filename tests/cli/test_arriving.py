@@ -49,7 +49,7 @@ def test_all_that_wait_begin_when_the_server_is_there(folder):
 
             server.start()
 
-            worker.wait_for(" runs nothing of default .* at a time")
+            worker.wait_for(" runs jobs without code of default .* at a time")
             scheduler.wait_for("looking after")
             for one in (worker, scheduler):
                 one.wait_for("is there")
