@@ -74,6 +74,17 @@ async def test_secrets_that_jobs_refer_to_and_that_are_not_set_are_named(client)
     assert await problems(client) == []
 
 
+async def test_what_is_called_secret_is_none(client):
+    await client.create("get", http={"url": "https://example.org", "headers": {"secret": "abc"}})
+    await client.create("run", command="uptime", env={"secret": "abc"}, args={"secret": "abc"})
+    sql = {"connection": "db", "statement": "SELECT :secret", "parameters": {"secret": "abc"}}
+    await client.create("ask", sql=sql)
+
+    assert await problems(client) == []
+    for name in ("get", "run", "ask"):
+        assert not [one for one in await client.warnings(name) if "abc" in one]
+
+
 async def test_the_doctor_says_it(tmp_path):
     async with Client(f"sqlite:///{tmp_path}/daybell.db", migrate=True) as client:
         await client.create("clean", command="uptime")

@@ -138,6 +138,14 @@ async def test_secrets_are_put_into_what_is_sent():
         assert "canary" not in str(running.said)
 
 
+async def test_a_header_may_be_called_secret():
+    async with serving(OK) as place:
+        await asked({"url": place.url, "headers": {"secret": "abc"}})
+        await asked({"url": place.url, "headers": {"secret": {"secret": "TOKEN"}}}, secrets=SECRETS)
+
+        assert [place.header("secret", n) for n in (0, 1)] == ["abc", "canary-token"]
+
+
 async def test_an_address_from_a_secret_is_not_shown_in_errors():
     async with serving(an_answer("404 Not Found")) as place:
         running = Running()

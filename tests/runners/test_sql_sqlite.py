@@ -55,6 +55,14 @@ async def test_a_query_answers_its_rows(place):
     assert line.startswith("info 1 row kept, in 0.")
 
 
+async def test_a_parameter_may_be_called_secret(place):
+    statement = "SELECT :secret AS s"
+    named = place.job(statement, parameters={"secret": {"secret": "S"}}, secrets={"S": "value"})
+
+    assert await place.rows(statement, secret="abc") == [{"s": "abc"}]
+    assert (await named.result())["rows"] == [{"s": "value"}]
+
+
 async def test_a_change_is_committed_and_counted(place):
     assert await place.job("CREATE TABLE t (a, b)").result() == {"row_count": 0}
     insert = "INSERT INTO t VALUES (1, :b), (2, :b)"

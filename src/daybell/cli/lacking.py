@@ -14,8 +14,9 @@ from daybell.cli import show
 from daybell.client.offers import able, lack_of
 from daybell.core.execution import PENDING
 from daybell.core.job import DEFAULT_TENANT, Job
+from daybell.core.kinds import secrets_of
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.references import SECRET_MARK, names_in, names_in_args
+from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
 from daybell.core.view import Check
@@ -78,7 +79,7 @@ def secrets_in(jobs: Iterable[Job]) -> dict[str, list[str]]:
     for job in jobs:
         settings, args = job.definition.settings, job.definition.args
         if SECRET_MARK in settings or SECRET_MARK in args:
-            names = names_in(msgspec.json.decode(settings))
+            names = secrets_of(job.definition.kind, msgspec.json.decode(settings))
             for name in sorted(names | names_in_args(msgspec.json.decode(args))):
                 used[name].append(job.name)
     return used

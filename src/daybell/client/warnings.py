@@ -7,8 +7,8 @@ from typing import Final
 from daybell.client.offers import able, lack_of
 from daybell.core import payload
 from daybell.core.job import JobDefinition
-from daybell.core.kinds import CommandSettings
-from daybell.core.references import names_in, names_in_args
+from daybell.core.kinds import CommandSettings, secrets_of
+from daybell.core.references import names_in_args
 from daybell.store.protocol import Store
 
 DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
@@ -42,7 +42,7 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
 
 
 async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
-    used = names_in(payload.decode(definition.settings))
+    used = secrets_of(definition.kind, payload.decode(definition.settings))
     used |= names_in_args(payload.decode(definition.args))
     if not used:
         return []

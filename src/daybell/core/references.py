@@ -46,7 +46,7 @@ def names_in(value: Any, noun: Noun = "secret") -> set[str]:
 
 
 def names_in_args(args: Mapping[str, Any]) -> set[str]:
-    """The secrets that arguments refer to."""
+    """The secrets that arguments, or other values by name, refer to."""
     return set[str]().union(*(names_in(value) for value in args.values()))
 
 

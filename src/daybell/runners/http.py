@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.http import HttpSettings
 from daybell.core.limits import HTTP_SECONDS_DEFAULT
-from daybell.core.references import SECRET_MARK, names_in
+from daybell.core.references import names_in, names_in_args
 from daybell.errors import UsageError
 from daybell.runners.addresses import Resolve, system_resolve
 from daybell.runners.kind import KindHandler, Reveal
@@ -113,9 +114,10 @@ class HttpHandler(KindHandler):
 
         asked, claimed = self._settings, running.claimed
         url = await self.reveal.value(running, asked.url)
-        headers = await self.reveal.value(running, asked.headers)
+        headers = await self.revealed(running, asked.headers)
         body = await self.reveal.value(running, asked.body)
         args = await self.reveal.args(running)
+        args_secrets = names_in_args(payload.decode(claimed.args, what="args"))
         try:
             sent, content_type = body_of(asked.method, body, args)
             given = read_headers(headers)
@@ -127,7 +129,7 @@ class HttpHandler(KindHandler):
                 ),
                 body=sent,
                 is_secret=bool(names_in(asked.url)),
-                has_secret_body=bool(names_in(asked.body)) or SECRET_MARK in claimed.args,
+                has_secret_body=bool(names_in(asked.body) or args_secrets),
             )
         except UsageError as error:
             running.is_hopeless = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from daybell.core import payload
@@ -44,6 +45,13 @@ class KindHandler(ABC):
         if result is None or not self._store_result:
             return None
         return payload.encode(result, what="result", bytes_max=RESULT_BYTES_MAX)
+
+    async def revealed(self, running: Running, by_name: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by name with their secrets. One of them may be called "secret", so they are not
+        asked for as a whole.
+        """
+        values = await self.reveal.value(running, list(by_name.values()))
+        return dict(zip(by_name, values, strict=True))
 
     @abstractmethod
     async def perform(self, running: Stoppable) -> Any:

@@ -18,7 +18,7 @@ from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.sql import SqlSettings, check_connection_name
-from daybell.core.references import names_in, names_in_args
+from daybell.core.references import names_in_args
 from daybell.errors import UsageError, shown
 from daybell.runners import placeholders
 from daybell.runners.kind import KindHandler, Reveal
@@ -110,7 +110,7 @@ class SqlHandler(KindHandler):
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
             dialect = self._dialect()
-            given = await self.reveal.value(running, settings.parameters)
+            given = await self.revealed(running, settings.parameters)
             given = {**given, **await self.reveal.args(running)}
             _check_parameters(settings.statement, dialect, given)
             started = loop.time()
@@ -128,7 +128,7 @@ class SqlHandler(KindHandler):
 
     def _has_secrets(self, running: Stoppable) -> bool:
         args = payload.decode(running.claimed.args, what="args")
-        return bool(names_in(self._settings.parameters) or names_in_args(args))
+        return bool(names_in_args(self._settings.parameters) or names_in_args(args))
 
     def _dialect(self) -> Dialect:
         dialect = self._connections.dialect(self._settings.connection)

@@ -10,6 +10,7 @@ workflow  a graph of others
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from daybell.core.kinds.command import CommandSettings
 from daybell.core.kinds.http import HttpSettings
 from daybell.core.kinds.notify import NotifySettings
 from daybell.core.kinds.sql import SqlSettings
+from daybell.core.references import names_in, names_in_args
 
 KindSettings = CommandSettings | HttpSettings | SqlSettings | NotifySettings
 
@@ -28,6 +30,13 @@ SETTINGS: Final[dict[str, type[KindSettings]]] = {
     "http": HttpSettings,
     "sql": SqlSettings,
     "notify": NotifySettings,
+}
+# Settings that are values by name. As a whole they stand for nothing: a header, a variable or a
+# parameter may be called "secret".
+BY_NAME: Final[dict[str, tuple[str, ...]]] = {
+    "command": ("env",),
+    "http": ("headers",),
+    "sql": ("parameters",),
 }
 
 __all__ = [
@@ -40,6 +49,7 @@ __all__ = [
     "SqlSettings",
     "needs_of",
     "read_settings",
+    "secrets_of",
     "settings_json",
 ]
 
@@ -65,6 +75,15 @@ def settings_json(settings: KindSettings) -> dict[str, Any]:
 def _default(field: msgspec.structs.FieldInfo) -> Any:
     factory: Any = field.default_factory
     return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+def secrets_of(kind: str, settings: Mapping[str, Any]) -> set[str]:
+    """The secrets that settings refer to, as plain data."""
+    by_name = BY_NAME.get(kind, ())
+    names = set[str]()
+    for field, value in settings.items():
+        names |= names_in_args(value) if field in by_name else names_in(value)
+    return names
 
 
 def needs_of(kind: str, settings: str) -> str:
