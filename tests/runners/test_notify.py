@@ -204,8 +204,9 @@ async def test_a_process_that_has_died_is_another_next_time():
     await job(notifier, "json://127.0.0.1:1/").result()
     [pid] = notifier.pids
 
+    [sender] = notifier._senders
     os.kill(pid, signal.SIGKILL)
-    await until(lambda: not is_alive(pid))
+    await sender.wait()  # the system knows of it a moment before the loop does
 
     await job(notifier, "json://127.0.0.1:1/").result()
     assert notifier.pids != [pid]
