@@ -243,7 +243,17 @@ def test_a_job_made_by_hand_is_taken_over_in_sight(world):
     world.typed("jobs", "create", "ping", "--http", "http://example.org", "--expect", "204")
     world.write(b=PING)
 
-    assert world.applied() == '~ ping\n    source: "apply"\n1 changed\n'
+    said = world.apply("--set", "one")
+    again = world.apply("--set", "two", "--dry-run")
+    nameless = world.apply("--json")
+
+    assert said.out == '~ ping\n    source: "apply:one"\n1 changed\n'
+    assert "warning: ping: it belongs to no set; this takes it over\n" in said.err
+    assert "warning: ping: it belongs to the set one; this takes it over\n" in again.err
+    (item,) = json.loads(nameless.out)["items"]
+    assert "it belongs to the set one; this takes it over" in item["warnings"]
+    assert "without a name; this takes it over" in world.apply("--set", "one").err
+    assert "takes it over" not in world.apply("--set", "one").err
 
 
 def test_a_job_that_code_defines_is_refused(world):
@@ -316,6 +326,23 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(world, monkeypa
     assert "is at version 2, not 1" in said.err
     job = world.ask(lambda client: client.job("report"))
     assert (job.version, job.definition.queue) == (2, "other")
+
+
+def test_what_somebody_else_changed_meanwhile_is_not_pruned(world, monkeypatch):
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.remove("b")
+
+    async def late(client, step, *, source: str) -> None:
+        if step.name == "ping":
+            await client.apply_job("ping", http="http://example.org", source="apply:other")
+        await take(client, step, source=source)
+
+    monkeypatch.setattr("daybell.cli.planning.take", late)
+    said = world.apply("--prune", "--yes")
+
+    assert (said.code, "is at version 2, not 1" in said.err) == (1, True)
+    assert world.versions() == {"ping": 2, "report": 1}
 
 
 def test_the_plan_is_printed_for_programs(world):

@@ -223,11 +223,34 @@ def test_a_folder_is_read_in_order_without_what_is_hidden(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "a" / "loop").symlink_to(tmp_path / "a" / "b")
 
     found = find_files([str(tmp_path), str(tmp_path / "b.yaml"), str(tmp_path / ".d.yaml")])
 
     names = [str(file.relative_to(tmp_path)) for file in found]
     assert names == ["a/b/c.toml", "a/z.json", "b.yaml", "c.YML", ".d.yaml"]
+
+
+def test_folders_behind_links_are_read_too(tmp_path):
+    for name in ("apart/a.yaml", "apart/inner/b.yaml", "jobs/c.yaml"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / "jobs" / "team").symlink_to(tmp_path / "apart")
+    (tmp_path / "apart" / "inner" / "back").symlink_to(tmp_path / "jobs")
+
+    names = [str(file.relative_to(tmp_path)) for file in find_files([str(tmp_path / "jobs")])]
+
+    assert names == ["jobs/c.yaml", "jobs/team/a.yaml", "jobs/team/inner/b.yaml"]
+
+
+def test_a_link_that_leads_nowhere_is_no_empty_folder(tmp_path):
+    (tmp_path / ".lock").symlink_to("nobody")
+    assert find_files([str(tmp_path)]) == []
+    (tmp_path / "team").symlink_to(tmp_path / "unmounted")
+
+    with pytest.raises(UsageError, match="team cannot be read: No such file"):
+        find_files([str(tmp_path)])
 
 
 def test_a_folder_that_cannot_be_looked_into_is_no_empty_one(tmp_path, monkeypatch):

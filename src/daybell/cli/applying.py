@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FAULTS_MAX: Final = 50  # that are told at once
 NAMES_MAX: Final = 5  # of jobs that something is said of
-SOURCE: Final = "apply"
 
 
 def apply(
@@ -94,7 +93,7 @@ async def _apply(
     as_json: bool,
 ) -> int:
     from daybell.cli.connecting import client_for
-    from daybell.cli.planning import make_plan
+    from daybell.cli.planning import SOURCE, make_plan
     from daybell.core.limits import check_name
 
     source = SOURCE if set_name is None else f"{SOURCE}:{check_name(set_name, what='set')}"

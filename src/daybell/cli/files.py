@@ -84,14 +84,39 @@ def read_text(path: str, *, what: str) -> str:
 
 
 def _in_folder(folder: FilePath) -> list[FilePath]:
-    """In order of their names. Links to folders are not followed: they may lead in a circle."""
+    """In order of their names. Links to folders are followed, and lead into each folder once."""
     found: list[FilePath] = []
-    # A folder that cannot be looked into is no empty one: its jobs would count as removed.
-    for place, folders, names in os.walk(folder, onerror=_refuse_folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files = [FilePath(place, name) for name in names if not name.startswith(".")]
-        found += [file for file in files if file.suffix.lower() in _READERS]
+    seen = {_identity(folder)}
+    # What cannot be looked into is no empty folder: its jobs would count as removed.
+    for place, folders, names in os.walk(folder, onerror=_refuse_folder, followlinks=True):
+        inner = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [name for name in inner if _is_new(FilePath(place, name), seen)]
+        for name in names:
+            file = FilePath(place, name)
+            if name.startswith("."):
+                continue
+            if file.suffix.lower() in _READERS:
+                found.append(file)
+            elif file.is_symlink():
+                _identity(file)  # one that leads nowhere may have been a folder of jobs
     return sorted(found)
+
+
+def _is_new(folder: FilePath, seen: set[tuple[int, int]]) -> bool:
+    """Whether a folder was not seen before, under this name or another."""
+    identity = _identity(folder)
+    is_new = identity not in seen
+    seen.add(identity)
+    return is_new
+
+
+def _identity(path: FilePath) -> tuple[int, int]:
+    """What tells a file or folder from all others of this machine, whatever leads to it."""
+    try:
+        known = path.stat()
+    except OSError as error:
+        _refuse_folder(error)
+    return known.st_dev, known.st_ino
 
 
 def _refuse_folder(error: OSError) -> NoReturn:

@@ -9,16 +9,18 @@ from typing import Any, Final, Literal
 import msgspec
 
 from daybell.cli.declared import Declarations, Declared
+from daybell.cli.recording import whoever_types
 from daybell.client.declaring import CHANGED, CREATED, UNCHANGED, Change, changes, is_same
 from daybell.client.fields import with_template
 from daybell.client.remote.client import AnyClient
 from daybell.client.templates import read_template
+from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.template import NewTemplate, Template
 from daybell.errors import DuplicateKey, TemplateNotFound, UsageError
 
 PRUNED: Final = "pruned"
-AUTHOR: Final = "cli"
+SOURCE: Final = "apply"  # of jobs from files; with `:NAME`, of the set of that name
 ELSEWHERE: Final = ("dependencies", "template")  # fields that name what other files may declare
 
 
@@ -32,7 +34,7 @@ class Step:
     changes: list[Change] = field(default_factory=list[Change])
     warnings: list[str] = field(default_factory=list[str])
     declared: Declared | None = None  # None: it is in no file
-    version: int = 0  # that it is made from; 0: it must be new
+    version: int = 0  # that it is made from, or deleted at; 0: it must be new
     is_done: bool = False
 
 
@@ -74,24 +76,26 @@ async def make_plan(client: AnyClient, found: Declarations, *, source: str, prun
         else:
             plan.steps.append(replace(step, declared=asked[job.name]))
     if not plan.faults:
-        plan.orphans = await _orphans(client, found, source)
-    if prune:
-        plan.steps += [Step("job", name, PRUNED) for name in plan.orphans]
+        orphans = await _orphans(client, found, source)
+        plan.orphans = [job.name for job in orphans]
+        if prune:
+            plan.steps += [Step("job", job.name, PRUNED, version=job.version) for job in orphans]
     return plan
 
 
 async def take(client: AnyClient, step: Step, *, source: str) -> None:
-    """Do what a step says."""
+    """Do what a step says, unless somebody has changed the job since the plan was made."""
+    author = whoever_types()
     if step.action == PRUNED:
-        await client.delete_job(step.name)
+        await client.delete_job(step.name, expect=step.version)
     elif step.action != UNCHANGED:
         assert step.declared is not None, "it is in a file"
         fields: dict[str, Any] = step.declared.fields
         if step.noun == "template":
-            await client.set_template(fields, author=AUTHOR, expect=step.version)
+            await client.set_template(fields, author=author, expect=step.version)
         else:
             said: dict[str, Any] = {**fields, "source": source}
-            await client.apply_job(step.name, author=AUTHOR, expect=step.version, **said)
+            await client.apply_job(step.name, author=author, expect=step.version, **said)
     step.is_done = True
 
 
@@ -156,7 +160,7 @@ async def _job_step(
     if inner:
         # They may not exist yet. All of the set are looked at together, by `in_order`.
         fields["dependencies"] = [name for name in job.dependencies if name not in inner]
-    applied = await client.apply_job(job.name, author=AUTHOR, dry_run=True, **fields)
+    applied = await client.apply_job(job.name, dry_run=True, **fields)
     before, after = applied.before or {}, applied.after
     if inner:
         after = {**after, "dependencies": list(dict.fromkeys(job.dependencies))}
@@ -167,22 +171,34 @@ async def _job_step(
         job.name,
         CREATED if is_new else UNCHANGED if is_same(before, after) else CHANGED,
         changes=[one for one in changes(before, after) if one.field not in untold],
-        warnings=applied.warnings,
+        warnings=[*applied.warnings, *([] if is_new else _taken_over(before, source))],
         version=0 if applied.job is None else applied.job.version,
     )
 
 
-async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[str]:
+def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:
+    """From then on the job is this set's, and goes when its files declare it no more."""
+    owner = before.get("source", "")
+    if owner == source:
+        return []
+    if not owner:
+        return ["it belongs to no set; this takes it over"]
+    kind, _, name = owner.partition(":")
+    whose = owner if kind != SOURCE else f"the set {name}" if name else "the set without a name"
+    return [f"it belongs to {whose}; this takes it over"]
+
+
+async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[Job]:
     """The jobs that files of this set declared once, and do no more."""
-    names: list[str] = []
+    orphans: list[Job] = []
     cursor: str | None = None
     while True:
         page = await client.jobs(limit=PAGE_ITEMS_MAX, cursor=cursor)
-        names += [
-            job.name
+        orphans += [
+            job
             for job in page.items
             if job.definition.source == source and job.name not in found.jobs
         ]
         cursor = page.next_cursor
         if cursor is None:
-            return names
+            return orphans
