@@ -5,6 +5,7 @@ import json
 import pytest
 
 from daybell import Client
+from daybell.cli.recording import whoever_types
 from tests.cli.terminal import daybell
 
 
@@ -53,7 +54,9 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
     assert [one["version"] for one in json.loads(listed.out)["items"]] == [2, 1]
     assert "nightly is at version 3 and runs next" in back.out
     assert "At 02:00" in back.out
-    assert (await client.job("nightly")).author == "cli"
+    assert (await client.job("nightly")).author == whoever_types()
+    (entry,) = (await client.audit()).items
+    assert (entry.actor, json.loads(entry.after or "")) == (whoever_types(), {"version": 1})
     twice = command("jobs", "rollback", "nightly", "3")
     assert (twice.code, "nightly is at version 3 already" in twice.err) == (2, True)
     misspelt = command("jobs", "trigger", "nigtly")

@@ -89,6 +89,7 @@ async def _create(
 ) -> int:
     from daybell.cli.connecting import client_for
     from daybell.cli.kind_options import fields_of
+    from daybell.cli.recording import whoever_types
 
     options = read_options(said)
     found = _in_file(work, name)
@@ -97,7 +98,7 @@ async def _create(
     async with client_for(settings, tenant=tenant) as client:
         fields = await fields_of(client, work) if found is None else found.fields
         with _placing(found, options):
-            await client.create(name, author="cli", **{**fields, **options})
+            await client.create(name, author=whoever_types(), **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
 
@@ -112,6 +113,7 @@ async def _update(
 ) -> int:
     from daybell.cli.connecting import client_for
     from daybell.cli.kind_options import changes_of
+    from daybell.cli.recording import whoever_types
 
     options = read_options(said)
     if not options and not work.is_said:
@@ -127,7 +129,7 @@ async def _update(
             fields = await changes_of(client, known.definition, work)
         with _placing(found, options):
             # What somebody else has changed since it was looked at is not changed back.
-            how: dict[str, Any] = {"author": "cli", "expect": known.version}
+            how: dict[str, Any] = {"author": whoever_types(), "expect": known.version}
             await client.update(name, **how, **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 

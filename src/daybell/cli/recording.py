@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from inspect import signature
 from types import CoroutineType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -45,10 +46,11 @@ def on_record(
 
 def own(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
     """A verb that is a transaction of its own, with its entry in that."""
+    names = [*signature(verb).parameters]
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
-        client, entry = _told(action, given, options)
+        client, entry = _told(action, names, given, options)
         with client.auditing(entry):
             return await verb(*given, **options)
 
@@ -57,11 +59,12 @@ def own(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineTy
 
 def shared(verb: Callable[P, Awaitable[R]], action: str) -> Callable[P, CoroutineType[Any, Any, R]]:
     """A verb whose writes may travel with those of others: its entry comes right after it."""
+    names = [*signature(verb).parameters]
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
         answer = await verb(*given, **options)
-        client, entry = _told(action, given, options)
+        client, entry = _told(action, names, given, options)
         if not options.get("dry_run"):
             await client.record([entry])
         return answer
@@ -104,11 +107,14 @@ class RecordingClient(Client):
 
 
 def _told(
-    action: str, given: tuple[Any, ...], options: Mapping[str, Any]
+    action: str, names: Sequence[str], given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Client, NewEntry]:
-    """Whose verb it is, and what is told of a call: its target, and how it was asked for."""
+    """Whose verb it is, and what is told of a call: its target, and how it was asked for. `names`
+    are those of its parameters, for what was given by its place.
+    """
     client, *targets = given
-    after = {key: value for key, value in options.items() if key not in UNTOLD}
+    said = {**dict(zip(names[2:], targets[1:], strict=False)), **options}
+    after = {key: value for key, value in said.items() if key not in UNTOLD}
     target = _target(targets)
     if target == MANY and targets and targets[0] is not None:
         after["ids"] = targets[0][:IDS_MAX]

@@ -149,13 +149,15 @@ async def _create(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.connecting import client_for
+    from daybell.cli.recording import whoever_types
     from daybell.client import wire
     from daybell.errors import DuplicateKey, VersionConflict
 
     value = _template_in(file)
     async with client_for(settings, tenant=tenant) as client:
         try:
-            made = await client.set_template(value, author="cli", expect=None if replace else 0)
+            expect = None if replace else 0
+            made = await client.set_template(value, author=whoever_types(), expect=expect)
         except (VersionConflict, DuplicateKey):
             if replace:
                 raise

@@ -174,6 +174,7 @@ async def _rollback(
     from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
     from daybell.cli.defining import tell
+    from daybell.cli.recording import whoever_types
     from daybell.errors import UsageError
 
     async with client_for(settings, tenant=tenant) as client:
@@ -182,5 +183,5 @@ async def _rollback(
         found = known.name
         if known.version == version:
             raise UsageError(f"{found} is at version {version} already", field="version")
-        await client.rollback(found, version, author="cli")
+        await client.rollback(found, version, author=whoever_types())
         return await tell(client, found, as_json=as_json)
