@@ -106,6 +106,20 @@ async def test_the_same_request_creates_one_template(http, client, monkeypatch):
         ({"job": {"queue": "x"}}, "parameters.database"),
         ({"job": {"command": ["a", {"parameter": "nope"}]}}, "job"),
         ({"parameters": {}, "job": {"queue": "x"}}, "job.task"),
+        (
+            {
+                "parameters": {"a": "string"},
+                "job": {"command": {"join": ["ls ", {"parameter": "a"}]}},
+            },
+            "job.command",
+        ),
+        (
+            {
+                "parameters": {"a": "string"},
+                "job": {"sql": {"connection": "w", "statement": {"parameter": "a"}}},
+            },
+            "job.sql.statement",
+        ),
         ({"parameters": {}, "job": {"command": "df", "timeout": "soon"}}, "job.timeout"),
         ({"parameters": {}, "job": {"http": {"url": "x"}}}, "job.http.url"),
         ({"parameters": {"database": "text", "password": "secret"}}, "parameters.database"),

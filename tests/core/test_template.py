@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.template import NewTemplate
+from daybell.core.template import NewTemplate, check_lines
 from daybell.errors import UsageError
 
 PURGE = {
@@ -99,3 +99,42 @@ def test_a_template_that_makes_no_sense_is_refused(changes, field):
         purge(**changes)
 
     assert refused.value.field == field
+
+
+DIR = {"parameter": "dir"}
+LINE = {"join": ["ls ", DIR]}
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "way_out"),
+    [
+        ({"command": LINE, "shell": True}, "command", "by env"),
+        ({"command": LINE}, "command", "a list of words"),
+        ({"command": DIR}, "command", "a list of words"),
+        ({"command": {"run": LINE, "shell": True}}, "command.run", "by env"),
+        ({"command": {"run": DIR}}, "command.run", "a list of words"),
+        ({"command": {"run": {"join": ["ls ", {"secret": "S"}]}}}, "command.run", "words"),
+        ({"sql": {"connection": "w", "statement": LINE}}, "sql.statement", ":name"),
+        ({"sql": {"connection": "w", "statement": DIR}}, "sql.statement", "sql.parameters"),
+        ({"sql": DIR}, "sql", "sql.parameters"),
+    ],
+)
+def test_what_a_shell_or_a_database_reads_has_no_blanks(job, field, way_out):
+    with pytest.raises(UsageError, match=way_out) as refused:
+        check_lines(job)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"command": ["ls", DIR, LINE]},
+        {"command": {"run": ["ls", DIR], "stdin": LINE}},
+        {"command": 'ls "$DIR"', "shell": {"parameter": "shell"}, "env": {"DIR": DIR}},
+        {"sql": {"connection": DIR, "statement": "SELECT :a", "parameters": {"a": DIR}}},
+        {"http": {"url": LINE}},
+    ],
+)
+def test_what_nobody_reads_as_a_language_may_have_them(job):
+    check_lines(job)

@@ -8,7 +8,7 @@ from typing import Any
 from daybell.client.fields import check_fields, rest_of, retries_of
 from daybell.client.kinds import choice_of, read_kind
 from daybell.client.requests import read_definition
-from daybell.core.template import NewTemplate, Template
+from daybell.core.template import NewTemplate, Template, check_lines
 from daybell.errors import UsageError
 from daybell.store.protocol import Store
 
@@ -53,6 +53,7 @@ def read_template(value: object) -> NewTemplate:
     try:
         check_fields(new.job, "a job")
         choice = choice_of(new.job)
+        check_lines(new.job)
         if not any(one.is_required for one in new.parameters.values()):
             _check_whole(new.job_with({}), choice)
     except UsageError as error:

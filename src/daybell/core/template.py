@@ -16,7 +16,7 @@ from daybell.core import payload
 from daybell.core.instant import Instant
 from daybell.core.kinds.reading import read_fields
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, PARAMETERS_MAX, check_name
-from daybell.core.references import filled, names_in, reference
+from daybell.core.references import filled, is_reference, names_in, reference
 from daybell.errors import UsageError, shown
 
 Type = Literal["string", "integer", "number", "boolean", "array", "object", "secret"]
@@ -195,6 +195,34 @@ def _check_blanks(job: dict[str, Any], parameters: Mapping[str, Parameter]) -> N
         )
     for name in sorted(parameters.keys() - used):
         raise UsageError(f"the job does not use the parameter {name}", field=f"parameters.{name}")
+
+
+def check_lines(job: Mapping[str, Any]) -> None:
+    """Refuse blanks in what a shell or a database reads: what is put there could say more than was
+    meant to be said.
+    """
+    where, line = _text_in(job, "command", "run")
+    if is_reference(line):
+        raise UsageError(
+            "a command line has no blanks, since they could hold another command; give a list of"
+            " words, of which some are blanks, or name a variable in the line and set it by env",
+            field=where,
+        )
+    where, statement = _text_in(job, "sql", "statement")
+    if is_reference(statement):
+        raise UsageError(
+            "a statement has no blanks, since they could hold another statement; write :name in it,"
+            " and give the value under sql.parameters",
+            field=where,
+        )
+
+
+def _text_in(job: Mapping[str, Any], kind: str, field: str) -> tuple[str, Any]:
+    """What is in a field of a kind's settings, or in their place, and where that is."""
+    settings: Any = job.get(kind)
+    if isinstance(settings, dict) and not is_reference(settings):
+        return f"{kind}.{field}", cast("dict[str, Any]", settings).get(field)
+    return kind, cast("Any", settings)
 
 
 def _fits(value: Any, type: Type) -> bool:
