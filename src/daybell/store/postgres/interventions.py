@@ -22,10 +22,10 @@ from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import ids_of
 from daybell.store.postgres.specs import Outdated
-from daybell.store.postgres.workers import Leasing
+from daybell.store.postgres.strays import STRAYS, Gathering
 
 
-class Intervening(Leasing):
+class Intervening(Gathering):
     """Cancel, expire, revive and discard."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
@@ -64,19 +64,26 @@ class Intervening(Leasing):
         return [answer(id) for id in ids]
 
     # What is too late and not seen to have started. The subselect, unlike the function itself, can
-    # be looked up in the index.
-    EXPIRED = """
-    SELECT tenant, array_agg(id ORDER BY id) AS ids
+    # be looked up in the index. What is in the wrong place is asked for in passing.
+    EXPIRED = f"""
+    SELECT tenant, array_agg(id ORDER BY id) AS ids, NULL::int AS lane, NULL AS queue
       FROM (SELECT tenant, id FROM daybell.live
              WHERE expires_at <= (SELECT daybell.now()) AND started_at IS NULL
              ORDER BY expires_at LIMIT $1) e
      GROUP BY tenant
+     UNION ALL {STRAYS}
     """
 
     async def expire(self, *, limit: int = 1000) -> int:
         async with self.db.link() as link:
-            expired = await link.fetch(self.EXPIRED, limit)
-        return sum([await self.db.settled(partial(self._expire, *row)) for row in expired])
+            rows = await link.fetch(self.EXPIRED, limit)
+        ended = 0
+        for tenant, ids, lane, queue in rows:
+            if lane is not None:
+                await self.gather(tenant, lane, queue)
+            else:
+                ended += await self.db.settled(partial(self._expire, tenant, ids))
+        return ended
 
     async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
         async with self.db.transaction() as link:

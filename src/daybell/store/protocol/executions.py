@@ -128,7 +128,8 @@ class Executions(Protocol):
 
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
-        For all tenants, at most so many a call; answers how many.
+        For all tenants, at most so many a call; answers how many. What an earlier program has put
+        where no worker asks for it is put in its place.
         """
         ...
 

@@ -16,6 +16,7 @@ from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import LINKS, Links, cancel, end
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import queued_room
+from daybell.store.sqlite.strays import gather
 
 
 class SqliteInterventions(Part):
@@ -61,6 +62,7 @@ def expire(tx: Transaction, limit: int) -> int:
     expired = tx.execute(_EXPIRED, (tx.now, limit)).fetchall()
     for n, *links in expired:
         end(tx, n, Links(*links), State.SKIPPED, EXPIRED)
+    gather(tx, limit)
     return len(expired)
 
 

@@ -1,6 +1,6 @@
 -- compatible
 --
--- Secrets and templates.
+-- Secrets and templates; and jobs that need more of a worker than their kind.
 
 -- What the values are, nobody can tell here: the keys that open them are the workers'.
 CREATE TABLE secret (
@@ -25,3 +25,7 @@ CREATE TABLE template (
     definition TEXT NOT NULL,
     PRIMARY KEY (tenant, name)
 ) STRICT;
+
+-- Where earlier programs put what needs more than its kind. Nobody asks for these; they are emptied
+-- from time to time.
+CREATE INDEX lane_of_kind ON lane (tenant, queue) WHERE kind = 'sql';
