@@ -9,7 +9,7 @@ from daybell.cli import app as program
 from daybell.cli import reload, working
 from daybell.cli.allowing import kind_options, read_names
 from daybell.cli.apps import find_app
-from daybell.cli.dev import DevOptions, allow
+from daybell.cli.dev import DevOptions, allow, offered
 from daybell.cli.working import WorkerRequest, worker_options
 from daybell.errors import UsageError
 from daybell.sdk.app import App
@@ -140,3 +140,19 @@ def test_without_an_app_there_is_one_without_tasks(monkeypatch):
     assert app.tasks == {}
     with pytest.raises(UsageError, match=r"there is no file 'gone.py'"):
         find_app("gone.py", Settings(), flag=None)
+
+
+@pytest.mark.parametrize(
+    ("host", "kinds", "is_said"),
+    [
+        ("127.0.0.1", ("task", "command"), True),
+        ("localhost", ("task", "command"), True),
+        ("127.0.0.1", EVERYWHERE, False),
+        ("0.0.0.0", ("task", "command"), False),  # who gets in has a key
+    ],
+)
+def test_who_starts_dev_is_told_whose_commands_may_run(host, kinds, is_said):
+    line = offered(kinds, host=host)
+
+    assert line.startswith(", ".join(kinds))
+    assert line.endswith("may define jobs (--no-allow-command)") is is_said

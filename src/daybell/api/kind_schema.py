@@ -122,8 +122,9 @@ class Message(Shown):
     """A message to people."""
 
     to: Words | list[Words] = Field(
-        description="Addresses as apprise writes them: `mailto://…`, `slack://…`, `json://…`.",
-        examples=[["mailto://ops:pass@example.org"]],
+        description="Addresses as apprise writes them: `mailto://…`, `slack://…`, `json://…`. They"
+        " hold passwords: keep them as secrets.",
+        examples=[[{"secret": "MAIL"}]],
     )
     title: Words = Field("", description="What it is about.")
     body: Words = Field("", description="What it says.")

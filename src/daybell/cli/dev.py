@@ -218,7 +218,7 @@ def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, too
         "store": masked_url(app.url),
         "queues": f"{sample(Queues.parse(queues).names)}; {options.concurrency} at a time",
         "tasks": sample(app.tasks) or "none",
-        "kinds": ", ".join(kinds),
+        "kinds": offered(kinds, host=options.host),
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
     }
@@ -230,6 +230,16 @@ def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, too
     if options.is_demo:
         look = with_flag("daybell executions list", app.url)
         _echo(f"  look    {show.printable(look)}")
+
+
+def offered(kinds: Sequence[str], *, host: str) -> str:
+    """The kinds of jobs that are run, and whose commands may be among them."""
+    from daybell.api.listening import is_loopback
+
+    said = ", ".join(kinds)
+    if "command" not in kinds or not is_loopback(host):
+        return said
+    return f"{said}; anybody on this machine may define jobs (--no-allow-command)"
 
 
 def _say_stopping(worker: Worker, options: DevOptions) -> None:

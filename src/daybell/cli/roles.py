@@ -54,7 +54,7 @@ MaxJobs = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Start a process afresh when it has run so many tasks, against leaks.",
+        help="Start a process afresh when it has run so many Python tasks, against leaks.",
         show_default=False,
     ),
 ]
