@@ -1,11 +1,16 @@
 """Secrets are taken out of what is written, however it writes them."""
 
 import base64
+import html
 import json
+import random
 import re
+import string
+import sys
 import threading
 from urllib.parse import quote, quote_plus, urlencode
 
+import httpx
 import msgspec
 import pytest
 from hypothesis import given
@@ -14,7 +19,8 @@ from hypothesis import strategies as st
 from daybell.core.limits import LOG_LINE_CHARS_MAX
 from daybell.core.log import MASKED_CHARS_MAX
 from daybell.sdk import masking
-from daybell.sdk.masking import LEVELS, MASK, Masks
+from daybell.sdk.forms import PIECE_CHARS, forms_of
+from daybell.sdk.masking import MASK, Masks
 
 TOKEN = 's3cr3t/va+lue=ü "quoted" it\'s'
 values = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0*"), min_size=4)
@@ -53,9 +59,18 @@ def masks_of(*values):
         lambda value: base64.b64encode(b"a" + value.encode()).decode(),
         lambda value: base64.b64encode(b"user:" + value.encode()).decode(),
         lambda value: base64.b64encode(b"us" + value.encode() + b"er").decode(),
+        html.escape,
+        lambda value: html.escape(value, quote=False),
+        lambda value: html.escape(value).replace("&#x27;", "&#39;"),
+        lambda value: html.escape(value).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+        lambda value: httpx.URL(f"http://{value}/").host if value.isalnum() else value,
+        lambda value: str(httpx.URL(f"http://{value}/")) if value.isalnum() else value,
     ],
 )
-@pytest.mark.parametrize("value", [TOKEN, "plain-token-0123456789", "two lines\nand their end"])
+@pytest.mark.parametrize(
+    "value",
+    [TOKEN, "plain-token-0123456789", "two lines\nand their end", "<A&B> it's 0123", "AbCdÜ123XYZ"],
+)
 def test_a_value_is_found_however_it_is_written(write, value):
     written = f"before {write(value)} after"
 
@@ -126,6 +141,10 @@ def test_each_longer_line_of_a_value_is_a_secret():
         "89abcdefghijklmnopqrstuvwxyz and all that follows",
         "x" * 9_000 + "0123456789ab",
         "89abcdefghijklmnopqrstuvwxyz" + "x" * 9_000,
+        "it was 0123456789abcdefgh …",
+        "it was 0123456789abcdefgh  ... and more",
+        "… 89abcdefghijklmnopqrstuvwxyz",
+        "it was 0123456789abcdefgh\n",
     ],
 )
 def test_where_a_text_was_cut_half_a_value_is_masked(cut):
@@ -136,6 +155,21 @@ def test_where_a_text_was_cut_half_a_value_is_masked(cut):
 
     assert "89ab" not in masked and "0123456789" not in masked and "789xyz" not in masked
     assert MASK in masked and in_json == {"a": masked, "b": [masked]}
+
+
+def test_half_a_value_is_masked_although_a_shorter_one_is_there_as_a_whole():
+    assert masks_of("01234567", "0123456789abcdef")("0123456789ab") == MASK
+
+
+@pytest.mark.parametrize("length", [500, 1_000, 5_000])
+def test_of_a_long_value_nothing_is_left_wherever_it_was_cut(length):
+    value = "".join(random.Random(length).choices(string.ascii_letters, k=length))
+    masks = masks_of(value)
+
+    assert masks(f"<{value}>") == f"<{MASK}>"
+    for cut in (10, 300, length - 400, length - 10):
+        assert masks(f"it was {value[:cut]} …") == f"it was {MASK} …"
+        assert masks(f"it was … {value[cut:]}!") == f"it was … {MASK}!"
 
 
 def test_a_beginning_that_goes_on_otherwise_stays():
@@ -193,7 +227,6 @@ def test_a_number_in_the_thousands_is_masked_and_changed_by_parts(monkeypatch):
         masks.add([f"secret-{number:05d}"])
 
     assert all(masks(f"<secret-{number:05d}>") == f"<{MASK}>" for number in range(500))
-    assert sum(LEVELS[:2]) < 500
 
     masks.add(["secret-00000"])  # opened again
     masks.add(["one-too-many"])
@@ -230,3 +263,78 @@ def test_all_can_be_forgotten():
     masks.forget()
 
     assert not masks and masks("hunter2") == "hunter2"
+
+
+def test_what_is_kept_for_good_is_never_dropped(monkeypatch):
+    monkeypatch.setattr(masking, "VALUES_MAX", 20)
+    masks = Masks()
+    masks.add_own(["hunter2", "abc"])
+    for number in range(100):
+        masks.add([f"secret-{number:05d}"])
+
+    assert masks("hunter2 secret-00099 abc") == f"{MASK} {MASK} abc"
+    assert masks("secret-00001") == "secret-00001"
+
+
+PEM = "\n".join(
+    ["-----BEGIN PRIVATE KEY-----"]
+    + [base64.b64encode(random.Random(number).randbytes(48)).decode() for number in range(26)]
+    + ["-----END PRIVATE KEY-----", ""]
+)
+MANY = [f"https://hooks.example.org/{number:08d}" for number in range(1_000)]
+NESTED = ["a" * length for length in range(8, 500)]
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ([PEM], "-"),
+        ([PEM], "-----BEGIN PRIVATE KEY-----\n"),
+        ([PEM], "…" + PEM[-40:-1]),
+        (["a" * 60_000], "a"),
+        (["a" * 3_000 + "b" + "a" * 3_000], "a"),
+        ([f"secret-{number:05d}" for number in range(1_000)], "secret-0"),
+        (MANY, "https://hooks.example.org/"),
+        (MANY, "https://hooks.example.org/x..."),
+        (NESTED, "aaaaaaaab"),
+        (["hunter2"], " "),
+        (["hunter2"], "…"),
+        (["hunter2"], "."),
+    ],
+)
+def test_whoever_makes_a_text_for_it_cannot_make_it_take_long(values, unit):
+    masks = masks_of(*values)
+    text = unit * (8_000 // len(unit))
+
+    for ask in (masks, lambda text: masks.in_json(json.dumps(text, ensure_ascii=False))):
+        once, four_times = calls_of(ask, text), calls_of(ask, 4 * text)
+        assert four_times < 5 * once + 1_000  # it would be 16 times, were all compared with all
+        assert once < 25 * len(text) + 1_000
+
+
+def test_all_that_is_compared_is_short():
+    assert max(len(form) for form in forms_of("a" * 60_000 + "\n" + PEM)) == PIECE_CHARS
+
+
+def test_a_small_number_of_values_costs_a_text_next_to_nothing():
+    masks = masks_of("f0Kc1LrV7yHBxD2eQ9sTzWnApMgUjE4o", "a-password-0123", "dbk_0123456789abcdef")
+
+    assert calls_of(masks, "an ordinary line of an ordinary task, and another one" * 100) < 20
+    assert calls_of(masks.in_json, '{"an ordinary result":12345678,"b":"of a task"}') < 40
+
+
+def calls_of(function, text):
+    """How many functions are called for it, Python's own among them."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function(text)
+    finally:
+        sys.setprofile(before)
+    return calls
