@@ -5,6 +5,8 @@ Imported for `--help` too: nothing heavy here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -56,6 +58,7 @@ Cursor = Annotated[
         "--cursor", help="Go on where the last page ended; it said how.", show_default=False
     ),
 ]
+Lists = Callable[..., Coroutine[object, object, int]]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Timeout = Annotated[
     str | None,
@@ -84,6 +87,24 @@ def priorities(incomplete: str) -> list[str]:
 def group(help: str) -> typer.Typer:
     """A group of commands."""
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+
+
+def list_of(app: typer.Typer) -> Callable[[Lists], Lists]:
+    """Makes a function the `list` of a group: of all that a tenant has, without further options."""
+
+    def add(command: Lists) -> Lists:
+        def list_all(
+            context: typer.Context,
+            tenant: Tenant = None,
+            as_json: Json = False,
+            database_url: DatabaseUrl = None,
+        ) -> None:
+            run(context, partial(command, tenant=tenant, as_json=as_json), database_url)
+
+        app.command("list", help=command.__doc__)(list_all)
+        return command
+
+    return add
 
 
 def chosen(context: typer.Context, database_url: str | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
+from daybell.cli.options import DatabaseUrl, Tenant, Yes, group, list_of, run
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -19,15 +19,36 @@ app = group("Queues: lanes that workers subscribe to.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
 
-@app.command("list")
-def list_queues(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@list_of(app)
+async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
     """List queues with their numbers."""
-    run(context, partial(_list, tenant=tenant, as_json=as_json), database_url)
+    from daybell.cli import show
+    from daybell.cli.columns import Column
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+
+    async with client_for(settings, tenant=tenant) as client:
+        queues = await client.queues()
+        now = (await client.health()).now
+    if as_json:
+        show.echo_json([wire.queue(one) for one in queues])
+        return DONE
+    rows = [
+        (
+            one.name,
+            "paused" if one.is_paused else "open",
+            one.queued,
+            one.running,
+            one.scheduled,
+            one.waiting,
+            show.relative(one.oldest_run_at, now=now),
+        )
+        for one in queues
+    ]
+    name = Column("name", least=20, rank=0)
+    columns = (name, "state", "queued", "running", "scheduled", "waiting", "oldest due")
+    show.echo_table(columns, rows, empty="no queues; the first job makes one")
+    return DONE
 
 
 @app.command("pause")
@@ -56,36 +77,6 @@ def purge_queue(
 ) -> None:
     """Cancel everything that waits in a queue."""
     run(context, partial(_purge, name=name, yes=yes, tenant=tenant), database_url)
-
-
-async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import show
-    from daybell.cli.columns import Column
-    from daybell.cli.connecting import client_for
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        queues = await client.queues()
-        now = (await client.health()).now
-    if as_json:
-        show.echo_json([wire.queue(one) for one in queues])
-        return DONE
-    rows = [
-        (
-            one.name,
-            "paused" if one.is_paused else "open",
-            one.queued,
-            one.running,
-            one.scheduled,
-            one.waiting,
-            show.relative(one.oldest_run_at, now=now),
-        )
-        for one in queues
-    ]
-    name = Column("name", least=20, rank=0)
-    columns = (name, "state", "queued", "running", "scheduled", "waiting", "oldest due")
-    show.echo_table(columns, rows, empty="no queues; the first job makes one")
-    return DONE
 
 
 async def _pause(settings: Settings, *, name: str, paused: bool, tenant: str | None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, list_of, run
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -24,6 +24,44 @@ Name = Annotated[
         metavar="NAME", help="As jobs refer to it: letters, digits and _, such as API_TOKEN."
     ),
 ]
+
+
+@list_of(app)
+async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
+    """List secrets by name, without their values."""
+    from daybell.cli import show
+    from daybell.cli.columns import Column
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+    from daybell.core.view import Page
+
+    async with client_for(settings, tenant=tenant) as client:
+        secrets = await client.secrets()
+        now = (await client.health()).now
+    if as_json:
+        show.echo_json(wire.page(Page(items=tuple(secrets)), wire.secret))
+        return DONE
+    rows = [
+        (
+            one.name,
+            one.version,
+            show.relative(one.created_at, now=now),
+            show.relative(one.updated_at, now=now),
+            one.key_id,
+            one.author,
+        )
+        for one in secrets
+    ]
+    columns = (
+        Column("name", least=20, rank=0),
+        "version",
+        "created",
+        "changed",
+        "key",
+        Column("by", least=8, rank=5),
+    )
+    show.echo_table(columns, rows, empty="no secrets; daybell secrets set NAME keeps one")
+    return DONE
 
 
 # Words that are too many are taken here, to be refused without being repeated.
@@ -43,17 +81,6 @@ def set_secret(
     """
     _refuse_value(name, context.args)
     run(context, partial(_set, name=name, tenant=tenant, as_json=as_json), database_url)
-
-
-@app.command("list")
-def list_secrets(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """List secrets by name, without their values."""
-    run(context, partial(_list, tenant=tenant, as_json=as_json), database_url)
 
 
 @app.command("delete")
@@ -115,42 +142,6 @@ async def _set(settings: Settings, *, name: str, tenant: str | None, as_json: bo
         show.echo_json(wire.secret(made))
     else:
         typer.echo(f"secret {made.name} is at version {made.version}")
-    return DONE
-
-
-async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import show
-    from daybell.cli.columns import Column
-    from daybell.cli.connecting import client_for
-    from daybell.client import wire
-    from daybell.core.view import Page
-
-    async with client_for(settings, tenant=tenant) as client:
-        secrets = await client.secrets()
-        now = (await client.health()).now
-    if as_json:
-        show.echo_json(wire.page(Page(items=tuple(secrets)), wire.secret))
-        return DONE
-    rows = [
-        (
-            one.name,
-            one.version,
-            show.relative(one.created_at, now=now),
-            show.relative(one.updated_at, now=now),
-            one.key_id,
-            one.author,
-        )
-        for one in secrets
-    ]
-    columns = (
-        Column("name", least=20, rank=0),
-        "version",
-        "created",
-        "changed",
-        "key",
-        Column("by", least=8, rank=5),
-    )
-    show.echo_table(columns, rows, empty="no secrets; daybell secrets set NAME keeps one")
     return DONE
 
 

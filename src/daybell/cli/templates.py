@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daybell.cli.edge import DONE
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
+from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, list_of, run
 
 if TYPE_CHECKING:
     from daybell.core.template import Parameter, Template
@@ -20,15 +20,41 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The template's name."
 Yaml = Annotated[bool, typer.Option("--yaml", help="Print it as a file has it.")]
 
 
-@app.command("list")
-def list_templates(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@list_of(app)
+async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
     """List the templates, by name."""
-    run(context, partial(_list, tenant=tenant, as_json=as_json), database_url)
+    from daybell.cli import show
+    from daybell.cli.columns import Column
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+
+    async with client_for(settings, tenant=tenant) as client:
+        templates = await client.templates()
+    if as_json:
+        show.echo_json([wire.template(one) for one in templates])
+        return DONE
+    rows = [
+        (
+            one.name,
+            one.version,
+            ", ".join(one.template.parameters),
+            one.template.description,
+            show.moment(one.updated_at),
+            one.author,
+        )
+        for one in templates
+    ]
+    columns = (
+        Column("name", least=20, rank=0),
+        Column("version"),
+        Column("parameters", least=16, rank=2),
+        Column("description", least=16, rank=3),
+        Column("since", rank=4),
+        Column("author", least=8, rank=5),
+    )
+    none = "no templates; daybell templates create -f FILE makes one"
+    show.echo_table(columns, rows, empty=none)
+    return DONE
 
 
 @app.command("show")
@@ -85,41 +111,6 @@ def delete_template(
 ) -> None:
     """Remove a template. Jobs that were made from it stay."""
     run(context, partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json), database_url)
-
-
-async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int:
-    from daybell.cli import show
-    from daybell.cli.columns import Column
-    from daybell.cli.connecting import client_for
-    from daybell.client import wire
-
-    async with client_for(settings, tenant=tenant) as client:
-        templates = await client.templates()
-    if as_json:
-        show.echo_json([wire.template(one) for one in templates])
-        return DONE
-    rows = [
-        (
-            one.name,
-            one.version,
-            ", ".join(one.template.parameters),
-            one.template.description,
-            show.moment(one.updated_at),
-            one.author,
-        )
-        for one in templates
-    ]
-    columns = (
-        Column("name", least=20, rank=0),
-        Column("version"),
-        Column("parameters", least=16, rank=2),
-        Column("description", least=16, rank=3),
-        Column("since", rank=4),
-        Column("author", least=8, rank=5),
-    )
-    none = "no templates; daybell templates create -f FILE makes one"
-    show.echo_table(columns, rows, empty=none)
-    return DONE
 
 
 async def _show(

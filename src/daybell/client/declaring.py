@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack, cast
 
 import msgspec
 
-from daybell.client.definitions import check_version
+from daybell.client.definitions import Definitions, check_version
 from daybell.client.dependencies import check_dependencies
 from daybell.client.fields import JobFields
 from daybell.client.kinds import is_by_code, said_of
@@ -20,7 +20,6 @@ from daybell.core.duration import format_duration
 from daybell.core.instant import Seconds
 from daybell.core.job import Job, JobDefinition
 from daybell.errors import DuplicateKey, InvalidSchedule, JobNotFound, VersionConflict, shown
-from daybell.store.protocol import Store
 
 CREATED: Final = "created"
 CHANGED: Final = "changed"
@@ -134,26 +133,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)  # takes half a surrogate pair, too
 
 
-class Declarations:
-    """The verb of `Client` for jobs that files declare."""
-
-    store: Store
-    tenant: str
-
-    async def definition_of(
-        self, name: str, fields: JobFields, *, what: str, is_new: bool = True
-    ) -> JobDefinition:
-        raise NotImplementedError  # see `Definitions`
-
-    async def define_jobs(
-        self,
-        definitions: list[JobDefinition],
-        *,
-        author: str = "",
-        expect: int | None = None,
-        promote: bool = False,
-    ) -> list[Job]:
-        raise NotImplementedError  # see `Client`
+class Declarations(Definitions):
+    """The verb of `Client` for jobs that files declare, beside those for definitions by hand."""
 
     async def apply_job(
         self,

@@ -23,7 +23,6 @@ from daybell.client.bulk import UNFINISHED, Bulk
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.declaring import Declarations
-from daybell.client.definitions import Definitions
 from daybell.client.dependencies import check_dependencies
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
@@ -80,7 +79,6 @@ from daybell.store.protocol import Store
 
 
 class Client(
-    Definitions,
     Declarations,
     Templates,
     Warnings,
