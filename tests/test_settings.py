@@ -212,6 +212,30 @@ def test_a_url_is_shown_without_its_password(url, masked):
     assert masked_url(url) == masked
 
 
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("postgresql://me:hunter22@db/x", {":hunter22@", "hunter22"}),
+        ("postgresql://me:hunter%2022@db/x", {":hunter%2022@", "hunter%2022", "hunter 22"}),
+        ("postgresql://db/x?password=hunter22&a=b", {"=hunter22&", "hunter22"}),
+        ("postgresql://me:test@db/x", {":test@"}),  # a word like any other
+        ("postgresql://postgres:postgres@db/postgres", {":postgres@"}),
+        ("postgresql://me@db:5432/x", set()),
+        ("sqlite:////srv/a:b/x.db", set()),
+    ],
+)
+def test_passwords_that_could_be_ordinary_words_are_told_by_what_is_around_them(url, secrets):
+    assert Settings(database_url=url).secrets == secrets
+    assert Settings(connections={"shop": url}).secrets == secrets
+    assert Settings(listen_url=url).secrets == secrets
+
+
+def test_keys_are_secrets_to_jobs_each_by_itself():
+    settings = Settings(secrets_key="first-key, second-key", api_key="dbk_1234")
+
+    assert settings.secrets == {"first-key", "second-key", "dbk_1234"}
+
+
 BEGINNINGS = [
     "",
     "//",

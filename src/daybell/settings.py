@@ -28,6 +28,7 @@ MASK: Final = "***"
 
 # Shorter ones would be found inside ordinary words; nobody keeps a secret with three letters.
 _SECRET_CHARS_LEAST: Final = 4
+_WORD_CHARS_LEAST: Final = 8  # where jobs say anything, and not only what a program complains of
 _NAMED_SECRET: Final = re.compile(r"(?:^|[?&\s])\w*(?:password|secret|key)\s*=\s*([^&\s]+)", re.I)
 # What a URL may begin with to be believed; anything else may be a name and a password already.
 _SCHEME: Final = re.compile(r"(?:postgres|postgresql|https?|sqlite|memory)(?:\+\w+)?://", re.I)
@@ -82,6 +83,22 @@ class Settings:
                 text = text.replace(secret, MASK)
         return text
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What is to be masked in all that jobs say and answer.
+
+        Unlike in a line of our own, a password like that of root:root@db/test must not be taken
+        out of it wherever that word stands: it is told by what is around it.
+        """
+        found = {self.api_key or "", *(self.secrets_key or "").replace(" ", "").split(",")}
+        for url in self._urls:
+            for start, end in _secret_parts(url):
+                secret, rest = url[start:end], f"{url[:start]}\n{url[end:]}"
+                found.add(url[max(start - 1, 0) : end + 1])
+                if len(secret) >= _WORD_CHARS_LEAST and secret not in rest:
+                    found |= {secret, unquote(secret)}
+        return frozenset(secret for secret in found if len(secret) >= _SECRET_CHARS_LEAST)
+
     def __repr__(self) -> str:
         shown_values = {
             name: masked_url(value) if name.endswith("_url") and isinstance(value, str) else value
@@ -95,12 +112,15 @@ class Settings:
         inside = ", ".join(f"{name}={value!r}" for name, value in shown_values.items())
         return f"Settings({inside})"
 
+    @property
+    def _urls(self) -> list[str]:
+        urls = (self.database_url, self.listen_url, self.api_url, *self.connections.values())
+        return [url for url in urls if url is not None]
+
     def _secrets(self) -> list[str]:
         secrets = [self.api_key or "", *(self.secrets_key or "").replace(" ", "").split(",")]
-        own = (self.database_url, self.listen_url, self.api_url)
-        for url in (*own, *self.connections.values()):
-            text = url or ""
-            secrets += [text[start:end] for start, end in _secret_parts(text)]
+        for url in self._urls:
+            secrets += [url[start:end] for start, end in _secret_parts(url)]
         secrets += [unquote(secret) for secret in secrets]  # as a server would repeat it
         # The longest first: one may contain another.
         return sorted(filter(None, secrets), key=len, reverse=True)

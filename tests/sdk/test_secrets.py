@@ -270,6 +270,17 @@ async def test_the_key_itself_is_masked(app, key):
     assert result["value"] == {"key": MASK}
 
 
+async def test_what_a_worker_was_given_is_masked_from_the_start(idle, key, monkeypatch):
+    monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", "postgresql://me:hunter22@db/x")
+    monkeypatch.setattr(idle, "_url", f"{idle.url}?key=of-the-app")
+
+    async with idle.worker():  # no secret was opened yet
+        handle = await idle.tasks["echo"].enqueue([key, "hunter22", "of-the-app"])
+        result = await handle.result(timeout=WAIT)
+
+    assert result["value"] == [MASK, MASK, MASK]
+
+
 def test_records_are_masked_for_whichever_handlers_there_are(caplog):
     before = logging.getLogRecordFactory()
     with captured(keeps_logs=False):

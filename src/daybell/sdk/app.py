@@ -195,6 +195,7 @@ class App(Scheduling):
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
         """Run the hooks around what a worker does. If one cannot stop, the others still do."""
+        self.handlers.hide_settings()
         async with AsyncExitStack() as stack:
             # First, so that what earlier hooks have opened is closed when a later one fails.
             for hook in self._on_stop:

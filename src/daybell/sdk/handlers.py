@@ -20,6 +20,7 @@ from daybell.sdk.isolation import COMMAND, Isolation, place_of, setup
 from daybell.sdk.kinds import REMEMBERED_MAX, KindOptions, Kinds, Version
 from daybell.sdk.masking import masks
 from daybell.sdk.secrets import Secrets
+from daybell.settings import Settings
 
 if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
@@ -114,6 +115,13 @@ class AppHandlers:
     def _key(self, *version: *Version) -> tuple[Version, bool]:
         # A test's store is in this process, and so is all that it wants to look at.
         return version, self._app.stand_in is None
+
+    def hide_settings(self) -> None:
+        """Have the keys and passwords that this process was given masked in all that jobs say: a
+        command can read the environment of its worker.
+        """
+        if self._app.stand_in is None:
+            masks.add_own(Settings.load().secrets | Settings(database_url=self._app.url).secrets)
 
     def mask(self, text: str) -> str:
         text = masks(text)  # before others change what it looks for
