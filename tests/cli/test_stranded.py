@@ -1,0 +1,78 @@
+"""What `daybell doctor` says of executions that nobody can take, whatever their jobs are now."""
+
+from functools import partial
+
+import pytest
+
+from daybell import Client
+from daybell.cli.doctor import check_store
+from daybell.cli.stranded import check_stranded
+from daybell.settings import Settings
+from tests.builders import a_worker
+
+NOW = -60.0  # how late they must be: what is due this moment is late enough
+
+
+@pytest.fixture
+async def client():
+    async with Client("memory://") as opened:
+        worker = a_worker(queues=("default",), kinds=("task", "http"))
+        await opened.store.register(opened.tenant, worker, lease=60.0)
+        yield opened
+
+
+async def problems(client):
+    found = await check_stranded(client.store, patience=NOW)
+    return [f"{one.found.partition(' since')[0]}; {one.advice}" for one in found]
+
+
+async def test_what_waits_in_a_queue_that_its_job_has_left_is_named(client):
+    await client.create("call", http="https://example.org", queue="slow")
+    await client.enqueue("call")
+    await client.update("call", queue="default")
+    await client.define("greet")
+    await client.enqueue("greet", queue="mail")
+    await client.enqueue("greet")
+
+    assert await problems(client) == [
+        "no live worker of queue 'mail' runs tasks, and 1 execution of greet waits for one;"
+        " start one with their app: `daybell worker APP --queues mail`",
+        "no live worker of queue 'slow' makes requests, and 1 execution of call waits for one;"
+        " start one with `daybell worker --queues slow`",
+    ]
+    await client.pause_queue("slow")
+    await client.pause_queue("mail")
+    assert await problems(client) == []
+
+
+async def test_what_runs_an_older_version_of_another_kind_is_named(client):
+    await client.create("sync", command="rsync a b")
+    await client.enqueue("sync")
+
+    # As long as the job is like that, it is said of the job.
+    assert await problems(client) == []
+    await client.update("sync", http="https://example.org")
+    (told,) = await problems(client)
+    assert "runs commands, and 1 execution of sync waits" in told
+    await client.delete_job("sync")
+    assert await problems(client) == []
+
+
+async def test_what_is_due_in_time_is_no_news(client):
+    await client.define("greet")
+    await client.enqueue("greet", queue="mail")
+
+    assert await check_stranded(client.store) == []
+
+
+async def test_the_doctor_looks_for_them(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Client(url, migrate=True) as opened:
+        await opened.define("greet")
+        await opened.enqueue("greet")
+    at_once = partial(check_stranded, patience=NOW)
+    monkeypatch.setattr("daybell.cli.doctor.check_stranded", at_once)
+
+    names = [one.name for one in await check_store(Settings(database_url=url)) if not one.is_ok]
+
+    assert names == ["overdue executions"]
