@@ -4,9 +4,9 @@ import asyncio
 
 from daybell.core.execution import State
 from daybell.engine.events import Events
-from daybell.engine.node import BATCH_MAX, EXPIRE_SECONDS, Upkeep
+from daybell.engine.node import BATCH_MAX, EXPIRE_SECONDS, SWEEP_SECONDS, Upkeep
 from daybell.store.ids import mint
-from tests.builders import enqueued, states
+from tests.builders import TENANT, enqueued, states
 from tests.engine.tasks import a_store
 from tests.engine.virtual import VirtualClock, in_virtual_time
 
@@ -20,4 +20,21 @@ async def test_what_no_worker_asks_for_expires_all_the_same():
     await asyncio.sleep(EXPIRE_SECONDS + 1)
 
     assert set(await states(store, ids)) == {State.SKIPPED}
+    await upkeep.stop()
+
+
+@in_virtual_time
+async def test_what_waits_at_a_gate_is_let_in_soon_after_its_time_has_come():
+    store = await a_store()
+    await store.set_gates(TENANT, {"g": 1})
+    upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events())
+    upkeep.start()
+    await asyncio.sleep(1)
+    ids = await enqueued(store, gate="g", delay=2 * SWEEP_SECONDS)
+
+    await asyncio.sleep(2 * SWEEP_SECONDS - 0.1)
+    assert await states(store, ids) == [State.WAITING]
+    await asyncio.sleep(SWEEP_SECONDS + 0.2)
+
+    assert await states(store, ids) == [State.QUEUED]
     await upkeep.stop()

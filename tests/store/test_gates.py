@@ -346,3 +346,16 @@ async def test_one_that_waits_at_a_gate_holds_its_unique_key(store):
     (answer,) = await store.enqueue(TENANT, [an_execution(unique_key="k")])
 
     assert (answer.id, answer.created) == (id, False)
+
+
+async def test_a_look_for_the_lost_tells_whether_anything_waits(store):
+    await gate(store, 1)
+    await enqueued(store, gate="g")
+    assert not (await store.lost()).is_any_waiting
+
+    await enqueued(store, gate="g")
+    assert (await store.lost()).is_any_waiting
+
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    assert not (await store.lost()).is_any_waiting

@@ -25,9 +25,9 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.engine")
 
 # An idle worker should ask its database for next to nothing: with a claim a second and a renewal
-# in five, these make just under two statements a second.
+# in five, these make less than two statements a second.
 SWEEP_SECONDS: Final = 3.0
-ADMIT_SECONDS: Final = 4.0
+ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds something waiting
 EXPIRE_SECONDS: Final = 20.0
 BATCH_MAX: Final = 1000
 KEEP: Final = Retention()
@@ -58,9 +58,10 @@ class Upkeep:
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
         self.janitor = Janitor(store, retention)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
+        self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._loops = (
-            Loop("reap", self.reaper.tick, interval=sweep_seconds(lease), clock=clock),
-            Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock),
+            Loop("reap", self._reap, interval=sweep_seconds(lease), clock=clock),
+            self._admission,
             Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock),
             Loop("lead", self.leader.tick, interval=TERM_SECONDS / 2, clock=clock),
         )
@@ -76,6 +77,15 @@ class Upkeep:
             await self.leader.resign()
         except Unavailable as error:
             logger.warning("could not resign, the leadership will end by itself: %s", error)
+
+    async def _reap(self) -> Seconds | None:
+        """Look for the dead, and in passing for what waits at gates: admission has a loop of its
+        own, because gates may be locked for a while, and the dead are not to lie about meanwhile.
+        """
+        pause = await self.reaper.tick()
+        if self.reaper.is_any_waiting:
+            self._admission.wake()
+        return pause
 
     async def _admit(self) -> Seconds | None:
         """Let delayed executions through their gates when their time has come."""

@@ -45,6 +45,7 @@ class Reaper:
         self._is_store_away = False
         self._heard_at = clock.monotonic()
         self._since = -inf  # by the store's clock: when it came back
+        self.is_any_waiting = False  # at a gate, as of the last look
 
     async def tick(self) -> Seconds | None:
         try:
@@ -67,6 +68,7 @@ class Reaper:
             self._since = losses.now
         self._is_store_away, self._heard_at = False, sent
         self._clock.correct(losses.now, sent)
+        self.is_any_waiting = losses.is_any_waiting
         moved, lost = 0, losses.executions
         for (tenant, worker), group in groupby(sorted(lost, key=_owner), key=_owner):
             moved += await self._reap(tenant, worker, list(group))

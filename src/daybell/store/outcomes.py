@@ -37,7 +37,11 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dead hold, and the store's time by which they were judged."""
+    """What the dead hold, and the store's time by which they were judged.
+
+    `is_any_waiting` is whether anything waits at a gate, so that it need not be asked for.
+    """
 
     now: Instant
     executions: list[Lost]
+    is_any_waiting: bool

@@ -76,3 +76,9 @@ async def test_a_quota_of_another_process_is_heeded_by_the_next_claim(counted, a
 
     look = claim(counted, worker=worker)
     assert await statements(counted, look) == 1
+
+
+async def test_each_look_of_upkeep_that_finds_nothing_is_one_statement(counted):
+    await registered(counted)
+    for look in (counted.lost, counted.admit, counted.expire):
+        assert await statements(counted, look()) == 1

@@ -75,7 +75,13 @@ class MemoryWorkers(Part):
                 if ends(worker, since) < now <= not_after:
                     tables.workers[key] = replace(worker, state=WorkerState.DEAD)
             found = [row for row in tables.rows.values() if is_lost(tables, row)]
-            return Losses(now=now, executions=[describe_lost(tables, row) for row in found[:limit]])
+            return Losses(
+                now=now,
+                executions=[describe_lost(tables, row) for row in found[:limit]],
+                is_any_waiting=any(
+                    row.execution.state is State.WAITING for row in tables.rows.values()
+                ),
+            )
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         with self._begin(tenant) as tables:

@@ -159,7 +159,8 @@ class Leasing(Applying):
     ANY_LOST = f"""
     SELECT daybell.now() AS now,
            EXISTS (SELECT FROM daybell.worker WHERE {HAS_ENDED})
-        OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any
+        OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any,
+           EXISTS (SELECT FROM daybell.parked) AS is_any_waiting
     """
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
@@ -181,12 +182,12 @@ class Leasing(Applying):
         async with self.db.link() as link:
             look = await link.fetchrow(self.ANY_LOST, not_after, since)
             assert look is not None, "a SELECT without FROM has one row"
-            if not look["is_any"]:
-                return Losses(now=look["now"], executions=[])  # nearly always: one cheap look
-            await link.execute(self.BURY, not_after, since)
-            await link.execute(self.END_EMPTY)
-            found = await self._lost_from(link, await link.fetch(self.LOST, limit))
-        return Losses(now=look["now"], executions=found)
+            found: list[Lost] = []
+            if look["is_any"]:  # nearly never: one cheap look is all
+                await link.execute(self.BURY, not_after, since)
+                await link.execute(self.END_EMPTY)
+                found = await self._lost_from(link, await link.fetch(self.LOST, limit))
+        return Losses(now=look["now"], executions=found, is_any_waiting=look["is_any_waiting"])
 
     async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
         definitions = {

@@ -64,7 +64,8 @@ class Workers(Protocol):
         later than `not_after`, the clock has jumped, and nobody is marked.
 
         Marking and listing change no execution: the caller decides for each
-        (`core.lifecycle.after_loss`) and applies it with `wait=False`.
+        (`core.lifecycle.after_loss`) and applies it with `wait=False`. Says in passing whether
+        anything waits at a gate, which `admit` may let in.
         """
         ...
 

@@ -191,6 +191,7 @@ _LOST: Final = f"""
 SELECT {CLAIMED_COLUMNS}, started_at IS NOT NULL, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
 """
+_ANY_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)"
 
 
 def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Losses:
@@ -214,7 +215,8 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
                     is_begun=is_begun,
                 )
             )
-    return Losses(now=tx.now, executions=found)
+    (is_any_waiting,) = tx.execute(_ANY_WAITING).fetchone()
+    return Losses(now=tx.now, executions=found, is_any_waiting=bool(is_any_waiting))
 
 
 _LIST: Final = """
