@@ -141,22 +141,20 @@ class Tee:
         running = current.get()
         if running is not None and _keepers:
             running.print(self._name, text)
-        if masks:
-            self._write(text, running)
-        else:
+        if not masks:
             self.original.write(text)
-        return len(text)
-
-    def _write(self, text: str, by: Running | None) -> None:
+            return len(text)
         with self._lock:
-            if by is not self._by:
+            if running is not self._by:
                 self._let_go()
-                self._by = by
-            lines, end, self._begun = (self._begun + text).rpartition("\n")
-            if end:
+                self._by = running
+            self._begun += text
+            if "\n" in text:
+                lines, end, self._begun = self._begun.rpartition("\n")
                 self.original.write(masks(lines + end))
             if len(self._begun) > MASKED_CHARS_MAX:
                 self._let_go()
+        return len(text)
 
     def _let_go(self) -> None:
         begun, self._begun = self._begun, ""
