@@ -35,6 +35,7 @@ class Running:
     is_cancelled = False
     is_hopeless = False
     patience = 0.0
+    secret = ""  # what is masked
 
     def __init__(self, args: Any = None, *, attempt: int = 1, timeout: float | None = None):
         text = payload.encode(args or {})
@@ -48,6 +49,9 @@ class Running:
         self.said.append((level, source, message))
 
     def print(self, stream, text): ...
+    def mask(self, text):
+        return text.replace(self.secret, "***") if self.secret else text
+
     async def begin(self): ...
     async def undo(self): ...
 

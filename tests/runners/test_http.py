@@ -154,7 +154,7 @@ async def test_an_address_from_a_secret_is_not_shown_in_errors():
         error = await failed({"url": {"secret": "URL"}}, secrets=secrets, running=running)
 
         assert place.head.startswith("GET /hook/canary-path?key=canary-query ")
-        assert error.message == f"GET {place.url}/… answered 404 Not Found"
+        assert error.message == "GET http://… answered 404 Not Found"
         assert "canary" not in error.message + str(running.said)
 
 
@@ -341,8 +341,24 @@ async def test_a_long_error_page_is_not_cut_within_a_word():
     async with serving(an_answer("400 Bad Request", page)) as place:
         error = await failed(place.url)
 
-    assert error.message.endswith(f": {'x' * 495}  …")
+    assert error.message.endswith(f": {'x' * 495} …")
     assert len(error.message) < 700
+
+
+async def test_a_secret_at_the_cut_is_masked_or_left_out():
+    token = "canary" * 100
+    page = b"y" * 300 + f" {token} rejected".encode()
+    location = "https://x.example/?a=1&token=" + token * 2
+    running = Running()
+    running.secret = token
+    async with serving(an_answer("200 OK", page, location=location)) as place:
+        known = await failed({"url": place.url, "expect": 204}, running=running)
+        unknown = await failed({"url": place.url, "expect": 204})
+        kept = await asked(place.url)
+
+    assert known.message.endswith(": " + "y" * 300 + " *** rejected")
+    assert unknown.message.endswith(": " + "y" * 300 + " …")
+    assert kept["headers"]["location"] == "https://x.example/?a=1&token=…"
 
 
 async def test_nobody_there_is_tried_again():

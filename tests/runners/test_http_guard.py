@@ -291,6 +291,33 @@ async def test_a_certificate_for_another_name_is_refused(authority):
         assert place.heads == []
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://Canary.intern.example/", "it is not on the public internet (10.0.0.0/8"),
+        ("http://Canary.outer.example:22/", "its port belongs to another protocol"),
+        ("http://Canary.nowhere.example/", "its host was not found: it has no address"),
+        ("https://Canary.outer.example/", "its certificate is not trusted here: Hostname mismatch"),
+    ],
+)
+async def test_a_host_from_a_secret_is_not_shown(authority, url, why):
+    known = {"intern": ["10.1.2.3"], "outer": [PUBLIC], "nowhere": []}
+
+    async def resolve(host, port):
+        return known[host.split(".")[1]]
+
+    http = Http(resolve=resolve, tls=authority.client)
+    detour(http)
+    async with serving(OK, tls=authority.server) as place:
+        if url.startswith("https"):
+            url = url.replace(".example/", f".example:{place.port}/")
+        error = await failed({"url": {"secret": "URL"}}, http, secrets={"URL": url})
+
+    assert error.message.startswith(f"GET {url.partition(':')[0]}://… ")
+    assert why in error.message
+    assert "canary" not in error.message.lower()
+
+
 async def test_a_certificate_that_nobody_vouches_for_is_refused(authority):
     http = Http(resolve=names(good=PUBLIC))
     detour(http)

@@ -91,7 +91,7 @@ async def test_of_a_body_without_end_the_beginning_is_kept():
 
 
 async def test_a_gzip_bomb_is_not_unpacked():
-    bomb = gzip.compress(bytes(30_000_000))
+    bomb = gzip.compress(b"\0 " * 15_000_000)
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
     async with serving(head.encode() + bomb) as place:
         await asked(place.url)  # what is imported and kept for good
@@ -198,3 +198,15 @@ async def test_a_cancelled_request_hangs_up_at_once(scheme, says):
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_a_name_service_that_is_silent_is_told_of():
+    async def resolve(host, port):
+        await asyncio.Event().wait()
+
+    error = await failed("http://a.example/", Http(resolve=resolve, connect_seconds=0.01))
+
+    assert not error.is_hopeless
+    assert (
+        "a.example was not found within 0.01 s: the name service does not answer" in error.message
+    )

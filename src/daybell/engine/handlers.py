@@ -41,6 +41,12 @@ class Running(Protocol):
         """Add a line to its log. Written a moment later; may be called from any thread."""
         ...
 
+    def mask(self, text: str) -> str:
+        """A text without secrets. All that is kept is masked anyway; this is for what is cut
+        before, since half a secret is not found.
+        """
+        ...
+
     async def begin(self) -> Any:
         """Begin its one transaction, which commits with its end; answers the connection."""
         ...

@@ -137,6 +137,9 @@ class Run(msgspec.Struct, eq=False):
         line, length = begun
         return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
 
+    def mask(self, text: str) -> str:
+        return self.host.mask(text)
+
     async def begin(self) -> Any:
         if self.has_begun:
             raise UsageError("an execution has one transaction, and this one has begun it before")

@@ -9,11 +9,11 @@ comes of it is looked at, and the connection is made to exactly that.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
+
+from daybell.runners.lookups import Lookups
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -69,7 +69,13 @@ _PORTS_OF_OTHERS: Final = frozenset(
 
 
 class AddressRefused(Exception):
-    """No request is sent there from here. Its message names the host, and what would allow it."""
+    """No request is sent there from here. Its message names the host, and what would allow it;
+    `unnamed` says the same without the host, which may be a secret.
+    """
+
+    def __init__(self, message: str, *, unnamed: str) -> None:
+        super().__init__(message)
+        self.unnamed = unnamed
 
 
 def why_not_public(address: str) -> str | None:
@@ -102,10 +108,15 @@ def _inside(address: ipaddress.IPv6Address, network: ipaddress.IPv6Network) -> A
     return ipaddress.IPv4Address((int(address) >> below) & 0xFFFF_FFFF)
 
 
-async def system_resolve(host: str, port: int) -> list[str]:
+_lookups: Final = Lookups()  # of this process: there is one system to ask
+
+
+async def system_resolve(host: str, _: int) -> list[str]:
     """All addresses that the system has for a host, in the order in which it would try them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(place[4][0]) for place in found))
+    try:
+        return [str(ipaddress.ip_address(host))]  # nobody has to be asked
+    except ValueError:
+        return await _lookups.find(host)
 
 
 async def checked_addresses(
@@ -121,7 +132,7 @@ async def checked_addresses(
         check_port(port)
     addresses = await resolve(host, port)
     if not addresses:
-        raise OSError(f"{host} has no address")
+        raise OSError("it has no address")
     if not allow_private:
         for address in addresses:
             check_address(host, address)
@@ -133,16 +144,18 @@ def check_address(host: str, address: str) -> None:
     why = why_not_public(address)
     if why is not None:
         named = host if host == address else f"{host} is {address}, which"
-        raise AddressRefused(
-            f"{named} is not on the public internet ({why}); only a worker started with"
+        fact = (
+            f"is not on the public internet ({why}); only a worker started with"
             " --allow-private-http sends requests there"
         )
+        raise AddressRefused(f"{named} {fact}", unnamed=f"it {fact}")
 
 
 def check_port(port: int) -> None:
     """Refuse a port that is known to belong to another protocol."""
     if port in _PORTS_OF_OTHERS:
-        raise AddressRefused(
-            f"port {port} belongs to another protocol; only a worker started with"
-            " --allow-private-http sends requests there"
+        fact = (
+            "belongs to another protocol; only a worker started with --allow-private-http sends"
+            " requests there"
         )
+        raise AddressRefused(f"port {port} {fact}", unnamed=f"its port {fact}")

@@ -93,6 +93,7 @@ class HttpHandler(KindHandler):
             find_tls=self._http.find_tls,
             connect_seconds=self._http.connect_seconds,
             say=lambda level, message: running.say(level, "http", message),
+            mask=running.mask,
         )
         has_timeout = self.timeout is not None or running.claimed.timeout is not None
         try:

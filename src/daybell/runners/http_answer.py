@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from email.utils import mktime_tz, parsedate_tz
 from http import HTTPStatus
 from typing import Any, Final
@@ -37,8 +37,7 @@ _CHARSETS: Final = frozenset(
     {"utf-8", "utf8", "us-ascii", "iso-8859-1", "latin-1", "iso-8859-15", "windows-1252", "utf-16"}
 )
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([\w-]{1,20})", re.ASCII)
-_WORD_CHARS: Final = 200  # longer ones may be cut
-_HALF_WORD: Final = re.compile(r"[^\s\"'<>,;&=]*\Z")
+_BETWEEN_WORDS: Final = frozenset(" \t\r\n\f\v\"'<>,;&=")
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
@@ -51,14 +50,21 @@ class Answer(msgspec.Struct, kw_only=True):
     is_whole: bool = False
     left_out: str | None = None  # why the body is not kept
     problem: str | None = None  # what is wrong with it
+    mask: Callable[[str], str] = str  # of secrets, before something is cut
 
     @classmethod
-    def of(cls, status: int, headers: Sequence[tuple[bytes, bytes]]) -> Answer:
+    def of(
+        cls,
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        mask: Callable[[str], str] = str,
+    ) -> Answer:
         """The beginning of one. Of a header that comes twice, the first counts."""
         said: dict[str, str] = {}
         for name, value in headers:
             said.setdefault(name.decode(errors="replace").lower(), value.decode(errors="replace"))
-        return cls(status=status, headers=said)
+        return cls(status=status, headers=said, mask=mask)
 
     @property
     def words(self) -> str:
@@ -90,15 +96,12 @@ class Answer(msgspec.Struct, kw_only=True):
     @property
     def excerpt(self) -> str:
         """How the body begins, for a message."""
-        text = self.text.strip()
-        if len(text) <= _EXCERPT_CHARS:
-            return text
-        return f"{_without_half_word(text[:_EXCERPT_CHARS])} …"
+        return beginning(self.mask(self.text.strip()), _EXCERPT_CHARS)
 
     def result(self) -> dict[str, Any]:
         """What is kept of it."""
         kept = {
-            name: self.headers[name][:_HEADER_CHARS_KEPT]
+            name: beginning(self.mask(self.headers[name]), _HEADER_CHARS_KEPT)
             for name in KEPT_HEADERS
             if name in self.headers
         }
@@ -188,10 +191,21 @@ class _Body:
             self.kept += self._unpack.decompress(part, room)
 
 
+def beginning(text: str, chars_max: int) -> str:
+    """A text as it begins, in whole words."""
+    if len(text) <= chars_max:
+        return text
+    return f"{_without_half_word(text[:chars_max])}…"
+
+
 def _without_half_word(text: str) -> str:
-    """A text that was cut, without the word at the cut: no mask would find half a secret."""
-    rest, end = text[:-_WORD_CHARS], text[-_WORD_CHARS:]
-    return rest + _HALF_WORD.sub("", end, count=1)
+    """A text that was cut, without the word at the cut, however long it is: no mask would find half
+    a secret.
+    """
+    end = len(text)
+    while end and text[end - 1] not in _BETWEEN_WORDS:
+        end -= 1
+    return text[:end]
 
 
 def _instant(text: str) -> Instant | None:

@@ -27,7 +27,13 @@ READ_BYTES_MAX: Final = 16 * 1024
 
 
 class HostUnknown(Exception):
-    """The host has no address, as far as the system knows at the moment."""
+    """The host has no address, as far as the system knows at the moment. `unnamed` says it without
+    the host, which may be a secret.
+    """
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(f"{host} {why}")
+        self.unnamed = f"its host {why}"
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
@@ -53,11 +59,13 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
                     host, port, allow_private=self._allow_private, resolve=self._resolve
                 )
         except TimeoutError:
-            raise HostUnknown(f"{host} was not found within {timeout:g} s") from None
+            raise HostUnknown(
+                host, f"was not found within {timeout:g} s: the name service does not answer"
+            ) from None
         except UnicodeError:  # of the system's own encoder, for what is no name at all
-            raise HostUnknown(f"{host} cannot be a name") from None
+            raise HostUnknown(host, "cannot be a name") from None
         except OSError as error:
-            raise HostUnknown(f"{host} was not found: {error.strerror or error}") from None
+            raise HostUnknown(host, f"was not found: {error.strerror or error}") from None
         return await self._connect_any(addresses, port, limit.when())
 
     async def _connect_any(
@@ -157,13 +165,15 @@ def trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: BaseException, *, names_host: bool = True) -> str:
     """What was wrong in the first place, in the words of who knows it."""
     said = str(error)
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted here: {cause.verify_message}"
+            said = cause.verify_message
+            said = said if names_host else said.partition(",")[0]  # for which host it is not valid
+            return f"its certificate is not trusted here: {said}"
         if isinstance(cause, ssl.SSLError):
             return f"it does not speak TLS as it should: {cause.reason}"
         if isinstance(cause, OSError) and (cause.errno or 0) > 0:

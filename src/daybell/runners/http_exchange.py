@@ -13,7 +13,7 @@ from daybell.core.instant import Seconds
 from daybell.core.kinds.http import HttpSettings
 from daybell.errors import UsageError
 from daybell.runners.addresses import AddressRefused
-from daybell.runners.http_answer import Answer
+from daybell.runners.http_answer import Answer, beginning
 from daybell.runners.http_connect import CheckedNetwork, HostUnknown, reason_of, sent
 from daybell.runners.http_request import REDIRECTS, Request
 
@@ -53,6 +53,7 @@ class Exchange:
         find_tls: Callable[[], ssl.SSLContext],
         connect_seconds: Seconds,
         say: Callable[[str, str], None],
+        mask: Callable[[str], str],
     ) -> None:
         self._request = request  # the one at hand
         self._answer: Answer | None = None  # to it, as far as it has come
@@ -61,6 +62,7 @@ class Exchange:
         self._find_tls = find_tls
         self._connect_seconds = connect_seconds
         self._say = say
+        self._mask = mask  # before something is cut
 
     async def run(self, seconds: Seconds | None) -> Answer:
         """Send the request and read the answer, within so many seconds. Raises RequestFailed."""
@@ -105,7 +107,7 @@ class Exchange:
         loop = asyncio.get_running_loop()
         start = loop.time()
         async with sent(request, self._network, tls, self._connect_seconds) as response:
-            answer = self._answer = Answer.of(response.status, response.headers)
+            answer = self._answer = Answer.of(response.status, response.headers, mask=self._mask)
             place = answer.headers.get("location")
             is_followed = self._settings.redirects > 0 and not self._settings.expects(answer.status)
             if place and is_followed and answer.status in REDIRECTS:
@@ -143,20 +145,22 @@ class Exchange:
         raise RequestFailed(message, retry_after=answer.retry_after())
 
     def _explained(self, error: Exception) -> RequestFailed:
+        is_secret = self._request.is_secret
         match error:
             case AddressRefused():
-                message = f"{self._request.title} is refused: {error}"
+                why = error.unnamed if is_secret else str(error)
+                message = f"{self._request.title} is refused: {why}"
                 return RequestFailed(message, type="AddressRefused", is_lasting=True)
             case HostUnknown():
-                return self._failed(str(error))
+                return self._failed(error.unnamed if is_secret else str(error))
             case httpcore.ConnectTimeout():
                 return self._failed(f"no connection within {self._connect_seconds:g} s")
             case httpcore.ConnectError():
-                return self._failed(f"no connection: {reason_of(error)}")
+                return self._failed(f"no connection: {reason_of(error, names_host=not is_secret)}")
             case httpcore.LocalProtocolError():  # it shows what it does not like, secrets and all
                 return self._failed("it has something in it that HTTP cannot say", is_lasting=True)
             case httpcore.RemoteProtocolError():
-                reason = str(error)[:_REASON_CHARS_SHOWN]
+                reason = beginning(self._mask(str(error)), _REASON_CHARS_SHOWN)
                 return self._failed(f"the answer is not as HTTP/1.1 has it: {reason}")
             case _:
                 return self._failed(f"the connection broke: {reason_of(error)}")

@@ -38,8 +38,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """The address for people, without what may be secret in it."""
-        path = "/…" if self.is_secret else _cut(self.url.raw_path.decode().partition("?")[0])
+        """The address for people, without what may be secret in it. Of one with a secret nothing
+        is shown: hosts come in small letters, in which no mask would find it.
+        """
+        if self.is_secret:
+            return f"{self.url.scheme}://…"
+        path = _cut(self.url.raw_path.decode().partition("?")[0])
         return f"{self.url.scheme}://{self.url.netloc.decode()}{path}"
 
     @property
@@ -61,8 +65,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             url = self.url.join(location)
-        except httpx.InvalidURL as error:
-            raise UsageError(f"the place that it points to cannot be read: {error}") from None
+        except httpx.InvalidURL:
+            raise UsageError("the place that it points to cannot be read") from None
         url = read_url(str(url))
         method, body, headers = self.method, self.body, dict(self.headers)
         is_posted = status in (301, 302) and method == "POST"
