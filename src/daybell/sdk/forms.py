@@ -49,8 +49,7 @@ def _written(value: str) -> set[str]:
     quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
     return {
         value,
-        json.dumps(value)[1:-1],
-        msgspec.json.encode(value).decode()[1:-1],
+        *_in_json(value),
         repr(value)[1:-1],
         ascii(value)[1:-1],
         *quoted,
@@ -59,6 +58,16 @@ def _written(value: str) -> set[str]:
         *_in_html(value),
         *_as_host(value),
     }
+
+
+def _in_json(value: str) -> set[str]:
+    """As it is in JSON, and in a text in JSON that is JSON itself: an answer that repeats a
+    request.
+    """
+    once = {json.dumps(value)[1:-1], msgspec.json.encode(value).decode()[1:-1]}
+    return once.union(
+        *({json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]} for one in once)
+    )
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
