@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import html
 import io
 import json
 import re
@@ -27,19 +28,27 @@ from tests.stores import POSTGRES
 CANARY = "canary-5f1d"
 VALUE = f'{CANARY}/+="q" ü 0123456789'
 PLAIN = f"{CANARY}-plain-9876543210"  # for where such characters cannot be
+ODD = f'{CANARY.title()}<b>&"it\'s" 0123456789'
+LONG = "".join(f"{CANARY}.{number:03d}" for number in range(67))  # 1,005 characters
+PASSWORD = f"{CANARY}-of-a-database"
 TOKEN, WORD = {"secret": "TOKEN"}, {"secret": "WORD"}
+OTHERS = {"join": [{"secret": "ODD"}, " ", {"secret": "LONG"}]}
 OVER = {"succeeded", "dead"}
 SCRIPT = 'echo "out $TOKEN"; echo "err $1" >&2; cat; printf %s "$TOKEN" | base64; exit $2'
+ENVIRON = "command-environ"  # of its worker
 CLOSED = "127.0.0.1:9"  # nobody is there
 
 
 def traces() -> list[bytes]:
-    """What a canary leaves behind: itself, and what is its own in base64, wherever it stands."""
+    """What canaries leave behind: themselves, and what is their own in base64, wherever it stands;
+    all in small letters.
+    """
     raw = CANARY.encode()
     found = [raw, raw.hex().encode()]
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + raw)
-        found.append(encoded[-(-8 * before // 6) : (8 * before + 8 * len(raw)) // 6])
+    for word in (CANARY, CANARY.title()):
+        for before in range(3):
+            encoded = base64.b64encode(bytes(before) + word.encode())
+            found.append(encoded[-(-8 * before // 6) : (8 * before + 8 * len(raw)) // 6].lower())
     return found
 
 
@@ -53,10 +62,12 @@ def an_echo():
             body = self.rfile.read(int(self.headers["content-length"] or 0)).decode()
             came.append(f"{self.path} {dict(self.headers)} {body}")
             self.send_response(400 if "fail" in self.path else 200)
-            self.send_header("content-type", "application/json")
+            is_page = "page" in self.path
+            self.send_header("content-type", "text/html" if is_page else "application/json")
             self.send_header("location", self.path)
             self.end_headers()
-            self.wfile.write(json.dumps({"path": self.path, "body": came[-1]}).encode())
+            said = json.dumps({"path": self.path, "body": came[-1]})
+            self.wfile.write((f"<p>{html.escape(body)}" if is_page else said).encode())
 
         def log_message(self, format, *args): ...
 
@@ -77,6 +88,7 @@ def commands() -> dict[str, Any]:
         return {"run": words, "env": {"TOKEN": TOKEN}, "stdin": TOKEN}
 
     return {
+        ENVIRON: {"command": {"run": "cat /proc/$PPID/environ || true", "shell": True}},
         "command-good": {"command": command(0)},
         "command-bad": {"command": command(3)},
         "command-none": {"command": ["/no/such/program", TOKEN]},
@@ -100,6 +112,10 @@ def requests(place: str) -> dict[str, Any]:
     return {
         "http-good": {"http": request(place, "good")},
         "http-bad": {"http": request(place, "fail")},
+        "page-good": {"http": {"url": f"http://{place}/page", "method": "POST", "body": OTHERS}},
+        "page-bad": {
+            "http": {"url": f"http://{place}/page-fail", "method": "POST", "body": OTHERS}
+        },
         "http-away": {"http": request(CLOSED, "good")},
         "http-odd": {"http": {"url": {"join": ["http://", TOKEN]}}},
         "notify-good": {"notify": notice(place)},
@@ -175,20 +191,28 @@ async def all_answers(http: httpx.AsyncClient, jobs: list[str], ids: list[str]) 
 
 async def run_all(http: httpx.AsyncClient, jobs: dict[str, Any]) -> list[str]:
     """Make the jobs, run them all and every task; answers the executions."""
+
+    async def trigger(name: str, **more: Any) -> str:
+        asked = await http.post(f"/api/v1/jobs/{name}/trigger", json=more)
+        return asked.json()["execution_id"]
+
     ids: list[str] = []
     for name, job in jobs.items():
         said = {"name": name, "schedule": "manual", "retries": 0, "timeout": 20, **job}
         made = await http.post("/api/v1/jobs", json=said)
         assert made.status_code == 201, made.text
-        ids.append((await http.post(f"/api/v1/jobs/{name}/trigger")).json()["execution_id"])
+        ids.append(await trigger(name))
+        if name == ENVIRON:
+            await all_ended(http, ids)  # before any secret is opened
     for task in ("on_the_loop", "in_a_thread", "in_a_process"):
         for is_failing in (False, True):
-            body = {"args": {"token": TOKEN, "is_failing": is_failing}, "retries": 0}
-            asked = await http.post(f"/api/v1/jobs/{task}/trigger", json=body)
-            ids.append(asked.json()["execution_id"])
-    for task, args in (("later", {"token": TOKEN}), ("paint", {"colour": TOKEN})):
-        asked = await http.post(f"/api/v1/jobs/{task}/trigger", json={"args": args})
-        ids.append(asked.json()["execution_id"])
+            token = OTHERS if is_failing else TOKEN
+            args = {"token": token, "is_failing": is_failing}
+            ids.append(await trigger(task, args=args, retries=0))
+    ids.append(await trigger("on_the_loop", args={"token": {"secret": "LONG"}}))
+    ids.append(await trigger("on_the_loop", args={"token": {"secret": "ODD"}}))
+    ids.append(await trigger("later", args={"token": TOKEN}))
+    ids.append(await trigger("paint", args={"colour": {"secret": "LONG"}}))
     return ids
 
 
@@ -196,7 +220,12 @@ async def run_all(http: httpx.AsyncClient, jobs: dict[str, Any]) -> list[str]:
 async def test_a_canary_is_used_everywhere_and_seen_nowhere(kind, tmp_path, servers):
     key = new_key()
     async with a_place(kind, tmp_path, servers) as (url, databases, sqls, read_store):
-        variables = {"DAYBELL_DATABASE_URL": url, "DAYBELL_SECRETS_KEY": key, **databases}
+        variables: dict[str, Any] = {
+            "DAYBELL_DATABASE_URL": url,
+            "DAYBELL_SECRETS_KEY": key,
+            "DAYBELL_CONNECTION_UNUSED": f"postgresql://me:{PASSWORD}@{CLOSED}/x",
+            **databases,
+        }
         app = secret_app.__file__
         assert app is not None
         with (
@@ -207,9 +236,13 @@ async def test_a_canary_is_used_everywhere_and_seen_nowhere(kind, tmp_path, serv
             address, *_ = re.findall(r"http://[\d.:]+", line)
             over_http = {"DAYBELL_API_URL": address, "folder": tmp_path}
             said = [daybell("secrets", "set", "TOKEN", stdin=VALUE.encode(), **over_http)]
-            said += [daybell("secrets", "set", "WORD", stdin=PLAIN.encode(), **over_http)]
             jobs = {**commands(), **requests(place), **sqls}
+            if kind != "sqlite":  # which has run the rest; here it is about what the store keeps
+                jobs = {name: job for name, job in jobs.items() if not name.startswith("notify")}
             async with httpx.AsyncClient(base_url=address, timeout=30) as http:
+                for name, value in {"WORD": PLAIN, "ODD": ODD, "LONG": LONG}.items():
+                    set_it = await http.put(f"/api/v1/secrets/{name}", json={"value": value})
+                    assert set_it.is_success, set_it.text
                 ids = await run_all(http, jobs)
                 ended = await all_ended(http, ids)
                 answers = await all_answers(http, list(jobs), ids)
@@ -224,8 +257,8 @@ async def test_a_canary_is_used_everywhere_and_seen_nowhere(kind, tmp_path, serv
         seen = [
             (where, text[max(0, at - 60) : at + 60])
             for where, text in everything.items()
-            for trace in traces()
-            if (at := text.find(trace)) >= 0
+            for trace in (*traces(), key.lower().encode())
+            if (at := text.lower().find(trace)) >= 0
         ]
         assert not seen, seen
 
@@ -253,7 +286,14 @@ def check_use(ended: dict[str, list[dict[str, Any]]], came: list[str], said: str
     bad = {job for job in ended if job.endswith(("-bad", "-none", "-away", "-odd"))}
     told = {job: [one["error"] for one in ended[job]] for job in ended}
     assert good == set(ended) - bad - {"later", "paint"}, told
-    assert sum(CANARY in one for one in came) == 3, came
+    sent = {job for job in good if job.startswith(("http-", "page-", "notify-"))}
+    sent |= {"http-bad", "page-bad"}
+    assert sum(CANARY in one for one in came) == len(sent) >= 4, came
+    assert sum(ODD in one and LONG in one for one in came) == 2
+    assert (
+        "DAYBELL_DATABASE_URL" in ended[ENVIRON][0]["result"]["output"]
+        or not Path("/proc").exists()
+    )
     assert ended["command-good"][0]["result"]["output"].startswith("out ***")
     assert ended["on_the_loop"][0]["result"]["token"] == "***"
     assert all(one["error"] for job in bad for one in ended[job])
