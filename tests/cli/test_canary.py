@@ -142,7 +142,7 @@ async def a_place(kind: str, folder: Path, servers):
             f"sqlite:///{folder}/daybell.db",
             shop,
             statements("shop", wrong),
-            partial(asyncio.to_thread, all_files, folder),
+            lambda: asyncio.to_thread(all_files, folder),
         )
         return
     async with servers.database(POSTGRES[kind]) as url:
