@@ -80,6 +80,33 @@ async def test_a_query_answers_its_rows(place):
     assert line.startswith("info 2 rows kept, in 0.")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT repeat('x', 40000000) AS x",
+        "SELECT repeat('x', 20000000) AS a, repeat('x', 20000000) AS b",
+        "SELECT repeat('x', n / 64 * 5000000 + 1) AS x FROM generate_series(1, 99) n",
+        "DO $$ BEGIN RAISE NOTICE '%', repeat('x', 40000000); END $$",
+    ],
+    ids=["value", "row", "rows", "notice"],
+)
+async def test_more_than_memory_should_hold_is_not_taken(place, statement):
+    assert "more than 32 MiB; select less of it" in await place.job(statement).lasting()
+
+    assert await place.rows("SELECT 1 AS a") == [{"a": 1}]
+
+
+async def test_a_lot_that_comes_little_by_little_is_taken(place):
+    wide = "SELECT repeat('x', 10000000) AS x FROM generate_series(1, 9)"
+    chatty = (
+        "DO $$ BEGIN FOR i IN 1..9 LOOP RAISE NOTICE '%', repeat('x', 5000000); END LOOP; END $$"
+    )
+
+    for _ in range(4):
+        assert (await place.job(wide).result())["truncated"]
+    assert await place.job(chatty).result() == {"row_count": 0}
+
+
 async def test_a_change_is_committed_and_counted(place):
     assert await place.job("CREATE TABLE t1 (a int, b text)").result() == {"row_count": 0}
     insert = "INSERT INTO t1 SELECT n, :b FROM generate_series(1, 3) n"

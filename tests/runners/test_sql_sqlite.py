@@ -123,6 +123,7 @@ async def test_an_endless_answer_is_cut_by_its_size(place):
     [
         ("SELEC 1", {}, "SQLITE_ERROR: near"),
         ("SELECT * FROM nowhere", {}, "no such table: nowhere"),
+        ("SELECT hex(zeroblob(200000000))", {}, "a value or a row has 16 MiB at most here"),
         ("SELECT 1; SELECT 2", {}, "the statement is several"),
         ("SELECT :a, :b", {"a": 1}, "has :b, and nobody"),
         ("SELECT :a", {"a": 1, "ab": 1}, "no parameter 'ab'; it has :a"),

@@ -1,7 +1,7 @@
 """Jobs that are a statement in a database.
 
 placeholders.py finds the parameters, sql_postgres.py and sql_sqlite.py run the statement,
-sql_rows.py keeps what comes back.
+sql_meter.py bounds what a server sends, sql_rows.py keeps what comes back.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ import msgspec
 from daybell.core import payload
 from daybell.errors import PayloadError
 from daybell.runners import placeholders
+from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
 from daybell.runners.sql_rows import NOTICES_MAX, Parameters, Rows, Say, StatementFailed
 from daybell.settings import MASK, masked_url
 
@@ -89,12 +90,16 @@ class PostgresDatabase:
         text, names = placeholders.numbered(statement)
         try:
             async with await self._acquire() as link:
-                notices = _Notices(say)
+                notices, meter = _Notices(say), link.meter
                 link.add_log_listener(notices)
                 try:
                     return await _run(
                         link, text, [parameters.values[name] for name in names], rows_max
                     )
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    if meter.is_over:
+                        raise self._flooded() from None
+                    raise
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the connection is gone
                         link.remove_log_listener(notices)
@@ -121,11 +126,20 @@ class PostgresDatabase:
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
                 server_settings={"application_name": "daybell", "datestyle": "ISO"},
+                connection_class=MeteredConnection,
                 init=_teach,
                 reset=_forget,
             )
         await self._pool
         return self._pool.acquire()
+
+    def _flooded(self) -> StatementFailed:
+        return StatementFailed(
+            f"on connection {self._name!r}: a row, or a few of them, has more than"
+            f" {RECEIVED_BYTES_MAX // 1024**2} MiB; select less of it, as with left() or"
+            " substring(). The statement was rolled back",
+            is_lasting=True,
+        )
 
     def _failed(
         self, error: Exception, parameters: Parameters, names: list[str]

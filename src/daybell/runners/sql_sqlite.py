@@ -20,6 +20,10 @@ BUSY_SECONDS: Final = 0.25
 BUSY_TRIES: Final = 20
 STEPS: Final = 10_000  # of SQLite's machine between two looks at whether to stop
 
+# Of a text, a blob, or a row that is stored. SQLite would make a gigabyte if asked to. A statement
+# can still ask for many of them in one row.
+VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
+
 LASTING: Final = frozenset(
     {
         sqlite3.SQLITE_ERROR,
@@ -83,6 +87,8 @@ class SqliteDatabase:
             said += f"; is there a file {self._path}? It is not made by a job"
         elif code & 0xFF == sqlite3.SQLITE_AUTH or "not authorized" in said:
             said += "; a job stays within its file: no ATTACH, no VACUUM INTO, no extensions"
+        elif code & 0xFF == sqlite3.SQLITE_TOOBIG:
+            said += f"; a value or a row has {VALUE_BYTES_MAX // 1024**2} MiB at most here"
         return StatementFailed(said, is_lasting=code & 0xFF in LASTING)
 
 
@@ -115,6 +121,7 @@ class _Work:
             check_same_thread=False,  # for interrupt()
         )
         try:
+            link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
             link.text_factory = _as_text
             link.set_authorizer(_authorize)
             link.set_progress_handler(self._is_stopped.is_set, STEPS)
