@@ -38,7 +38,7 @@ class Finder:
         self._heads: dict[str, Group] = {}
         self._tails: dict[str, Group] = {}  # by how they end, and written backwards
         self._short: dict[str, Group] = {}  # those that are too short for these
-        self._few: Few | None = Few()
+        self.few: Few | None = Few()  # as long as they are
 
     def add(self, value: str) -> None:
         """Find this one, too."""
@@ -49,14 +49,9 @@ class Finder:
             else:
                 _put(self._heads, form[:PART_CHARS], form)
                 _put(self._tails, form[-PART_CHARS:], form[::-1])
-            if self._few is not None and not self._few.add(form):
-                self._few = None
+            if self.few is not None and not self.few.add(form):
+                self.few = None
         self.values.add(value)
-
-    def is_clear(self, text: str, cuts: re.Pattern[str]) -> bool:
-        """Whether none of them is there, if that can be told fast."""
-        few = self._few
-        return few is not None and few.is_clear(text, cuts)
 
     def find(self, text: str, cuts: re.Pattern[str]) -> Iterator[Span]:
         """Where they are, in no order; places may overlap."""
@@ -96,6 +91,7 @@ class Few:
         self._forms: list[str] = []  # of one that is in another, the shorter one
         self._parts: set[str] = set()
         self._chars = 0
+        self._chars_least = FEW_CHARS  # of one
 
     def add(self, form: str) -> bool:
         """Know this one, too; answers whether they are still few."""
@@ -105,12 +101,15 @@ class Few:
         self._parts.update(form[at : at + PART_CHARS] for at in range(len(form) - PART_CHARS + 1))
         if not any(known in form for known in self._forms):
             self._forms.append(form)
+            self._chars_least = min(self._chars_least, len(form))
         return len(self._forms) <= FEW_FORMS
 
     def is_clear(self, text: str, cuts: re.Pattern[str]) -> bool:
-        for form in self._forms:
-            if form in text:
-                return False
+        """Whether none of them is there. This is asked for every text: it is written for speed."""
+        if len(text) >= self._chars_least:
+            for form in self._forms:
+                if form in text:
+                    return False
         parts = self._parts
         if "…" in text or "..." in text:
             pieces = cuts.split(text)

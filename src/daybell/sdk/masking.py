@@ -102,9 +102,10 @@ class Masks:
         return payload.encode(masked, what="result", bytes_max=2 * len(text.encode()) + 100)
 
     def _is_clear(self, text: str, cuts: re.Pattern[str]) -> bool:
-        # As nearly all texts are; this is for each of them, so it is written for speed.
-        for finder in self._finders:  # noqa: SIM110
-            if not finder.is_clear(text, cuts):
+        # As nearly all texts are.
+        for finder in self._finders:
+            few = finder.few
+            if few is None or not few.is_clear(text, cuts):
                 return False
         return True
 
