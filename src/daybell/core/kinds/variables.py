@@ -4,6 +4,10 @@ Each of them makes a program load, or run, something other than what the job say
 allow some of them by name. Whoever may write jobs for a worker that runs commands can run anything
 there; this is for what is put together out of less: templates, tools that write jobs, a variable's
 name that somebody else has chosen.
+
+HOME is not among them, although programs look there for settings: cron's jobs set it often, and
+whoever wants to have it used against a job must be able to write into a folder of that machine
+first. The same goes for KUBECONFIG and its like, which name the one file that a job is about.
 """
 
 from __future__ import annotations
@@ -43,7 +47,14 @@ REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("GIT_*", "SSH_ASKPASS", "SUDO_ASKPASS", "LESSOPEN", "LESSCLOSE"): (
         "names a program that another one runs"
     ),
+    ("RUSTC*", "CARGO_BUILD_*", "CARGO_TARGET_*", "MAKEFLAGS", "GNUMAKEFLAGS", "TAR_OPTIONS"): (
+        "names a program that another one runs"
+    ),
     ("EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER"): "names a program that another one runs",
+    ("NPM_CONFIG_*", "PSQLRC", "PGSYSCONFDIR", "CURL_HOME", "WGETRC", "XDG_CONFIG_*"): (
+        "makes a program read other settings, which may name programs to run"
+    ),
+    ("SSLKEYLOGFILE",): "makes programs write down the keys of their connections",
     ("HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_*"): (
         "changes which machine a name stands for"
     ),
@@ -51,7 +62,8 @@ REFUSED: Final[dict[tuple[str, ...], str]] = {
     ("DAYBELL_*",): "is Daybell's own",
 }
 
-# Of these families, what only changes how something is said. It is set often, and for good.
+# Of these families, what only changes how something is said, or where it is put. It is set often,
+# and for good.
 HARMLESS: Final = frozenset(
     {
         "PYTHONDONTWRITEBYTECODE",
@@ -67,6 +79,8 @@ HARMLESS: Final = frozenset(
         "GIT_COMMITTER_EMAIL",
         "GIT_COMMITTER_NAME",
         "GIT_TERMINAL_PROMPT",
+        "CARGO_BUILD_JOBS",
+        "CARGO_TARGET_DIR",
     }
 )
 
