@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from daybell.engine.queues import Queues
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError
+from daybell.runners.waiting import first_of
 from daybell.sdk.app import App
 from daybell.settings import Settings, masked_url
 from daybell.store.ids import mint
@@ -200,16 +200,6 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
         pid=os.getpid(),
         version=__version__,
     )
-
-
-async def first_of(*waits: Awaitable[object]) -> None:
-    """Return when one of them has come."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, took: float) -> None:

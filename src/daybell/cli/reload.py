@@ -19,12 +19,13 @@ from typing import Final
 
 import typer
 
-from daybell.cli.dev import DevOptions, first_of
+from daybell.cli.dev import DevOptions
 from daybell.cli.edge import DONE, complain
 from daybell.cli.show import printable
 from daybell.cli.stopping import Stop
 from daybell.core.instant import Seconds
 from daybell.errors import UsageError
+from daybell.runners.waiting import first_of
 from daybell.settings import Settings
 
 DRAIN_SECONDS: Final[Seconds] = 3.0  # a person waits, and what is given back runs again at once

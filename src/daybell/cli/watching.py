@@ -15,7 +15,6 @@ from rich.live import Live
 
 from daybell.cli import show
 from daybell.cli.connecting import client_for
-from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE
 from daybell.cli.glance import as_json as glance_json
 from daybell.cli.glance import echo, screen
@@ -27,6 +26,7 @@ from daybell.core.duration import parse_duration
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock, SystemClock
 from daybell.errors import Unavailable, UsageError
+from daybell.runners.waiting import first_of
 from daybell.settings import Settings, masked_url
 
 INTERVAL_MIN_SECONDS: Final = 0.1

@@ -18,7 +18,6 @@ from daybell.cli import logs, show
 from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.arriving import until_there
-from daybell.cli.dev import first_of
 from daybell.cli.edge import DONE, check_store
 from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
@@ -38,6 +37,7 @@ from daybell.engine.supervisor import Announce, Supervisor, announcing
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, shown
 from daybell.runners.processes import PoolOptions
+from daybell.runners.waiting import first_of
 from daybell.sdk.app import App
 from daybell.sdk.worker import fitted
 from daybell.settings import Settings, masked_url
