@@ -7,8 +7,9 @@ from daybell.client.bulk import Retrial
 from daybell.client.waiting import why_idle
 from daybell.client.why import why
 from daybell.core.execution import State
+from daybell.core.failure import Failure
 from daybell.store.outcomes import Cancellation
-from tests.builders import a_worker, claim
+from tests.builders import a_worker, apply, claim, death
 
 
 @pytest.fixture
@@ -112,6 +113,44 @@ async def test_what_no_worker_offers_is_named_with_a_way_out(client, fields, sai
     await a_live_worker(client, queues=queues, kinds=("task", needs))
     assert await reason(client, made) == "due"
     assert await why_idle(client, found.execution) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"command": "uptime"}, "start one with `daybell worker --allow-command`"),
+        (
+            {"sql": {"connection": "warehouse", "statement": "SELECT 1"}, "queue": "ops"},
+            "start one with `daybell worker --queues ops`, with DAYBELL_CONNECTION_WAREHOUSE in its"
+            " environment",
+        ),
+        (
+            {"notify": {"to": "json://example.org", "body": "hello"}},
+            "start one with `daybell worker`, where daybell[notify] is installed",
+        ),
+        ({"http": "https://example.org"}, "start one with `daybell worker`"),
+    ],
+)
+async def test_where_nobody_is_what_the_job_needs_is_named(client, fields, said):
+    await client.create("nightly", **fields)
+    made = await client.enqueue("nightly")
+
+    found = await why(client, str(made.id))
+
+    queue = fields.get("queue", "default")
+    assert found.detail == f"no live worker takes queue {queue!r}; {said}"
+
+
+async def test_a_dead_one_says_the_first_line_of_its_error(client):
+    error = Failure(type="CommandFailed", message="exit code 3:\ndisk full").to_json()
+    made = await client.enqueue("resize")
+    hands = await claim(client.store, tenant=client.tenant, queues=["images"])
+    await apply(client.store, hands, death(hands.executions[0], error=error), tenant=client.tenant)
+
+    found = await why(client, str(made.id))
+
+    assert found.word == "dead"
+    assert found.detail.endswith("(retries_used_up); its error: CommandFailed: exit code 3")
 
 
 async def test_it_is_not_due(client):

@@ -109,8 +109,23 @@ async def _cancel(client: AnyClient, id: str, _: bool) -> Done:
 async def _retry(client: AnyClient, id: str, force: bool) -> Done:
     answer = await client.retry(id, force=force)
     if str(answer.id) == id:
-        return Done(str(Retrial.REVIVED), f"{id} runs again")
+        return Done(str(Retrial.REVIVED), f"{id} runs again{await _as_version(client, id)}")
     return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}")
+
+
+async def _as_version(client: AnyClient, id: str) -> str:
+    """Which version of its job runs, where that is not the one that people see."""
+    execution = (await client.execution(id)).execution
+    try:
+        current = (await client.job(execution.job)).version
+    except NotFound:  # deleted meanwhile
+        return ""
+    if execution.version == current:
+        return ""
+    return (
+        f", as version {execution.version}; the job is at version {current} now:"
+        f" `daybell jobs trigger {execution.job}` runs that"
+    )
 
 
 async def _all(client: AnyClient, decision: Decision) -> int:

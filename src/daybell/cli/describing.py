@@ -9,8 +9,9 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.columns import Column
-from daybell.cli.waiting import error_line, read_failure
+from daybell.cli.waiting import error_line
 from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.failure import Failure
 from daybell.core.instant import Instant
 
 
@@ -67,7 +68,8 @@ def echo_detail(detail: ExecutionDetail, *, now: Instant) -> None:
             "progress": progress,
             "result": one.result,
             "error": error_line(one.error),
-        }
+        },
+        in_lines={"error"},
     )
     rows = [
         (
@@ -83,7 +85,7 @@ def echo_detail(detail: ExecutionDetail, *, now: Instant) -> None:
     typer.echo("")
     columns = ("attempt", "outcome", "started", "ended", "took", Column("error", least=20))
     show.echo_table(columns, rows, empty="no attempt has ended yet")
-    if one.error is not None and (trace := read_failure(one.error).traceback):
+    if one.error is not None and (trace := Failure.of_kept(one.error).traceback):
         typer.echo("\n" + show.printable(trace.rstrip(), keep="\n"))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,15 +84,20 @@ def echo_table(
     _echo(table, width=sum(widths) + GAP * len(widths))
 
 
-def echo_fields(fields: Mapping[str, object]) -> None:
-    """Print a thing's fields, one per line; those without a value are left out."""
+def echo_fields(fields: Mapping[str, object], *, in_lines: Collection[str] = ()) -> None:
+    """Print a thing's fields, one per line; those without a value are left out.
+
+    Those named by `in_lines` keep their lines, each indented as the first: nothing that they say
+    looks like another field.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in fields.items():
         if value is not None and value != "":
-            word = _word(value)
+            has_lines = name in in_lines
+            word = printable(str(value).rstrip(), keep="\n") if has_lines else _word(value)
             table.add_row(Text(name, "bold"), Text(word, STYLES.get(word, "")))
     _echo(table)
 

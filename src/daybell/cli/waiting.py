@@ -16,7 +16,7 @@ from daybell.core.execution import TERMINAL, ExecutionDetail, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock, SystemClock
-from daybell.errors import Conflict, PayloadError, Unavailable
+from daybell.errors import Conflict, Unavailable
 
 POLL_MIN_SECONDS: Final = 0.02
 POLL_MAX_SECONDS: Final = 0.5
@@ -50,7 +50,8 @@ async def wait_for_end(
                 "error": error_line(execution.error),
                 "result": execution.result,
                 "id": execution.id,
-            }
+            },
+            in_lines={"error"},
         )
     return DONE if execution.state is State.SUCCEEDED else FAILED
 
@@ -86,16 +87,8 @@ async def until_end(
 
 
 def error_line(error: str | None) -> str | None:
-    """A kept error in a line, without its traceback."""
+    """A kept error without its traceback; a message of several lines has them."""
     if error is None:
         return None
-    failure = read_failure(error)
+    failure = Failure.of_kept(error)
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
-
-
-def read_failure(error: str) -> Failure:
-    """A kept error. One that another program wrote in its own way is shown as it is."""
-    try:
-        return Failure.from_json(error)
-    except PayloadError:
-        return Failure(type=error)

@@ -26,6 +26,12 @@ _LACKS: Final = {
     "notify": ("can notify", "install daybell[notify] there"),
     "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
 }
+# The same where there is no worker at all, so that "there" is nowhere.
+_STARTS: Final = {
+    **{kind: advice for kind, (_, advice) in _LACKS.items()},
+    "notify": "start one with `daybell worker{queues}`, where daybell[notify] is installed",
+    "sql": "start one with `daybell worker{queues}`, with {variable} in its environment",
+}
 
 
 def able(workers: Iterable[Worker], *, queue: str, needs: str, now: Instant) -> list[Worker]:
@@ -49,9 +55,24 @@ def lack_of(needs: str, *, queue: str) -> Lack:
     kind, _, connection = needs.partition(":")
     if kind == "sql":
         does = f"knows the connection {connection!r}"
-        advice = f"give a worker DAYBELL_CONNECTION_{connection.upper()}"
+        advice = f"give a worker {_variable(connection)}"
     else:
         other = f"runs jobs of the kind {kind!r}", "start one that does"
         does, advice = _LACKS.get(kind, other)
-    queues = "" if queue == DEFAULT_QUEUE else f" --queues {queue}"
-    return Lack(f"no live worker of queue {queue!r} {does}", advice.replace("{queues}", queues))
+    advice = advice.replace("{queues}", _queues(queue))
+    return Lack(f"no live worker of queue {queue!r} {does}", advice)
+
+
+def start_for(needs: str, *, queue: str) -> str:
+    """How to start a worker of a queue, where it has none, that offers what jobs need."""
+    kind, _, connection = needs.partition(":")
+    advice = _STARTS.get(kind, "start one that does")
+    return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
+
+
+def _queues(queue: str) -> str:
+    return "" if queue == DEFAULT_QUEUE else f" --queues {queue}"
+
+
+def _variable(connection: str) -> str:
+    return f"DAYBELL_CONNECTION_{connection.upper()}"

@@ -10,6 +10,7 @@ import msgspec
 
 from daybell.client import offers
 from daybell.core.execution import PENDING, Execution, State
+from daybell.core.failure import Failure
 from daybell.core.instant import Instant, to_iso
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
@@ -78,7 +79,15 @@ def _begun(execution: Execution) -> Reason:
         )
     told = ENDED[execution.state]
     because = f" ({execution.reason})" if execution.reason else ""
+    if execution.state is State.DEAD and execution.error is not None:
+        because += f"; its error: {_first_line(execution.error)}"
     return Reason(execution=execution, word=str(execution.state), detail=told + because)
+
+
+def _first_line(error: str) -> str:
+    failure = Failure.of_kept(error)
+    line = next((one for one in failure.message.splitlines() if one.strip()), "").strip()
+    return f"{failure.type}: {line.rstrip(':')}" if line else failure.type
 
 
 def _waiting(execution: Execution) -> Reason:
@@ -118,7 +127,7 @@ def _unable(execution: Execution, there: Sequence[Worker], needs: str) -> Reason
     """Nobody is there who could take it."""
     name = execution.queue
     if not there:
-        detail = f"no live worker takes queue {name!r}; start one with --queues {name}"
+        detail = f"no live worker takes queue {name!r}; {offers.start_for(needs, queue=name)}"
         return Reason(execution=execution, word="no_worker", detail=detail)
     if all(one.state is not WorkerState.LIVE for one in there):
         detail = f"all workers of queue {name!r} are draining; start another"

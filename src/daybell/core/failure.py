@@ -73,6 +73,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise PayloadError(f"a stored failure cannot be read: {error}") from error
 
+    @classmethod
+    def of_kept(cls, text: str) -> Failure:
+        """A kept error. One that another program wrote in its own way is taken as it is."""
+        try:
+            return cls.from_json(text)
+        except PayloadError:
+            return cls(type=text)
+
 
 class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     """A text that may be cut for good only when masks have seen it: they find what is there as a

@@ -1,0 +1,92 @@
+"""What commands say to somebody who has not read everything: the next step, in their words."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from daybell import Client
+from daybell.core.failure import Failure
+from tests.builders import apply, claim, death
+from tests.cli.in_process import Typed, typing
+
+ERROR = Failure(type="CommandFailed", message="exit code 3:\ndisk full\x1b[2J\nid  none\n")
+
+
+class World:
+    """A folder with a store, and somebody who types."""
+
+    def __init__(self, folder, typed: Typed, url: str) -> None:
+        self.folder = folder
+        self.typed = typed
+        self.url = url
+
+    def ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
+        async def ask() -> Any:
+            async with Client(self.url) as client:
+                return await question(client)
+
+        return asyncio.run(ask())
+
+    def apply(self, text: str):
+        (self.folder / "jobs.yaml").write_text(text)
+        return self.typed("apply", "-f", "jobs.yaml")
+
+    def a_dead_one(self, job: str) -> str:
+        async def die(client: Client) -> str:
+            made = await client.enqueue(job)
+            hands = await claim(client.store, tenant=client.tenant, kinds=["command"])
+            move = death(hands.executions[0], error=ERROR.to_json())
+            await apply(client.store, hands, move, tenant=client.tenant)
+            return str(made.id)
+
+        return self.ask(die)
+
+
+@pytest.fixture
+def world(monkeypatch, capsys, tmp_path):
+    url = f"sqlite:///{tmp_path}/daybell.db"
+
+    async def make() -> None:
+        async with Client(url, migrate=True) as client:
+            await client.create("report", command="python report.py")
+
+    asyncio.run(make())
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path, typing(monkeypatch, capsys, DAYBELL_DATABASE_URL=url), url)
+
+
+def test_who_runs_an_old_version_again_is_told_so(world):
+    same, old = world.a_dead_one("report"), world.a_dead_one("report")
+
+    assert world.typed("executions", "retry", same).out == f"{same} runs again\n"
+    world.ask(lambda client: client.update("report", command="python report.py --all"))
+
+    assert world.typed("executions", "retry", old).out == (
+        f"{old} runs again, as version 1; the job is at version 2 now:"
+        " `daybell jobs trigger report` runs that\n"
+    )
+
+
+@pytest.mark.parametrize("words", [("executions", "show"), ("executions", "wait")])
+def test_an_error_of_several_lines_has_them_indented(world, words):
+    id = world.a_dead_one("report")
+
+    said = world.typed(*words, id).out.splitlines()
+
+    at = next(number for number, line in enumerate(said) if line.startswith("error "))
+    first = said[at].index("CommandFailed")
+    assert said[at][first:] == "CommandFailed: exit code 3:"
+    # What does not print stays harmless, and no line can be taken for a field.
+    assert said[at + 1 : at + 3] == [" " * first + "disk full\\u001b[2J", " " * first + "id  none"]
+
+
+def test_a_table_has_an_error_in_one_line(world):
+    id = world.a_dead_one("report")
+
+    lines = world.typed("executions", "list").out.splitlines()
+
+    assert len(lines) == 2
+    assert lines[1].startswith(id)
+    assert "disk full" in lines[1]
