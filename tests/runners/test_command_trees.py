@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 import uvloop
@@ -88,6 +89,56 @@ async def test_what_hears_sigterm_ends_at_once_and_may_clean_up(commands):
         "when it was stopped, the command ended with exit code 0:\n"
         in (await job.failure()).message
     )
+
+
+CLEANING = "trap 'echo cleaning; sh -c \"sleep 0.3; echo cleaned\"; exit 0' TERM; echo $$; "
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{CLEANING} while :; do sleep 0.02; done",
+        f"sh -c {quote(f'{CLEANING} sleep 999; echo too far')} && true",
+    ],
+    ids=["its own handler", "that of a program which it runs"],
+)
+async def test_what_a_handler_of_sigterm_starts_gets_none(commands, command):
+    job = Job(commands, command, shell=True, grace=LONG)
+    pids = await pids_of(job, 1)
+
+    job.stop(Stop.CANCEL)
+    await job.ended()
+
+    assert_gone(job, pids)
+    assert job.said.split()[1:] == ["cleaning", "cleaned"]
+
+
+async def test_what_a_handler_leaves_running_is_told_when_the_command_has_ended(commands, tmp_path):
+    ready = tmp_path / "ready"
+    left = f"trap 'echo told; exit' TERM; : > {ready}; while :; do sleep 0.02; done"
+    handler = f"setsid sh -c {quote(left)} & while [ ! -e {ready} ]; do sleep 0.02; done; exit 0"
+    script = f"trap {quote(handler)} TERM; echo $$; while :; do sleep 0.02; done"
+    job = Job(commands, script, shell=True, grace=LONG)
+    pids = await pids_of(job, 1)
+
+    job.stop(Stop.CANCEL)
+    await job.ended()
+
+    assert_gone(job, pids)
+    assert job.said.split()[1:] == ["told"]
+
+
+async def test_what_a_handler_leaves_running_is_killed_after_the_grace(commands):
+    handler = 'trap "" TERM; setsid sh -c "echo deaf; sleep 999; sleep 999" & exit 0'
+    script = f"trap {quote(handler)} TERM; echo $$; while :; do sleep 0.02; done"
+    job = Job(commands, script, shell=True, grace=0.4)
+    pids = await pids_of(job, 1)
+
+    job.stop(Stop.CANCEL)
+    await job.ended()
+
+    assert_gone(job, pids)
+    assert job.said.split()[1:] == ["deaf"]
 
 
 @pytest.mark.parametrize("why", [Stop.ABANDON, Stop.CANCEL])

@@ -17,7 +17,7 @@ from daybell.core.instant import Seconds
 from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.runners.program import Order, Program
 from daybell.runners.streams import Stream
-from daybell.runners.trees import Sight, Tree, look, send
+from daybell.runners.trees import Known, Process, Sight, Tree, known, look, send
 from daybell.runners.waiting import first_of
 from daybell.runners.warding import Warden
 
@@ -68,9 +68,10 @@ class Commands:
         """Run a command to its end, and end what it leaves behind. Raises OSError or ValueError if
         it cannot be started.
 
-        Cancelling this ends it: SIGTERM to all of its processes, SIGKILL when `patience` is over,
-        which is asked again and again. How that went is then answered in place of the cancellation,
-        unless it was not started. When this returns, or raises, nothing is left.
+        Cancelling this ends it: SIGTERM to the processes that it has then, SIGKILL to all when
+        `patience` is over, which is asked again and again. How that went is then answered in place
+        of the cancellation, unless it was not started. When this returns, or raises, nothing is
+        left.
         """
         if self._slots.locked() and not self._is_warned:
             self._is_warned = True
@@ -154,25 +155,25 @@ class Commands:
         return outlived
 
     async def _end_members(self, program: Program, patience: Callable[[], Seconds]) -> None:
-        """SIGTERM to all, once, and SIGKILL when patience is over, until nothing is left."""
+        """SIGTERM to all that there are, once, and SIGKILL when patience is over, until nothing is
+        left.
+        """
         loop, tree = asyncio.get_running_loop(), program.tree
         began, pause, kills, quiet = loop.time(), ROUND_SECONDS_MIN, 0, 0
-        told: set[tuple[int, int]] = set()
+        told: set[Known] = set()
         while sight := await self._look():
             members = tree.members(sight)
             left = began + patience() - loop.time()
             if not members:
                 # What was signalled may have started something in its last moment.
                 quiet += 1
-                if quiet == QUIET_ROUNDS or not told:
+                if quiet == QUIET_ROUNDS or not (told or kills):
                     return
                 await _pause(program, ROUND_SECONDS_MIN)
                 continue
             quiet = 0
-            fresh = [one for one in members if (one.pid, one.start) not in told]
-            told.update((one.pid, one.start) for one in members)
             if left > 0:
-                send(fresh, signal.SIGTERM)
+                _ask_to_end(program, members, told)
                 await _pause(program, min(pause, left))
                 pause = min(2 * pause, ROUND_SECONDS_MAX)
                 continue
@@ -215,6 +216,26 @@ async def _end_unseen(program: Program, patience: Callable[[], Seconds]) -> int:
     with suppress(TimeoutError):
         await asyncio.wait_for(program.exited.wait(), LAST_WORDS_SECONDS)
     return 0
+
+
+def _ask_to_end(program: Program, members: list[Process], told: set[Known]) -> None:
+    """SIGTERM to those who are to get it now; they are added to `told`.
+
+    What is started by one that was told is its way to clean up, and gets none. What is left of it
+    when the command has ended, and nobody who belongs to it could wait for, gets one all the same.
+    """
+    if not told:
+        # All at once, so that a script does not go on with its next line before it hears of this.
+        program.tree.signal_group(signal.SIGTERM)
+        fresh = [one for one in members if one.group != program.tree.pid]
+        told.update(known(one) for one in members)
+    elif program.exited.is_set():
+        alive = {one.pid for one in members}
+        fresh = [one for one in members if known(one) not in told and one.parent not in alive]
+        told.update(known(one) for one in fresh)
+    else:
+        return
+    send(sorted(fresh, key=lambda one: one.start), signal.SIGTERM)  # parents first
 
 
 async def _pause(program: Program, seconds: Seconds) -> None:

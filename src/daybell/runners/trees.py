@@ -43,6 +43,14 @@ class Process(NamedTuple):
     is_dead: bool  # and not buried
 
 
+Known = tuple[int, int]  # a number and a start, which only one process ever has
+
+
+def known(one: Process) -> Known:
+    """What a process is known by."""
+    return one.pid, one.start
+
+
 class Sight:
     """All processes at one moment, and where to look for those of a command: many commands look for
     theirs in the same sight.
