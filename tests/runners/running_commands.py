@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -46,6 +47,7 @@ class Job:
         options: CommandOptions | None = None,
         secrets: dict[str, str] | None = None,
         claimed: dict[str, Any] | None = None,
+        mask: Callable[[str], str] = str,
         **settings: Any,
     ) -> None:
         definition = JobDefinition(
@@ -55,7 +57,7 @@ class Job:
         )
         reveal, options = Secrets(**(secrets or {})), options or CommandOptions()
         self.handler = CommandHandler(definition, reveal, options, commands)
-        host = Host(SystemClock(), mask=str, begin=MemoryStore().begin)
+        host = Host(SystemClock(), mask=mask, begin=MemoryStore().begin)
         claim = a_claimed("backup", kind="command", **(claimed or {}))
         self.run = Run(claim, host, handler=self.handler)
         self.task = asyncio.ensure_future(self.handler.run(self.run))

@@ -11,7 +11,7 @@ from daybell.core import payload
 from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX, LOG_CHARS_MAX
 from daybell.runners import commands as commands_module
 from daybell.runners.command import VARIABLE_BYTES_MAX, CommandOptions
-from daybell.runners.streams import Stream
+from daybell.runners.streams import HALF_CHARS, Stream
 from tests.engine.virtual import until
 from tests.runners.running_commands import SECONDS, Job, some_commands
 
@@ -225,7 +225,7 @@ async def test_a_failure_says_what_the_command_said_last(commands):
 
     assert many.message == "the command ended with exit code 1:\n996\n997\n998\n999\n1000"
     assert only_out.message == "the command ended with exit code 1:\nso"
-    assert long.message == "the command ended with exit code 1"
+    assert long.message == "the command ended with exit code 1:\n…" + "x" * 1_999
 
 
 async def test_output_goes_line_by_line_into_the_log_while_the_command_runs(commands, tmp_path):
@@ -245,14 +245,31 @@ async def test_output_goes_line_by_line_into_the_log_while_the_command_runs(comm
     assert '"twä�"' in (job.run.last_words() or "")
 
 
-async def test_a_result_keeps_the_end_of_a_long_output_in_whole_lines(commands):
-    output = await Job(commands, "seq 100000").output()
+@pytest.mark.parametrize("between", ["\n", ","], ids=["lines", "one line"])
+async def test_a_result_keeps_the_end_of_a_long_output(commands, between):
+    result = await Job(commands, ["seq", "-s", between, "100000"]).result()
 
-    assert len(output) <= COMMAND_OUTPUT_CHARS_MAX
-    lines = [int(line) for line in output.split()]
-    assert lines == list(range(lines[0], 100_001)) and lines[0] > 90_000
-    # Half a word might be half a secret, which no mask would find.
-    assert await Job(commands, "head -c 100000 /dev/zero").output() == ""
+    output = result["output"]
+    assert len(output) == COMMAND_OUTPUT_CHARS_MAX
+    assert output[0] == "…" and output.endswith(f"99999{between}100000\n")
+    assert result["truncated"] is True
+
+
+async def test_a_result_that_is_whole_does_not_say_that_it_was_cut(commands):
+    result = await Job(commands, f"head -c {COMMAND_OUTPUT_CHARS_MAX} /dev/zero").result()
+
+    assert result == {"exit_code": 0, "output": "\0" * COMMAND_OUTPUT_CHARS_MAX}
+
+
+@pytest.mark.parametrize("length", [0, 100, COMMAND_OUTPUT_CHARS_MAX])
+async def test_no_half_of_a_secret_is_in_what_was_cut(commands, length):
+    """Masks may leave so little of the rest that the half would not be cut off by its length."""
+    secret = "0123456789" * 400
+    said = 10 * secret + length * "x"
+
+    job = Job(commands, "cat", stdin=said, mask=lambda text: text.replace(secret, "***"))
+
+    assert set((await job.result())["output"]) <= set("…x*")
 
 
 async def test_the_end_of_a_stream_that_comes_in_small_parts_takes_no_more_room():
@@ -260,13 +277,15 @@ async def test_the_end_of_a_stream_that_comes_in_small_parts_takes_no_more_room(
     stream = Stream("stdout", lambda _, text: heard.append(text), chars_max=100)
     writer = os.dup(stream.writer)
     stream.start()
-    for number in range(50):
-        os.write(writer, f"line {number}\n".encode())
-        await until(lambda count=number: "".join(heard).count("\n") > count, within=SECONDS)
+    for part in range(50):
+        os.write(writer, b"".join(b"%06d\n" % (100 * part + each) for each in range(100)))
+        await until(lambda count=part: "".join(heard).count("\n") >= 100 * (count + 1))
     os.close(writer)
     await stream.ended
 
-    assert stream.tail == "".join(f"line {number}\n" for number in range(38, 50))
+    assert stream.said.is_cut
+    assert len(stream.said.text) == 100 + HALF_CHARS
+    assert stream.said.text.endswith("004998\n004999\n")
 
 
 ENVIRON = [sys.executable, "-I", "-S", "-c", "import os, json; print(json.dumps(dict(os.environ)))"]

@@ -13,6 +13,7 @@ import msgspec
 from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
+from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.errors import shown
 from daybell.runners.commands import LEFTOVERS_SECONDS, Ended
 from daybell.runners.commands import Commands as Commands
@@ -77,7 +78,7 @@ class CommandHandler(KindHandler):
             if not running.is_cancelled:
                 raise asyncio.CancelledError
             # Beside what the executor has to say of it, this shows how it took it.
-            raise Described.as_text(FAILED, f"when it was stopped, {_fate(ended)}")
+            raise Described.as_text(FAILED, f"when it was stopped, {_fate(running, ended)}")
         if ended.leftovers:
             what = "a process" if ended.leftovers == 1 else f"{ended.leftovers} processes"
             message = f"{what} that it left running had to be ended"
@@ -117,18 +118,20 @@ class CommandHandler(KindHandler):
             stdin=stdin,
         )
 
-    def _judged(self, running: Running, ended: Ended) -> dict[str, Any]:
+    def _judged(self, running: Stoppable, ended: Ended) -> dict[str, Any]:
         """The result, if its exit code means success."""
         settings, code = self._settings, ended.code
         if code in settings.success_codes:
-            return {"exit_code": code, "output": ended.stdout}
+            output, is_cut = ended.stdout.end(running.mask, COMMAND_OUTPUT_CHARS_MAX)
+            result = {"exit_code": code, "output": output}
+            return {**result, "truncated": True} if is_cut else result
         is_code = code is not None and code >= 0
         if is_code and settings.retry_codes is not None and code not in settings.retry_codes:
             running.is_hopeless = True
-        raise Described.as_text(FAILED, _fate(ended))
+        raise Described.as_text(FAILED, _fate(running, ended))
 
 
-def _fate(ended: Ended) -> str:
+def _fate(running: Stoppable, ended: Ended) -> str:
     """How it ended, and what it said last."""
     if ended.code is None:
         fate = "it is not known how the command ended"
@@ -136,7 +139,10 @@ def _fate(ended: Ended) -> str:
         fate = f"the command was killed by {_signal_name(-ended.code)}"
     else:
         fate = f"the command ended with exit code {ended.code}"
-    return fate + _last_words(ended.stderr or ended.stdout)
+    said, _ = (ended.stderr if ended.stderr.text else ended.stdout).end(
+        running.mask, COMMAND_OUTPUT_CHARS_MAX
+    )
+    return fate + _last_words(said)
 
 
 def _give_up(running: Running, type: str, message: str) -> NoReturn:
@@ -181,8 +187,7 @@ def _last_words(text: str) -> str:
     words = "\n".join(lines).lstrip("\n")
     if not words:
         return ""
-    # A line that is cut might end within a secret, which no mask would find.
-    return f":\n{words}" if len(words) <= SAID_CHARS_MAX else ". What it said last is in its log"
+    return f":\n{words}" if len(words) <= SAID_CHARS_MAX else f":\n…{words[1 - SAID_CHARS_MAX :]}"
 
 
 def _signal_name(number: int) -> str:

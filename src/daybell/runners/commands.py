@@ -16,7 +16,7 @@ import msgspec
 from daybell.core.instant import Seconds
 from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.runners.program import Order, Program
-from daybell.runners.streams import Stream
+from daybell.runners.streams import Said, Stream
 from daybell.runners.trees import Known, Process, Sight, Tree, known, look, send
 from daybell.runners.waiting import first_of
 from daybell.runners.warding import Warden
@@ -40,8 +40,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended."""
 
     code: int | None  # below 0: by this signal; None: nobody knows
-    stdout: str  # how it ended
-    stderr: str
+    stdout: Said
+    stderr: Said
     leftovers: int = 0  # processes that had outlived it
     is_stopped: bool = False  # it was ended from outside
 
@@ -132,7 +132,7 @@ class Commands:
             self._trees.discard(tree)
             if not program.is_abandoned:  # else the warden will see to the rest
                 self._warden.forget(tree)
-        return Ended(code=code, stdout=out.tail, stderr=err.tail, leftovers=leftovers)
+        return Ended(code=code, stdout=out.said, stderr=err.said, leftovers=leftovers)
 
     async def _end(
         self, program: Program, patience: Callable[[], Seconds], is_unwanted: asyncio.Event

@@ -8,17 +8,39 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 # Read at a time. It may be thousands of lines, and others have to wait while they are looked at.
 CHUNK_BYTES: Final = 16 * 1024
+# Of what was cut, as much as may be the rest of a secret: half of one, no mask would find.
+HALF_CHARS: Final = 16 * 1024
+
+
+class Said(msgspec.Struct, frozen=True):
+    """How a stream ended, as it came: with secrets, the first of which may be cut in two."""
+
+    text: str = ""
+    is_cut: bool = False
+
+    def end(self, mask: Callable[[str], str], chars_max: int) -> tuple[str, bool]:
+        """Its last characters without secrets, and whether there was more before them."""
+        text = mask(self.text)
+        if self.is_cut:
+            text = text[HALF_CHARS:]
+        if self.is_cut or len(text) > chars_max:
+            return "…" + text[1 - chars_max :], True
+        return text, False
 
 
 class Stream:
-    """One stream of a command. All of it goes to `heard`; its end is kept, too."""
+    """One stream of a command. All of it goes to `heard`; its last `chars_max` characters are kept
+    as well, and some more to cut from.
+    """
 
     def __init__(self, name: str, heard: Callable[[str, str], None], *, chars_max: int) -> None:
         self.name = name  # stdout or stderr
         self._heard = heard
-        self._chars_max = chars_max
+        self._kept_max = chars_max + HALF_CHARS
         self._tail = ""
         self._is_cut = False
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -43,15 +65,9 @@ class Stream:
             self.ended.set_result(None)
 
     @property
-    def tail(self) -> str:
-        """How it ended, in whole lines if it was long: what is cut in two, no mask would find."""
-        if not self._is_cut:
-            return self._tail
-        for end in ("\n", " "):
-            _, found, rest = self._tail.partition(end)
-            if found:
-                return rest
-        return ""
+    def said(self) -> Said:
+        """How it ended."""
+        return Said(self._tail, self._is_cut)
 
     def _read(self) -> None:
         try:
@@ -68,7 +84,7 @@ class Stream:
             self.close()
 
     def _keep(self, text: str) -> None:
-        room = self._chars_max
+        room = self._kept_max
         self._is_cut = self._is_cut or len(self._tail) + len(text) > room
         self._tail = text[-room:] if len(text) >= room else (self._tail + text)[-room:]
 
