@@ -6,11 +6,12 @@ import threading
 
 from daybell.engine.clock import ManualClock
 from daybell.engine.watch import BLOCKED_SECONDS, LoopWatch
+from tests.engine.tasks import a_claimed
 
 
 async def test_a_loop_that_turns_is_left_alone(caplog):
     clock = ManualClock()
-    watch = LoopWatch(clock=clock, name_of=lambda _: "resize")
+    watch = LoopWatch(clock=clock, claimed_of=lambda _: a_claimed("resize"))
 
     for _ in range(3):
         watch.look(asyncio.get_running_loop(), threading.get_ident())
@@ -23,7 +24,7 @@ async def test_a_loop_that_turns_is_left_alone(caplog):
 
 async def test_a_task_that_keeps_the_loop_from_turning_is_named_once(caplog):
     clock = ManualClock()
-    watch = LoopWatch(clock=clock, name_of=lambda _: "resize")
+    watch = LoopWatch(clock=clock, claimed_of=lambda _: a_claimed("resize"))
 
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
@@ -34,11 +35,26 @@ async def test_a_task_that_keeps_the_loop_from_turning_is_named_once(caplog):
     (record,) = caplog.records
     assert "the task 'resize' has blocked the event loop" in record.getMessage()
     assert "test_watch.py" in record.getMessage()
+    assert "Make it a plain `def`" in record.getMessage()
+
+
+async def test_nobody_is_told_to_change_the_code_of_a_job_without_code(caplog):
+    clock = ManualClock()
+    watch = LoopWatch(clock=clock, claimed_of=lambda _: a_claimed("alive", kind="http"))
+
+    with caplog.at_level(logging.WARNING):
+        watch.look(asyncio.get_running_loop(), threading.get_ident())
+        clock.advance(BLOCKED_SECONDS)
+        watch.look(asyncio.get_running_loop(), threading.get_ident())
+
+    (record,) = caplog.records
+    assert "the job 'alive' (http) has blocked the event loop" in record.getMessage()
+    assert "def" not in record.getMessage().partition("\n")[0]
 
 
 async def test_it_warns_again_after_the_loop_has_turned(caplog):
     clock = ManualClock()
-    watch = LoopWatch(clock=clock, name_of=lambda _: None)
+    watch = LoopWatch(clock=clock, claimed_of=lambda _: None)
     loop, ident = asyncio.get_running_loop(), threading.get_ident()
 
     for _ in range(2):

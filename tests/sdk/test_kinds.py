@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from contextlib import asynccontextmanager
 
 from daybell import App
@@ -151,3 +152,39 @@ async def test_a_worker_in_a_script_offers_connections_and_neither_commands_nor_
 
     assert worker.kinds == ("task", "http", "notify", "sql:shop")
     assert app.handlers.kind_options.allow_private_http is False
+
+
+LOADING = """
+import asyncio, sys, threading
+from daybell import App
+from tests.builders import claim
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("httpx", "daybell.runners.http_exchange"):
+            is_main = threading.current_thread() is threading.main_thread()
+            print(name, "on the loop" if is_main else "in a thread")
+
+async def main():
+    sys.meta_path.insert(0, Finder())
+    async with App("memory://") as app:
+        await app.client().create("alive", http="https://example.org")
+        await app.client().enqueue("alive")
+        claimed = (await claim(app.client().store, kinds=["http"])).one
+        print(type(await app.handlers.ask(claimed)).__name__)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_runs_a_kind_is_imported_in_a_thread():
+    script = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LOADING, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asyncio.wait_for(script.communicate(), 30)
+
+    assert sorted(said.decode().splitlines()) == [
+        "HttpHandler",
+        "daybell.runners.http_exchange in a thread",
+        "httpx in a thread",
+    ]

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
 
@@ -27,11 +28,12 @@ _PACKAGE: Final = str(Path(__file__).parents[1])
 BLOCKED_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 0.1
 FRAMES_MAX: Final = 8
+ADVICE: Final = " Make it a plain `def` (it will run in a thread), or await what it waits for."
 STUCK_SECONDS: Final = 60.0  # after which nobody hopes for the loop any more
 
 
 class LoopWatch:
-    """Watches the running event loop. `name_of` tells which job a task belongs to; `on_stuck` ends
+    """Watches the running event loop. `claimed_of` tells what a task executes; `on_stuck` ends
     the process, where it may.
     """
 
@@ -39,12 +41,12 @@ class LoopWatch:
         self,
         *,
         clock: Clock,
-        name_of: Callable[[asyncio.Task[object]], str | None],
+        claimed_of: Callable[[asyncio.Task[object]], Claimed | None],
         on_stuck: Callable[[], None] | None = None,
     ) -> None:
         self._on_stuck = on_stuck
         self._clock = clock
-        self._name_of = name_of
+        self._claimed_of = claimed_of
         self._turned_at = clock.monotonic()
         self._is_asked = False
         self._is_warned = False
@@ -91,16 +93,24 @@ class LoopWatch:
 
     def _warn(self, loop: asyncio.AbstractEventLoop, ident: int, stood: Seconds) -> None:
         task = asyncio.current_task(loop)
-        name = None if task is None else self._name_of(task)
+        claimed = None if task is None else self._claimed_of(task)
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
         where = "".join(traceback.format_list(_own(frame)[-FRAMES_MAX:]))
         logger.warning(
-            "%s has blocked the event loop for %.1f s; everything else waits. Make it a plain `def`"
-            " (it will run in a thread), or await what it waits for. It is here:\n%s",
-            f"the task {name!r}" if name else "something",
+            "%s has blocked the event loop for %.1f s; everything else waits.%s It is here:\n%s",
+            _what(claimed),
             stood,
+            ADVICE if claimed is None or claimed.kind == "task" else "",
             where,
         )
+
+
+def _what(claimed: Claimed | None) -> str:
+    if claimed is None:
+        return "something"
+    if claimed.kind == "task":
+        return f"the task {claimed.job!r}"
+    return f"the job {claimed.job!r} ({claimed.kind})"
 
 
 def _own(frame: FrameType | None) -> list[traceback.FrameSummary]:

@@ -203,7 +203,7 @@ class Worker:
             self._pacemaker.start(self.heartbeat)
         if self._loop_watch is None:
             self._loop_watch = LoopWatch(
-                clock=self._clock, name_of=self._job_of, on_stuck=self._on_stuck
+                clock=self._clock, claimed_of=self._claimed_of, on_stuck=self._on_stuck
             )
             self._loop_watch.start()
         await self._listen()
@@ -227,8 +227,8 @@ class Worker:
         else:
             self._pacemaker.wake()
 
-    def _job_of(self, task: asyncio.Task[object]) -> str | None:
-        return next((run.claimed.job for run in self.executor if run.task is task), None)
+    def _claimed_of(self, task: asyncio.Task[object]) -> Claimed | None:
+        return next((run.claimed for run in self.executor if run.task is task), None)
 
     async def _listen(self) -> None:
         """Be woken by news; without them, polling finds what there is a little later."""

@@ -81,6 +81,7 @@ class AppHandlers:
         except (NotFound, Unavailable) as error:
             logger.warning("the definition of job %r cannot be read: %s", claimed.job, error)
             return None
+        await self._kinds.load(job.definition.kind)
         self.learn([job])
         return self.find(claimed)
 

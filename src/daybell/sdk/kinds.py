@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from daybell.sdk.app import App
 
 REMEMBERED_MAX: Final = 10_000  # versions of jobs
+
+# What runs jobs of a kind, with all that it imports when it is used.
+MODULES: Final = {
+    "command": ("daybell.runners.command",),
+    "http": ("daybell.runners.http", "daybell.runners.http_exchange"),
+    "sql": ("daybell.runners.sql", "daybell.runners.sql_sqlite"),
+    "notify": ("daybell.runners.notify",),
+}
+POSTGRES_MODULE: Final = "daybell.runners.sql_postgres"
 
 Version = tuple[str, str, int]  # tenant, job and number
 
@@ -46,6 +56,7 @@ class Kinds:
         self.options = KindOptions()
         self._app = app
         self._shared: WeakKeyDictionary[asyncio.AbstractEventLoop, Shared] = WeakKeyDictionary()
+        self._loaded: set[str] = set()  # kinds
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -62,6 +73,19 @@ class Kinds:
     def find(self, version: Version) -> KindHandler | None:
         shared = self._shared.get(asyncio.get_running_loop())
         return None if shared is None else shared.handlers.get(version)
+
+    async def load(self, kind: str) -> None:
+        """Import what runs jobs of a kind. That takes up to half a second, in which all others
+        would have to wait.
+        """
+        if kind not in self._loaded:
+            modules = MODULES.get(kind, ())
+            if kind == "sql" and any(
+                url.startswith("postgres") for url in self.options.connections.values()
+            ):
+                modules += (POSTGRES_MODULE,)
+            await asyncio.to_thread(_load, modules)
+            self._loaded.add(kind)
 
     def learn(self, job: Job) -> None:
         """Know how this version is run, unless that is not done here."""
@@ -160,6 +184,12 @@ class Shared:
     def _kept(self, opened: C) -> C:
         self._opened.push_async_callback(opened.close)
         return opened
+
+
+def _load(modules: Iterable[str]) -> None:
+    for module in modules:
+        with suppress(ImportError):  # where it is used, it is known what to say of that
+            import_module(module)
 
 
 def can_notify() -> bool:
