@@ -191,9 +191,12 @@ async def test_a_worker_without_a_key_says_so(app, monkeypatch):
     monkeypatch.setattr(client, "secrets_key", None)
     monkeypatch.setattr(client, "_sealer", None)
 
+    key_id = (await client.store.fetch_secrets("default", ["TOKEN"]))["TOKEN"].key_id
+
     handle = await app.tasks["echo"].options(retries=0).enqueue([TOKEN])
 
-    with pytest.raises(ExecutionFailed, match=r"at this worker.*DAYBELL_SECRETS_KEY is not set"):
+    why = f"secret TOKEN.*sealed with key {key_id}; give it the key.*DAYBELL_SECRETS_KEY"
+    with pytest.raises(ExecutionFailed, match=why):
         await handle.result(timeout=WAIT)
 
 

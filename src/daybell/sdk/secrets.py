@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from daybell.client.sealing import Sealer, Unopenable
+from daybell.client.sealing import VARIABLE, Sealer, Unopenable
 from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.instant import Seconds
@@ -93,6 +93,15 @@ class Secrets:
                     f"there is no secret named {name} in tenant {tenant}; set it with"
                     f" `daybell secrets set {name}`, then retry",
                 )
+        if client.secrets_key is None:
+            name = min(sealed)
+            # Other workers may have the key.
+            raise _failed(
+                "SecretsKeyMissing",
+                f"this worker has no key to open secret {name}, which is sealed with key"
+                f" {sealed[name].key_id}; give it the key that the secret was set with, as"
+                f" {VARIABLE}",
+            )
         try:
             sealer = _sealer_of(client)
             opened = {
@@ -103,7 +112,6 @@ class Secrets:
             running.is_hopeless = True
             raise _failed("SecretUnopenable", str(error)) from None
         except UsageError as error:
-            # Other workers may have the key.
             raise _failed("SecretsKeyMissing", f"at this worker: {error}") from None
         masks.add(opened.values())
         if len(self._kept) >= KEPT_MAX:
