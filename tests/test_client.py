@@ -287,7 +287,7 @@ async def test_an_unknown_option_is_refused_by_name(client):
         await client.enqueue("resize", dellay="1s")
     with pytest.raises(UsageError, match=r"^enqueue\(\) has no 'uniqe_key'; did you mean 'unique_"):
         await client.enqueue("resize", uniqe_key="k")
-    with pytest.raises(UsageError, match=r"^enqueue_many\(\) has no 'unique_key'; it takes \['at'"):
+    with pytest.raises(UsageError, match=r"^enqueue_many\(\) has no 'unique_key'; it takes at, "):
         await client.enqueue_many("resize", [{}], unique_key="k")
     with pytest.raises(UsageError, match=r"^define\(\) has no 'retrys'; did you mean 'retries'\?$"):
         await client.define("resize", retrys=1)

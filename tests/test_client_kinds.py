@@ -76,7 +76,7 @@ async def test_one_field_says_what_a_job_runs(client, fields, kind, settings):
         ({"sql": {**SQL, "statement": {"secret": "S"}}}, "must be SQL", "sql.statement"),
         ({"notify": {"to": "ana", "body": "x"}}, "says no way to get there", "notify.to"),
         ({"command": "df", "env": {"A": 5}}, "must be text", "env.A"),
-        ({"command": "df", "kind": "http"}, "has no 'kind'", "kind"),
+        ({"command": "df", "kind": "http"}, "has no field 'kind'", "kind"),
         ({"command": "df", "source": 5}, "must be text", "source"),
         ({"command": "df", "made_from": {"name": "x"}}, "must be an object with", "made_from"),
         ({"command": "df", "backoff": 5}, "must be a word", "backoff"),

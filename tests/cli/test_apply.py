@@ -444,7 +444,7 @@ def test_templates_are_kept_shown_and_removed(world):
     assert made.out == "template dump is at version 1; parameters: table, rows\n"
     assert (twice.code, "--replace takes its place" in twice.err) == (1, True)
     assert json.loads(again.out)["name"] == "dump"
-    assert (bad.code, "jobs/bad.yaml:3: template 'x': a job has no 'comand'" in bad.err) == (
+    assert (bad.code, "jobs/bad.yaml:3: template 'x': a job has no field 'comand'" in bad.err) == (
         2,
         True,
     )

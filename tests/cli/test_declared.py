@@ -41,13 +41,13 @@ def test_a_document_is_a_job_a_template_or_lists_of_both():
         ("job: {command: ls}", "0.yaml:1: the template has no name"),
         ("command: ls\nname: [a]", "0.yaml:2: job name must be text, not list"),
         ("command: ls\nname: a/b", "0.yaml:2: job name 'a/b' contains '/'"),
-        ("name: a\ncomand: ls", "0.yaml:2: job 'a' has no 'comand'; did you mean 'command'?"),
-        ("name: a\nauthor: eve", "0.yaml:2: job 'a' has no 'author'"),
-        ("name: a\nexpect: 3", "0.yaml:2: job 'a' has no 'expect'"),
-        ("name: a\ndry_run: true", "0.yaml:2: job 'a' has no 'dry_run'"),
-        ("name: a\nid: x", "0.yaml:2: job 'a' has no 'id'"),
-        ("name: a\nkind: sql", "0.yaml:2: job 'a' has no 'kind'"),
-        ("name: a\nsettings: {}", "0.yaml:2: job 'a' has no 'settings'"),
+        ("name: a\ncomand: ls", "0.yaml:2: job 'a' has no field 'comand'; did you mean 'command'?"),
+        ("name: a\nauthor: eve", "0.yaml:2: job 'a' has no field 'author'"),
+        ("name: a\nexpect: 3", "0.yaml:2: job 'a' has no field 'expect'"),
+        ("name: a\ndry_run: true", "0.yaml:2: job 'a' has no field 'dry_run'"),
+        ("name: a\nid: x", "0.yaml:2: job 'a' has no field 'id'"),
+        ("name: a\nkind: sql", "0.yaml:2: job 'a' has no field 'kind'"),
+        ("name: a\nsettings: {}", "0.yaml:2: job 'a' has no field 'settings'"),
         ("name: a\n\ntenant: acme", "0.yaml:3: tenant cannot be said in a file; --tenant says"),
         ("name: a\nunique_key: k", "0.yaml:2: unique_key cannot be said in a file"),
         ("name: a\nsource: other", "0.yaml:2: source cannot be said in a file"),
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_told_with_its_place(text, fault):
 
 
 def test_all_that_is_wrong_is_told_at_once():
-    assert len(declared("name: a/b\n---\nname: c\nx: 1", "x: 1\n---\n- 1").faults) == 4
+    assert len(declared("name: a/b\n---\nname: c\nx: 1", "x: 1\n---\n- 1").faults) == 5
 
 
 def test_a_name_that_comes_twice_is_told_with_both_places():

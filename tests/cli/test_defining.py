@@ -246,7 +246,7 @@ def test_one_job_comes_from_a_file(typed, settings, definition, tmp_path):
         (["x", "--from-file", "job.yaml"], "job.yaml:1: this is job 'nightly', not 'x'"),
         (["x", "--from-file", "many.yaml"], "many.yaml has 2 documents in it, not one job"),
         (["x", "--from-file", "set.yaml"], "daybell apply -f set.yaml"),
-        (["x", "--from-file", "bad.toml"], "bad.toml: job 'x' has no 'queu'; did you mean"),
+        (["x", "--from-file", "bad.toml"], "bad.toml: job 'x' has no field 'queu'; did you mean"),
         (["x", "--from-file", "bad.yaml"], "bad.yaml:3: "),
         (["x", "--from-file", "nowhere.yaml"], "nowhere.yaml cannot be read: No such file"),
     ):

@@ -97,7 +97,9 @@ def test_a_value_is_what_it_looks_like(text, value):
         ('a: "x', 1, "not YAML"),
         ("a: [1", None, "not YAML"),
         ("a: \x01", None, "not YAML"),
-        ("a: 1\n\tb: 2", 2, "not YAML"),
+        ("a: 1\n\tb: 2", 2, "a tab cannot indent YAML; use spaces"),
+        ("a:\n \tb: 2\n \tc: 3", None, "a tab cannot indent YAML; use spaces"),
+        ("a: @daily", 1, "in quotes"),
     ],
 )
 def test_what_would_surprise_is_refused_with_its_line(text, line, words):

@@ -90,3 +90,60 @@ def test_a_table_has_an_error_in_one_line(world):
     assert len(lines) == 2
     assert lines[1].startswith(id)
     assert "disk full" in lines[1]
+
+
+def test_all_that_is_wrong_with_a_job_is_told_at_once(world):
+    said = world.apply(
+        "name: a\n"
+        "command: ls\n"
+        "directory: /srv\n"
+        "tz: Europe/Berlin\n"
+        "queu: mail\n"
+        "wibble: 1\n"
+        "schedule: 99 * * * *\n"
+        "retries: three\n"
+        "timeout: soon\n"
+    )
+
+    assert said.code == 2
+    lines = said.err.splitlines()
+    assert lines[:3] == [
+        "error: jobs.yaml:3: job 'a' has no field 'directory'; it goes under command, beside run",
+        "error: jobs.yaml:4: job 'a' has no field 'tz'; it goes under schedule, beside cron",
+        "error: jobs.yaml:5: job 'a' has no field 'queu'; did you mean 'queue'?",
+    ]
+    assert lines[3].startswith("error: jobs.yaml:6: job 'a' has no field 'wibble'; it has what")
+    rest = {line.split(":", 3)[2]: line for line in lines[4:-1]}
+    assert list(sorted(rest)) == ["7", "8", "9"]
+    assert "minute '99' has 99; it takes 0-59" in rest["7"]
+    assert "retries='three' is not how often to try again; give a whole number" in rest["8"]
+    assert lines[-1] == "nothing was changed"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("command: 5\nretries: -1", ["2: job 'x': command", "3: job 'x': retries"]),
+        ("command: ls\nhttp: http://example.org", ["3: job 'x': command and http are two things"]),
+        ("command: ls\nmisfire: never\nmisfire_limit: 3", ["3: job 'x': misfire 'never'"]),
+        ("http: {url: ftp://x}\nbody: x", ["3: job 'x' has no field 'body'; it goes under http",
+                                           "2: job 'x': url must begin"]),
+        ("notify: {to: json://example.org, body: b}\nbody: x", ["it goes under notify"]),
+        ("command: ls\nschedule:\n  crn: '@daily'", ["4: job 'x': a schedule has no 'crn'; did you"
+                                                     " mean 'cron'?"]),
+        ("command: ls\nschedule:\n  tz: UTC", ["3: job 'x': schedule does not say when; it takes"]),
+        ("command: ls\nschedule:\n  cron: 0 25 * * *", ["4: job 'x': hour '25'"]),
+        ("command: ls\nschedule: {cron: '@daily', tzz: UTC}", ["has no 'tzz'; did you mean 'tz'?"]),
+        ("command: ls\ndependencies: [y]\nretries: x", ["4: job 'x': retries='x'",
+                                                        "3: job 'x': there is no job named 'y'"]),
+        ("comand: ls\nretries: x", ["2: job 'x' has no field 'comand'; did you mean 'command'?",
+                                    "3: job 'x': retries='x'"]),
+        ("comand: ls", ["2: job 'x' has no field 'comand'; did you mean 'command'?"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line_and_no_more_than_that(world, text, words):
+    *faults, last = world.apply(f"name: x\n{text}\n").err.splitlines()
+
+    assert last == "nothing was changed"
+    for fault, word in zip(faults, words, strict=True):
+        assert word in fault

@@ -235,11 +235,11 @@ def test_every_way_to_write_a_policy_is_read(value, policy):
         ({"retrys": 3}, "a retry policy has no 'retrys'; did you mean 'retries'?"),
         (
             {"backoff": "linear"},
-            "backoff 'linear' is not known; use one of ['exponential', 'fixed', 'delays']",
+            "backoff 'linear' is not known; use one of exponential, fixed, delays",
         ),
         (
             {"backoff": ["fixed"]},
-            "backoff ['fixed'] is not known; use one of ['exponential', 'fixed', 'delays']",
+            "backoff ['fixed'] is not known; use one of exponential, fixed, delays",
         ),
         (
             {"retry_on": 5},
@@ -250,8 +250,9 @@ def test_every_way_to_write_a_policy_is_read(value, policy):
         ({"never_on": ["x"] * 101}, "never_on has 101 errors; the limit is 100"),
         (
             True,
-            "True is not a retry policy; use a number of retries, a Retry, or an object like "
-            '{"retries": 5, "base": "1s", "cap": "1h"}',
+            "retries=True is not how often to try again; give a whole number, such as 3, or an"
+            " object such as "
+            '{"retries": 5, "base": "1s", "cap": "1h"} (in Python, a Retry)',
         ),
     ],
     ids=shown,

@@ -168,7 +168,7 @@ def _placing(found: Declared | None, options: Mapping[str, Any]) -> Generator[No
     try:
         yield
     except UsageError as error:
-        field = (error.field or "").partition(".")[0]
+        field = None if found is None else next(iter(found.blamed(error)), None)
         if found is None or field not in found.fields or field in options:
             raise
         raise UsageError(found.told(error), field=error.field) from None

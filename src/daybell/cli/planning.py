@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -12,6 +12,7 @@ from daybell.cli.declared import Declarations, Declared
 from daybell.cli.recording import whoever_types
 from daybell.client.declaring import CHANGED, CREATED, UNCHANGED, Change, changes, is_same
 from daybell.client.fields import with_template
+from daybell.client.kinds import CHOICES
 from daybell.client.remote.client import AnyClient
 from daybell.client.templates import read_template
 from daybell.core.job import Job
@@ -22,6 +23,21 @@ from daybell.errors import DuplicateKey, TemplateNotFound, UsageError
 PRUNED: Final = "pruned"
 SOURCE: Final = "apply"  # of jobs from files; with `:NAME`, of the set of that name
 ELSEWHERE: Final = ("dependencies", "template")  # fields that name what other files may declare
+
+# What stands for a field that was to blame and that cannot be left out, to find what else is wrong.
+_SOUND: Final[Mapping[str, Any]] = {
+    "schedule": "@daily",
+    "command": "true",
+    "http": "http://example.org",
+    "sql": {"connection": "any", "statement": "SELECT 1"},
+    "notify": {"to": "json://example.org", "body": "any"},
+}
+# Fields that mean nothing, or something else, without the one that was to blame.
+_GO_WITH: Final[Mapping[str, Sequence[str]]] = {
+    "command": ("shell", "env"),
+    "retries": ("backoff",),
+    "misfire": ("misfire_limit", "misfire_within", "misfire_grace"),
+}
 
 
 @dataclass
@@ -70,9 +86,15 @@ async def make_plan(client: AnyClient, found: Declarations, *, source: str, prun
         try:
             step = await _job_step(client, job, others=found.jobs, source=source)
         except (UsageError, DuplicateKey) as error:
+            more = _more_faults(client, job, error, others=found.jobs)
+            all_faults = [error, *[one async for one in more]]
             # What is missing may be in the file that cannot be read: that is told already.
-            if found.is_whole or getattr(error, "field", None) not in ELSEWHERE:
-                plan.faults.append(job.told(error))
+            plan.faults += [
+                job.told(one)
+                for one in all_faults
+                if job.is_told(one)
+                and (found.is_whole or getattr(one, "field", None) not in ELSEWHERE)
+            ]
         else:
             plan.steps.append(replace(step, declared=asked[job.name]))
     if not plan.faults:
@@ -152,14 +174,20 @@ def _filled(job: Declared, made: Mapping[str, Template]) -> Declared:
     return job if template is None else replace(job, fields=with_template(job.fields, template))
 
 
+def _asked(job: Declared, others: Mapping[str, Declared]) -> dict[str, Any]:
+    """The fields of a job without the jobs of the same files that it depends on: they may not exist
+    yet. All of the set are looked at together, by `in_order`.
+    """
+    outer = [name for name in job.dependencies if name not in others]
+    is_less = len(outer) < len(job.dependencies)
+    return {**job.fields, "dependencies": outer} if is_less else job.fields
+
+
 async def _job_step(
     client: AnyClient, job: Declared, *, others: Mapping[str, Declared], source: str
 ) -> Step:
-    fields: dict[str, Any] = {**job.fields, "source": source}
+    fields: dict[str, Any] = {**_asked(job, others), "source": source}
     inner = [name for name in job.dependencies if name in others]
-    if inner:
-        # They may not exist yet. All of the set are looked at together, by `in_order`.
-        fields["dependencies"] = [name for name in job.dependencies if name not in inner]
     applied = await client.apply_job(job.name, dry_run=True, **fields)
     before, after = applied.before or {}, applied.after
     if inner:
@@ -174,6 +202,32 @@ async def _job_step(
         warnings=[*applied.warnings, *([] if is_new else _taken_over(before, source))],
         version=0 if applied.job is None else applied.job.version,
     )
+
+
+async def _more_faults(
+    client: AnyClient, job: Declared, error: Exception, *, others: Mapping[str, Declared]
+) -> AsyncIterator[UsageError]:
+    """What else is wrong with a job: the same is asked without each field that was to blame."""
+    fields = dict(_asked(job, others))
+    blamed = set[str]()
+    while (field := str(next(iter(job.blamed(error)), ""))) not in blamed:
+        if field == CHOICES[0] and not job.is_told(error):
+            field = "command"  # nothing says what it runs, because that is misspelt
+        elif field not in fields:
+            return
+        blamed.add(field)
+        for name in (field, *_GO_WITH.get(field, ())):
+            fields.pop(name, None)
+        fields |= {field: _SOUND[field]} if field in _SOUND else {}
+        try:
+            await client.apply_job(job.name, dry_run=True, **fields)
+            return
+        except DuplicateKey:
+            return
+        except UsageError as another:
+            error = another
+        if next(iter(job.blamed(error)), "") not in blamed:
+            yield error
 
 
 def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:

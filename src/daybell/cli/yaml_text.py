@@ -36,7 +36,7 @@ def read_yaml(text: str) -> list[Document]:
     try:
         documents = list(_Reader(text).documents())
     except yaml.MarkedYAMLError as error:
-        raise Fault(_in_words(error), line=_line(error.problem_mark)) from None
+        raise Fault(_in_words(error, text), line=_line(error.problem_mark)) from None
     except yaml.YAMLError as error:
         raise Fault(f"not YAML: {str(error).splitlines()[0]}") from None
     return [one for one in documents if one.value is not None]
@@ -131,13 +131,24 @@ def _refuse_magic(event: Any) -> None:
         raise Fault(f"{shown(event.tag)} is a tag, which is not read; leave it out", line)
 
 
-def _in_words(error: yaml.MarkedYAMLError) -> str:
+def _in_words(error: yaml.MarkedYAMLError, text: str) -> str:
     problem, context = error.problem or "", error.context or ""
+    if _is_tab(text, error.problem_mark):
+        return "not YAML: a tab cannot indent YAML; use spaces"
     if "alias" in context or "cannot start any token" in problem:
         return f"not YAML: {problem}; {_QUOTES}"
     if "mapping values are not allowed" in problem:
         return "not YAML: a colon where none is expected; put texts with ': ' in them in quotes"
     return "not YAML: " + (f"{problem}, {context}" if context else problem)
+
+
+def _is_tab(text: str, mark: Any) -> bool:
+    """Whether a line begins with a tab, or with spaces and a tab, where a fault was found."""
+    lines = text.splitlines()
+    if mark is None or mark.line >= len(lines):
+        return False
+    line = lines[int(mark.line)]
+    return "\t" in line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _line_of(event: Any) -> int | None:

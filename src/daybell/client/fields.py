@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from daybell.client.kinds import FIELDS, OF_TEMPLATE, KindFields, choice_of
-from daybell.client.requests import TaskOptions, check_options, read_text, read_whole
+from daybell.client.kinds import (
+    CHOICES,
+    FIELDS,
+    OF_TEMPLATE,
+    SHORT_FOR,
+    KindFields,
+    choice_of,
+)
+from daybell.client.requests import TaskOptions, read_text, read_whole
 from daybell.core import payload
+from daybell.core.kinds import SETTINGS
 from daybell.core.limits import NAME_CHARS_MAX, check_name
 from daybell.core.retry import Retry
 from daybell.core.template import Template
+from daybell.core.when.options import OPTIONS
+from daybell.core.when.read import KEYS
 from daybell.errors import UsageError, shown
 
 MADE_FROM: Final = ("name", "version", "parameters")
@@ -30,9 +41,43 @@ class JobFields(KindFields, TaskOptions, total=False):
 JOB_FIELDS: Final = frozenset(JobFields.__optional_keys__)
 
 
+# Fields of a part of a job, which people look for in the job itself.
+_INNER: Final[dict[str, frozenset[str]]] = {
+    **{kind: frozenset(settings.__struct_fields__) for kind, settings in SETTINGS.items()},
+    "schedule": frozenset((*KEYS, *OPTIONS)),
+}
+# What such a part has when it is not a text alone.
+_BESIDE: Final = {**SHORT_FOR, "schedule": "cron"}
+
+
 def check_fields(fields: Mapping[str, Any], what: str) -> None:
     """Refuse a field that does not exist."""
-    check_options(fields, JOB_FIELDS, what)
+    for error in unknown_fields(fields, what):
+        raise error
+
+
+def unknown_fields(fields: Mapping[str, Any], what: str) -> list[UsageError]:
+    """What is wrong with each field that does not exist: where it belongs, or what was meant."""
+    return [
+        UsageError(f"{what} has no field {shown(name)}; {_hint(name, fields)}", field=name)
+        for name in fields
+        if name not in JOB_FIELDS
+    ]
+
+
+def _hint(name: str, fields: Mapping[str, Any]) -> str:
+    parts = [part for part, inner in _INNER.items() if name in inner]
+    if parts:
+        part = next((one for one in parts if fields.get(one) is not None), parts[0])
+        beside = f", beside {_BESIDE[part]}" if part in _BESIDE else ""
+        return f"it goes under {part}{beside}"
+    closest = difflib.get_close_matches(name, sorted(JOB_FIELDS), n=1)
+    if closest:
+        return f"did you mean {closest[0]!r}?"
+    return (
+        f"it has what it runs ({', '.join(CHOICES)}), schedule, args, retries, timeout, queue and"
+        " more, as POST /jobs"
+    )
 
 
 def retries_of(fields: Mapping[str, Any]) -> dict[str, Any]:

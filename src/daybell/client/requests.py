@@ -191,7 +191,11 @@ def check_options(given: Iterable[str], known: frozenset[str], what: str) -> Non
     for name in given:
         if name not in known:
             closest = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {closest[0]!r}?" if closest else f"it takes {sorted(known)}"
+            hint = (
+                f"did you mean {closest[0]!r}?"
+                if closest
+                else f"it takes {', '.join(sorted(known))}"
+            )
             raise UsageError(f"{what} has no {shown(name)}; {hint}", field=name)
 
 

@@ -210,8 +210,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(value, Mapping):
             return _from_mapping(cast("Mapping[str, Any]", value))
         raise InvalidRetry(
-            f"{shown(value)} is not a retry policy; use a number of retries, a Retry, or an object "
-            'like {"retries": 5, "base": "1s", "cap": "1h"}',
+            f"retries={shown(value)} is not how often to try again; give a whole number, such as 3,"
+            ' or an object such as {"retries": 5, "base": "1s", "cap": "1h"} (in Python, a Retry)',
             field="retries",
         )
 
@@ -270,7 +270,11 @@ def _from_mapping(fields: Mapping[str, Any]) -> Retry:
     for key in fields:
         if key not in _KEYS:
             closest = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], sorted(_KEYS), n=1)
-            hint = f"; did you mean {closest[0]!r}?" if closest else f"; it has {sorted(_KEYS)}"
+            hint = (
+                f"; did you mean {closest[0]!r}?"
+                if closest
+                else f"; it has {', '.join(sorted(_KEYS))}"
+            )
             raise InvalidRetry(f"a retry policy has no {shown(key)}{hint}", field="retries")
     shared = {k: fields[k] for k in _SHARED_KEYS if k in fields}
     backoff = fields.get("backoff", "delays" if "delays" in fields else "exponential")
@@ -288,7 +292,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Retry:
     if backoff in ("delays", "fixed"):
         raise InvalidRetry(f"backoff {backoff!r} needs {needs[backoff]}", field=backoff)
     raise InvalidRetry(
-        f"backoff {shown(backoff)} is not known; use one of {list(get_args(Backoff)[:3])}",
+        f"backoff {shown(backoff)} is not known; use one of {', '.join(get_args(Backoff)[:3])}",
         field="backoff",
     )
 

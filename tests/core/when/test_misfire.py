@@ -169,7 +169,7 @@ def test_a_misfire_policy_is_read(given, expected):
     ("given", "words"),
     [
         ("sometimes", "misfire 'sometimes' is not one of fire_once, skip, fire_all"),
-        ({"policy": "skip", "limits": 3}, "misfire has no 'limits'; it takes policy, limit"),
+        ({"policy": "skip", "limits": 3}, "misfire has no 'limits'; did you mean 'limit'?"),
         ({"limit": 0}, "misfire_limit 0 is not a whole number in 1-1,000"),
         ({"limit": True}, "misfire_limit True is not"),
         ({"grace": -1}, "misfire_grace -1 is negative"),

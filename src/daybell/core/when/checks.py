@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from daybell.core.instant import Instant, from_datetime, from_iso
-from daybell.core.limits import INSTANT_MAX
+from daybell.core.limits import INSTANT_MAX, NAME_CHARS_MAX
 from daybell.core.when.zone import INSTANT_MIN, instant_of
 from daybell.errors import InvalidSchedule, UsageError, shown
 
@@ -17,9 +18,15 @@ def check_keys(given: Mapping[str, object], allowed: tuple[str, ...], *, what: s
     """Refuse a key that means nothing: a typo must not silently become a default."""
     for key in given:
         if key not in allowed:
-            raise InvalidSchedule(
-                f"{what} has no {shown(key)}; it takes {', '.join(allowed)}", field=str(key)
-            )
+            meant = nearest(key, allowed)
+            hint = f"did you mean {meant!r}?" if meant else f"it takes {', '.join(allowed)}"
+            raise InvalidSchedule(f"{what} has no {shown(key)}; {hint}", field=str(key))
+
+
+def nearest(key: object, among: Sequence[str]) -> str:
+    """The word that was probably meant; empty if none is near."""
+    close = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], among, n=1)
+    return close[0] if close else ""
 
 
 def choice(value: object, among: tuple[str, ...], *, what: str) -> str:

@@ -15,7 +15,7 @@ from daybell.core.limits import (
     UNION_CHARS_MAX,
 )
 from daybell.core.when.at import Manual, Reboot, at
-from daybell.core.when.checks import check_keys
+from daybell.core.when.checks import check_keys, nearest
 from daybell.core.when.dialects import cron
 from daybell.core.when.effort import Effort
 from daybell.core.when.every import every
@@ -95,10 +95,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
         )
     kinds = [kind for kind in _KINDS if kind in given]
     if len(kinds) != 1:
-        fact = f"has {' and '.join(kinds)}" if kinds else "says not when"
-        raise InvalidSchedule(
-            f"schedule {fact}; it takes exactly one of {', '.join(_KINDS)}", field="schedule"
-        )
+        raise _no_kind(given, kinds)
     kind = kinds[0]
     allowed = (kind, *_EXTRA.get(kind, ()), *OPTIONS)
     check_keys(given, allowed, what=f"a schedule with {kind}")
@@ -110,6 +107,19 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
         check_any(rule, effort)
         return rule
     return _READERS[kind](given, options, now)
+
+
+def _no_kind(given: Given, kinds: Sequence[str]) -> InvalidSchedule:
+    takes = f"it takes exactly one of {', '.join(_KINDS)}"
+    if kinds:
+        return InvalidSchedule(f"schedule has {' and '.join(kinds)}; {takes}", field="schedule")
+    for key in given:
+        meant = "" if key in KEYS or key in OPTIONS else nearest(key, _KINDS)
+        if meant:
+            return InvalidSchedule(
+                f"a schedule has no {shown(key)}; did you mean {meant!r}?", field=str(key)
+            )
+    return InvalidSchedule(f"schedule does not say when; {takes}", field="schedule")
 
 
 def _read_cron(given: Given, options: Given, now: Instant | None) -> Schedule:
@@ -194,6 +204,8 @@ _EXTRA: Final = {
     "rrule": ("dst",),
     "any": ("except",),
 }
+# All that a schedule may have beside its options.
+KEYS: Final = frozenset((*_KINDS, *(key for extra in _EXTRA.values() for key in extra)))
 _READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] = {
     "cron": _read_cron,
     "every": _read_every,
