@@ -7,7 +7,8 @@ from typing import Final
 from daybell.client.offers import able, lack_of
 from daybell.core import payload
 from daybell.core.job import JobDefinition
-from daybell.core.kinds import CommandSettings, secrets_of
+from daybell.core.kinds import SETTINGS, read_settings, secrets_of
+from daybell.core.kinds.warnings import warnings_of
 from daybell.core.references import names_in_args
 from daybell.store.protocol import Store
 
@@ -31,9 +32,8 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     found: list[str] = []
     if definition.dependencies:
         found.append(DEPENDENCIES_WARNING)
-    if definition.kind == "command":
-        settings = CommandSettings.parse(payload.decode(definition.settings))
-        found += settings.warnings
+    if definition.kind in SETTINGS:
+        found += warnings_of(read_settings(definition.kind, payload.decode(definition.settings)))
     return [
         *found,
         *await _unset_secrets(store, tenant, definition),

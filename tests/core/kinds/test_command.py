@@ -38,18 +38,6 @@ def test_a_shell_is_only_used_when_it_is_asked_for():
     settings = CommandSettings.parse({"run": "a | b", "shell": True})
 
     assert settings.argv == ["/bin/sh", "-c", "a | b"]
-    assert settings.warnings == []
-
-
-@pytest.mark.parametrize("line", ["a | b", "a && b", "a > out", "a 2>&1", "a ; b", "a < in"])
-def test_words_that_a_shell_would_have_meant_are_pointed_out(line):
-    (warning,) = CommandSettings.parse(line).warnings
-
-    assert '"shell": true' in warning
-
-
-def test_quoted_ones_in_a_list_are_meant():
-    assert CommandSettings.parse(["grep", "|"]).warnings == []
 
 
 @pytest.mark.parametrize(

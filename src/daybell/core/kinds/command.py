@@ -19,8 +19,6 @@ from daybell.errors import UsageError, shown
 SHELL: Final = ("/bin/sh", "-c")
 GRACE_SECONDS: Final = 5.0
 
-# Words that only a shell would make something of.
-_SHELL_WORDS: Final = re.compile(r"\|\|?|&&?|;|\d?>>?(?:&\d)?|<<?|\d?>&\d")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,19 +49,6 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.shell:
             return [*SHELL, self.run]
         return shlex.split(self.run) if isinstance(self.run, str) else list(self.run)
-
-    @property
-    def warnings(self) -> list[str]:
-        """What looks as if it were meant otherwise."""
-        if self.shell or not isinstance(self.run, str):
-            return []
-        odd = [word for word in self.argv if _SHELL_WORDS.fullmatch(word)]
-        if not odd:
-            return []
-        return [
-            f'without a shell, {shown(odd[0])} is only a word; {{"shell": true}} runs the command'
-            " by sh -c"
-        ]
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, Any]:
