@@ -97,11 +97,24 @@ async def test_a_retry_tells_only_those_that_were_not_told(notifier):
         bad.status = 200
         second = job(notifier, to, checkpoint=first.run.checkpoint)
 
-        assert failed == "1 of 3 could not be told: place 2: json did not take it"
+        assert failed.startswith("1 of 3 could not be told: place 2: json did not take it: ")
+        assert failed.endswith("error=500")
         assert await second.result() == {"sent": 3}
     assert (len(good.bodies), len(bad.bodies)) == (2, 1)
     assert any(line.startswith("warning ") for line in first.log())
     assert "s3cr3t" not in f"{failed} {first.log()}"
+
+
+async def test_a_place_that_cannot_be_reached_says_why(notifier):
+    async with a_receiver() as receiver:
+        port = receiver.port
+    body = "Exception: [Errno 7] what is sent"
+
+    failed = await job(notifier, f"json://127.0.0.1:{port}/s3cr3t", body=body).passing()
+
+    assert "place 1: json did not take it: A Connection error occurred" in failed
+    assert failed.endswith("(Connection refused)")
+    assert "s3cr3t" not in failed
 
 
 async def test_as_long_as_one_may_still_be_told_it_is_tried_again(notifier):

@@ -31,6 +31,13 @@ LOCAL_SCHEMES: Final = frozenset(
 )
 
 
+# What apprise tells of a connection that failed, amid much else and only to whoever debugs it.
+EXCEPTION: Final = re.compile(r"[\w ]*Exception: ")
+CAUSE: Final = re.compile(
+    r"\[Errno -?\d+\] ([\w -]+)|((?:\w+ )?timed out|certificate verify failed[\w: -]*)"
+)
+
+
 class Message(msgspec.Struct, frozen=True):
     """What is sent, and where to: addresses by their place in the job's list."""
 
@@ -68,14 +75,16 @@ class Sender:
         asset = {"secure_logging": True, "async_mode": False}
         self._asset: Any = self._apprise.AppriseAsset(**asset)
         self._hide = _Hide()
+        self._complaint = self._cause = ""  # of the place that is being told
         logger = logging.getLogger("apprise")
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.DEBUG)
         logger.propagate = False
         logger.addHandler(_Relay(self))
 
     def send(self, message: Message) -> None:
         for number, url in message.to.items():
             self._hide.parts_of(url)
+            self._complaint = self._cause = ""
             self._confinement.take_refused()
             try:
                 is_told = self._tell(url, message)
@@ -85,7 +94,7 @@ class Sender:
             except Exception as error:
                 is_told, why = False, self._hide(f"{type(error).__name__}: {error}")
             else:
-                why = f"{_scheme(url)} did not take it"
+                why = f"{_scheme(url)} did not take it{self._hide(self._reason())}"
             refused = self._confinement.take_refused()
             if is_told:
                 self.answer(Answer(told=number))
@@ -98,6 +107,21 @@ class Sender:
 
     def say(self, level: str, text: str) -> None:
         self.answer(Answer(line=(level, self._hide(text)[:LINE_CHARS_MAX])))
+
+    def complain(self, text: str) -> None:
+        """Remember why a place was not told, as far as apprise says so."""
+        self._complaint = text
+
+    def explain(self, text: str) -> None:
+        """Look for the cause in what is for debugging, but not in what is sent."""
+        found = CAUSE.search(text) if EXCEPTION.match(text) else None
+        if found is not None:
+            self._cause = (found[1] or found[2]).strip()
+
+    def _reason(self) -> str:
+        reason = self._complaint.strip().rstrip(".")
+        cause = f" ({self._cause})" if self._cause else ""
+        return f": {reason}{cause}" if reason or cause else ""
 
     def answer(self, answer: Answer) -> None:
         self._output.write(msgspec.json.encode(answer).decode() + "\n")
@@ -158,12 +182,17 @@ class _Relay(logging.Handler):
     """Hands on what apprise logs."""
 
     def __init__(self, sender: Sender) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.DEBUG)
         self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = "warning" if record.levelno >= logging.WARNING else "info"
-        self._sender.say(level, record.getMessage())
+        text = record.getMessage()
+        if record.levelno < logging.INFO:
+            self._sender.explain(text)
+            return
+        if record.levelno >= logging.WARNING:
+            self._sender.complain(text)
+        self._sender.say("warning" if record.levelno >= logging.WARNING else "info", text)
 
 
 def _scheme(url: str) -> str:
