@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import Client
+from daybell.cli.waiting import wait_for_end
 from daybell.core.failure import Failure
 from tests.builders import apply, claim, death
 from tests.cli.in_process import Typed, typing
@@ -147,3 +148,62 @@ def test_what_is_wrong_is_told_with_its_line_and_no_more_than_that(world, text, 
     assert last == "nothing was changed"
     for fault, word in zip(faults, words, strict=True):
         assert word in fault
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["jobs", "create", "x", "--command", "ls | wc"],
+            "warning: without a shell, '|' is only a word; --shell runs the command by sh -c",
+        ),
+        (
+            ["jobs", "create", "x", "--sql", "SELECT 1"],
+            "name one with --connection",
+        ),
+        (["jobs", "trigger", "report", "--args", "[1]"], "as a JSON object such as"),
+        (["jobs", "rollback", "report", "9"], "job report has no version 9; it has 1 only"),
+        (["jobs", "create", "x", "--template", "purg"], "did you mean 'purge'?"),
+        (
+            ["jobs", "create", "x", "--template", "purge", "--parameter", "token=abc"],
+            "is not a reference to a secret, such as @secret:NAME",
+        ),
+        (["jobs", "trigger", "report", "--delay"], "see daybell jobs trigger --help"),
+        (["worker", "--queues", ""], "--queues is empty; name queues, or leave it out"),
+        (["apply", "-f", "."], "files that end with .yaml, .yml, .json, .toml are read"),
+        (["apply", "-f", ".", "--prune"], "say --prune --yes"),
+    ],
+)
+def test_mistakes_are_told_in_the_words_of_the_command_line(world, words, said):
+    template = {
+        "name": "purge",
+        "parameters": {"token": {"type": "secret"}},
+        "job": {"command": "ls", "env": {"TOKEN": {"parameter": "token"}}},
+    }
+    world.ask(lambda client: client.set_template(template))
+
+    assert said in world.typed(*words).err
+
+
+def test_who_may_force_it_is_told_how(world):
+    world.ask(lambda client: client.update("report", overlap="skip"))
+    world.typed("jobs", "trigger", "report")
+
+    assert world.typed("jobs", "trigger", "report").err.endswith("cancel it, or add --force\n")
+
+
+async def test_who_stops_waiting_is_told_that_it_goes_on(capsys):
+    async with Client("memory://") as client:
+        await client.create("report", command="python report.py")
+        id = (await client.trigger("report")).id
+        waiting = asyncio.create_task(wait_for_end(client, id, seconds=None, as_json=False))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.05)
+        waiting.cancel()  # as Ctrl-C does
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"it goes on; see `daybell executions wait {id}`, cancel with `daybell executions cancel"
+        f" {id}`"
+    )

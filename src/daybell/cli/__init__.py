@@ -7,10 +7,12 @@ of commands: what can be typed, and, further down or in a module of its own, wha
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.main import get_command
 
 from daybell.cli import (
     api_keys,
@@ -154,5 +156,16 @@ def _complain_of(misuse: typer.BadParameter) -> None:
     if said.startswith(MISPLACED):
         said = f"{MISPLACED} here; it goes before the command: daybell --api-url URL COMMAND"
     then = " See" if said.endswith("?") else "; see"
-    where = "daybell" if misuse.ctx is None else misuse.ctx.command_path
+    where = _typed_path() if misuse.ctx is None else misuse.ctx.command_path
     complain(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")
+
+
+def _typed_path() -> str:
+    """The command that was typed, for a mistake that does not say whose it is."""
+    command: Any = app if hasattr(app, "commands") else get_command(app)
+    path = "daybell"
+    for word in sys.argv[1:]:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is not None:
+            command, path = inner, f"{path} {word}"
+    return path

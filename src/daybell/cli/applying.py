@@ -97,7 +97,7 @@ async def _apply(
     from daybell.core.limits import check_name
 
     source = SOURCE if set_name is None else f"{SOURCE}:{check_name(set_name, what='set')}"
-    found = _read(named, is_empty_meant=prune and (yes or dry_run))
+    found = _read(named, prune=prune, is_empty_meant=prune and (yes or dry_run))
     async with client_for(settings, tenant=tenant) as client:
         plan = await make_plan(client, found, source=source, prune=prune)
         if plan.faults:
@@ -117,10 +117,10 @@ async def _apply(
     return done
 
 
-def _read(named: Sequence[str], *, is_empty_meant: bool) -> Declarations:
+def _read(named: Sequence[str], *, prune: bool, is_empty_meant: bool) -> Declarations:
     from daybell.cli.declared import Declarations
     from daybell.cli.documents import Document
-    from daybell.cli.files import find_files, read_file
+    from daybell.cli.files import ENDINGS, find_files, read_file
     from daybell.errors import UsageError
 
     documents: list[Document] = []
@@ -134,10 +134,10 @@ def _read(named: Sequence[str], *, is_empty_meant: bool) -> Declarations:
     found.faults[:0] = faults
     found.is_whole = found.is_whole and not faults
     if not (found.jobs or found.templates or found.faults or is_empty_meant):
-        raise UsageError(
-            f"there are no jobs in {', '.join(named)}; to delete all that were applied before, say"
-            " --prune --yes"
-        )
+        way_out = f"of a folder, files that end with {', '.join(ENDINGS)} are read"
+        if prune:
+            way_out = "to delete all that were applied before, say --prune --yes"
+        raise UsageError(f"there are no jobs in {', '.join(named)}; {way_out}")
     return found
 
 

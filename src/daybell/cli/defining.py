@@ -90,14 +90,16 @@ async def _create(
     from daybell.cli.connecting import client_for
     from daybell.cli.kind_options import fields_of
     from daybell.cli.recording import whoever_types
+    from daybell.cli.typed import of_defining, told
 
     options = read_options(said)
     found = _in_file(work, name)
     name = name if found is None else found.name
     assert name is not None, "it was asked for, or is in the file"
     async with client_for(settings, tenant=tenant) as client:
-        fields = await fields_of(client, work) if found is None else found.fields
-        with _placing(found, options):
+        with told(of_defining):
+            fields = await fields_of(client, work) if found is None else found.fields
+        with told(of_defining), _placing(found, options):
             await client.create(name, author=whoever_types(), **{**fields, **options})
         return await tell(client, name, as_json=as_json)
 
@@ -114,6 +116,7 @@ async def _update(
     from daybell.cli.connecting import client_for
     from daybell.cli.kind_options import changes_of
     from daybell.cli.recording import whoever_types
+    from daybell.cli.typed import of_defining, told
 
     options = read_options(said)
     if not options and not work.is_said:
@@ -127,7 +130,7 @@ async def _update(
             options["schedule"] = _by_the_same_clock(options["schedule"], schedules)
         if work.is_said and found is None:
             fields = await changes_of(client, known.definition, work)
-        with _placing(found, options):
+        with told(of_defining), _placing(found, options):
             # What somebody else has changed since it was looked at is not changed back.
             how: dict[str, Any] = {"author": whoever_types(), "expect": known.version}
             await client.update(name, **how, **{**fields, **options})
@@ -180,11 +183,12 @@ async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
 
     from daybell.cli import show
     from daybell.cli.standing import next_run, words
+    from daybell.cli.typed import of_defining
     from daybell.client import wire
 
     standing = await client.standing(name)
     for warning in await client.warnings(name):
-        complain(f"warning: {show.printable(warning)}")
+        complain(f"warning: {show.printable(of_defining(warning))}")
     if as_json:
         show.echo_json(wire.standing(standing))
         return DONE

@@ -54,7 +54,7 @@ def read_file(path: FilePath) -> list[Document]:
     name = "stdin" if is_stdin else str(path)
     read = _READERS.get(".yaml" if is_stdin else path.suffix.lower())
     if read is None:
-        known = ", ".join(_READERS)
+        known = ", ".join(ENDINGS)
         raise UsageError(f"{name} is no file of jobs; their names end with one of {known}")
     try:
         documents = read(read_text(str(path), what=name))
@@ -220,3 +220,4 @@ _READERS: Final[dict[str, Callable[[str], list[Document]]]] = {
     ".json": _read_json,
     ".toml": _read_toml,
 }
+ENDINGS: Final = tuple(_READERS)  # of files of jobs

@@ -329,6 +329,7 @@ async def _trigger(
     from daybell.cli import show
     from daybell.cli.choosing import explained
     from daybell.cli.connecting import client_for
+    from daybell.cli.typed import of_triggering, told
     from daybell.cli.waiting import wait_for_end
     from daybell.core import payload
     from daybell.core.duration import parse_duration
@@ -336,8 +337,9 @@ async def _trigger(
     seconds = None if within is None else parse_duration(within, what="timeout")
     arguments = None if args is None else payload.decode(args, what="--args")
     async with client_for(settings, tenant=tenant) as client:
-        async with explained(client, name):
-            answer = await client.trigger(name, arguments, **options)
+        with told(of_triggering):
+            async with explained(client, name):
+                answer = await client.trigger(name, arguments, **options)
         if wait:
             return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
         status = (await client.execution(answer.id)).execution.state

@@ -204,7 +204,7 @@ async def fields_of(client: AnyClient, work: Work) -> dict[str, Any]:
     if work.choice == "task":
         return {"task": work.main}
     if work.choice == "template":
-        template = (await client.template(work.main)).template
+        template = await _template_named(client, work.main)
         return {"template": work.main, "parameters": _given(work.parts, template)}
     return {work.choice: settings_of(work, work.choice)}
 
@@ -294,6 +294,19 @@ def _part(kind: str, name: str, value: Any) -> Any:
             return referring(value)
         case _:
             return value
+
+
+async def _template_named(client: AnyClient, name: str) -> NewTemplate:
+    from difflib import get_close_matches
+
+    from daybell.errors import TemplateNotFound, shown
+
+    try:
+        return (await client.template(name)).template
+    except TemplateNotFound as error:
+        near = get_close_matches(name, [one.name for one in await client.templates()], n=1)
+        hint = f"did you mean {shown(near[0])}?" if near else "see daybell templates list"
+        raise TemplateNotFound(f"{error}; {hint}") from None
 
 
 def _given(parts: Mapping[str, Any], template: NewTemplate) -> dict[str, Any]:

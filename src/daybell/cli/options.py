@@ -101,7 +101,8 @@ def list_of(app: typer.Typer) -> Callable[[Lists], Lists]:
         ) -> None:
             run(context, partial(command, tenant=tenant, as_json=as_json), database_url)
 
-        app.command("list", help=command.__doc__)(list_all)
+        list_all.__doc__ = command.__doc__
+        app.command("list")(list_all)
         return command
 
     return add

@@ -67,7 +67,8 @@ def words_for(spec: str, options: DevOptions, flag: str | None) -> list[str]:
     """What the process with the app is started with."""
     words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
     words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
-    words += ["--queues", options.queues, "--parent", str(os.getpid())]
+    words += ["--queues", options.queues] if options.queues else []
+    words += ["--parent", str(os.getpid())]
     for name in options.allowed_hosts:
         words += ["--allowed-host", name]
     words += ["--prune"] if options.prune else []

@@ -28,12 +28,22 @@ AllowedHost = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _named(queues: str | None) -> str | None:
+    """An empty value is one that was lost on its way, and does not mean all."""
+    if queues is not None and not queues.strip():
+        raise typer.BadParameter("--queues is empty; name queues, or leave it out")
+    return queues
+
+
 Queues = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAMES",
         help="Such as mail=3,default: names, with a weight if it is not 1."
         " Default: the queues of the app's tasks.",
+        callback=_named,
         show_default=False,
     ),
 ]
@@ -119,7 +129,7 @@ def dev(
     port: Port = 8080,
     allowed_host: AllowedHost = None,
     concurrency: Concurrency = 100,
-    queues: Queues = "",
+    queues: Queues = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again whenever the app's code changes.")
     ] = False,
@@ -142,7 +152,7 @@ def dev(
         port=port,
         allowed_hosts=allowed_names(host, allowed_host or ()),
         concurrency=concurrency,
-        queues=queues,
+        queues=queues or "",
         drain_timeout=parse_duration(drain_timeout, what="drain timeout"),
         parent=parent,
         prune=prune,
@@ -163,7 +173,7 @@ def dev(
 def worker(
     context: typer.Context,
     app: AppName = None,
-    queues: Queues = "",
+    queues: Queues = None,
     concurrency: Concurrency = 100,
     processes: Annotated[
         int, typer.Option(min=1, max=1000, help="How many processes, each with that concurrency.")
@@ -197,7 +207,7 @@ def worker(
     request = WorkerRequest(
         spec=app,
         flag=chosen(context, database_url),
-        queues=queues,
+        queues=queues or "",
         concurrency=concurrency,
         processes=processes,
         children=children,

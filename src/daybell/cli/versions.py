@@ -11,6 +11,9 @@ from daybell.cli.edge import DONE
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daybell.core.job import Job
     from daybell.settings import Settings
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
@@ -142,7 +145,7 @@ async def _diff(
     from daybell.cli.differences import echo_change
     from daybell.client import wire
     from daybell.client.declaring import changes_between
-    from daybell.errors import JobNotFound, UsageError, shown
+    from daybell.errors import JobNotFound, UsageError
 
     async with client_for(settings, tenant=tenant) as client:
         found = (await client.standing(name)).job.name
@@ -153,7 +156,7 @@ async def _diff(
         raise UsageError(f"{found} has one version only, so there is nothing to compare")
     for number in (old, new):
         if number not in versions:
-            raise JobNotFound(f"job {shown(found)} has no version {number}")
+            raise JobNotFound(_no_version(found, number, list(versions.values())))
     changes = changes_between(versions[old], versions[new])
     if as_json:
         said = [wire.change(change) for change in changes]
@@ -168,6 +171,12 @@ async def _diff(
     return DONE
 
 
+def _no_version(name: str, version: int, known: Sequence[Job]) -> str:
+    numbers = [job.version for job in known]
+    has = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else f"{numbers[0]} only"
+    return f"job {name} has no version {version}; it has {has}"
+
+
 async def _rollback(
     settings: Settings, *, name: str, version: int, tenant: str | None, as_json: bool
 ) -> int:
@@ -175,7 +184,7 @@ async def _rollback(
     from daybell.cli.connecting import client_for
     from daybell.cli.defining import tell
     from daybell.cli.recording import whoever_types
-    from daybell.errors import UsageError
+    from daybell.errors import JobNotFound, UsageError
 
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
@@ -183,5 +192,8 @@ async def _rollback(
         found = known.name
         if known.version == version:
             raise UsageError(f"{found} is at version {version} already", field="version")
-        await client.rollback(found, version, author=whoever_types())
+        try:
+            await client.rollback(found, version, author=whoever_types())
+        except JobNotFound:
+            raise JobNotFound(_no_version(found, version, await client.versions(found))) from None
         return await tell(client, found, as_json=as_json)

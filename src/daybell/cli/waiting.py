@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID
@@ -36,9 +37,16 @@ async def wait_for_end(
         if why := await why_idle(client, execution):
             complain(why)
     with show.status(f"waiting for {id}", quiet=as_json) as say:
-        detail = await until_end(
-            client, id, seconds=seconds, on_look=lambda state: say(f"{id} is {state}")
-        )
+        try:
+            detail = await until_end(
+                client, id, seconds=seconds, on_look=lambda state: say(f"{id} is {state}")
+            )
+        except asyncio.CancelledError:  # by Ctrl-C, which ends the wait and nothing else
+            complain(
+                f"it goes on; see `daybell executions wait {id}`, cancel with `daybell executions"
+                f" cancel {id}`"
+            )
+            raise
     execution = detail.execution
     if as_json:
         show.echo_json(wire.detail(detail))

@@ -250,7 +250,9 @@ class Worker:
         self.claim_no_more()  # and what the last claim brought
         await self._give_back_unanswered()
         if not await self._ended(within=self._options.drain_timeout):
-            logger.warning("%d executions did not end in time and go back", len(self.executor))
+            left = len(self.executor)
+            what = "execution" if left == 1 else "executions"
+            logger.warning("%d %s did not end in time: back to the queue", left, what)
             self.executor.stop_all(Stop.RELEASE)
             await self._end_of_stopped()
         await self._flush()
