@@ -116,7 +116,7 @@ async def test_a_change_is_made_to_the_version_that_was_seen(store, remote):
 
 
 async def test_what_a_server_does_not_take_is_refused_here(remote):
-    with pytest.raises(UsageError, match="has no 'settings'"):
+    with pytest.raises(UsageError, match="has no field 'settings'"):
         await remote.update("plain", settings={"task": "other"})
     with pytest.raises(UsageError, match="did you mean 'queue'"):
         await remote.create("new", task="plain", qeue="images")
