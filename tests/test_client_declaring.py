@@ -1,6 +1,7 @@
 """Jobs that are declared: what a request makes, and the request that makes it again."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -156,9 +157,11 @@ def test_a_request_is_what_makes_the_same_job_again(kind, policies):
             await client.define("resize", retries=Retry.fixed("5s"), timeout="30s", queue="images")
             await client.set_template(TEMPLATE)
             made = await client.apply_job("job", **kind, **policies)
-            asked = request_of(made.job.definition)
+            assert made.job is not None
+            asked: Any = request_of(made.job.definition)
             again = await client.apply_job(**asked)
-            copy = await client.apply_job(**{**asked, "name": "copy"})
+            copied: Any = {**asked, "name": "copy"}
+            copy = await client.apply_job(**copied)
             return made, again, copy
 
     made, again, copy = asyncio.run(apply_twice())
@@ -166,6 +169,7 @@ def test_a_request_is_what_makes_the_same_job_again(kind, policies):
     assert (made.action, again.action, copy.action) == ("created", "unchanged", "created")
     assert again.job == made.job
     assert again.before == again.after == made.after
+    assert made.job is not None and copy.job is not None
     assert copy.job.definition == msgspec.structs.replace(made.job.definition, name="copy")
 
 

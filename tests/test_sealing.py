@@ -37,10 +37,11 @@ def test_what_was_sealed_opens_as_it_was(tenant, name, value):
 @given(here=st.tuples(texts, names), there=st.tuples(texts, names))
 def test_it_opens_nowhere_but_where_it_belongs(here, there):
     assume(here != there)
-    key_id, sealed = SEALER.seal(*here, "a value")
+    tenant, name = here
+    key_id, sealed = SEALER.seal(tenant, name, "a value")
 
     with pytest.raises(Unopenable, match="set it again"):
-        SEALER.open(*there, key_id, sealed)
+        SEALER.open(there[0], there[1], key_id, sealed)
 
 
 @given(at=st.integers(min_value=0), bit=st.integers(0, 7))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_who_runs_for_long_waits_for_the_store_and_says_so(words, folder):
 @pytest.mark.postgres
 def test_all_that_wait_begin_when_the_server_is_there(folder):
     with Postgres() as server:
-        told = {"DAYBELL_DATABASE_URL": server.create_database()}
+        told: Any = {"DAYBELL_DATABASE_URL": server.create_database()}
         assert daybell("migrate", folder=folder, **told).code == 0
         server.stop()
         with (

@@ -3,6 +3,7 @@
 import signal
 import socket
 import sys
+from typing import Any
 
 import pytest
 
@@ -156,7 +157,7 @@ def test_the_app_of_the_environment_may_be_a_file(folder):
 @pytest.mark.postgres
 def test_an_outage_of_postgresql_is_a_line_for_each_that_notices(folder):
     with Postgres(version=POSTGRES["postgres"]) as server:
-        variables = {"DAYBELL_DATABASE_URL": server.create_database()}
+        variables: Any = {"DAYBELL_DATABASE_URL": server.create_database()}
         daybell("migrate", folder=folder, **variables)
         with Running("worker", "app:app", folder=folder, **variables) as running:
             running.wait_for("runs greet")

@@ -201,8 +201,9 @@ async def test_a_cancelled_request_hangs_up_at_once(scheme, says):
 
 
 async def test_a_name_service_that_is_silent_is_told_of():
-    async def resolve(host, port):
+    async def resolve(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()
+        return []
 
     error = await failed("http://a.example/", Http(resolve=resolve, connect_seconds=0.01))
 
