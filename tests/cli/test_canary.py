@@ -8,10 +8,9 @@ import json
 import re
 import signal
 import sqlite3
-import threading
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import httpx
 import pytest
 
 from daybell.client.sealing import new_key
+from tests.cli.answering import answering
 from tests.cli.terminal import Running, daybell
 from tests.sdk import secret_app
 from tests.sdk.waiting import eventually
@@ -71,15 +71,8 @@ def an_echo():
 
         def log_message(self, format, *args): ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", came
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Handler) as place:
+        yield place, came
 
 
 def commands() -> dict[str, Any]:

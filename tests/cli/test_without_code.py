@@ -5,16 +5,16 @@ curl would send it, or with one command each.
 import json
 import re
 import sqlite3
-import threading
 from contextlib import contextmanager
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.request import Request, urlopen
 
 import asyncpg
 import pytest
 
+from tests.cli.answering import answering
 from tests.cli.terminal import Running, daybell, until
 from tests.stores import POSTGRES
 
@@ -42,15 +42,8 @@ def a_receiver():
 
         def log_message(self, format, *args): ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", came
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Handler) as place:
+        yield place, came
 
 
 @pytest.fixture
