@@ -113,6 +113,20 @@ class Typing:
             assert self._read(), f"{after!r} was not shown:\n{self.shown}"
         os.write(self._ours, keys.encode())
 
+    def insist(self, keys: str, *, after: str) -> None:
+        """The same, and again while nothing happens.
+
+        A Ctrl-C between a prompt and the read behind it is not heard before the next key: Python
+        asks for signals only when the read is interrupted. A person presses it again, too.
+        """
+        self.type(keys, after=after)
+        shown = len(self.shown) + len("^C")
+        for _ in range(SECONDS):
+            while self._is_readable(1):
+                if not self._read() or len(self.shown) > shown:
+                    return
+            os.write(self._ours, keys.encode())
+
     def end(self) -> int:
         """Its exit code, once it has ended by itself."""
         while self._read():
@@ -120,9 +134,13 @@ class Typing:
         os.close(self._ours)
         return self._process.wait(SECONDS)
 
+    def _is_readable(self, seconds: float) -> bool:
+        return bool(select.select([self._ours], [], [], seconds)[0])
+
     def _read(self) -> bool:
-        if not select.select([self._ours], [], [], SECONDS)[0]:
+        if not self._is_readable(SECONDS):
             self._process.kill()
+            self._process.wait(SECONDS)
             raise AssertionError(f"it goes on in silence:\n{self.shown}")
         try:
             some = os.read(self._ours, 65536)

@@ -29,7 +29,7 @@ async def test_anything_but_yes_does_nothing(words, key, code, store, tmp_path):
     waiting = await enqueued(store, 2)
 
     command = Typing(*words, folder=tmp_path)
-    command.type(key, after="[y/N]:")
+    command.insist(key, after="[y/N]:")
 
     assert command.end() == code
     assert "nothing was done" in command.shown
