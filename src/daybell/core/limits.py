@@ -115,8 +115,21 @@ QUOTA_MAX: Final = 1_000_000_000
 AUDIT_CHARS_MAX: Final = 1_000  # who, what and from where; before and after are as long as they are
 REQUEST_KEY_CHARS_MAX: Final = 255  # of an Idempotency-Key
 
+# Durable functions and events. A replay reads all steps; what names an event is in indexes.
+STEPS_MAX: Final = 10_000  # of one execution
+RECORD_BATCH_MAX: Final = 1_000
+EVENT_NAME_CHARS_MAX: Final = 200
+EVENT_SOURCE_CHARS_MAX: Final = 400
+EVENT_ID_CHARS_MAX: Final = 200
+EVENT_SECONDS_KEPT: Final = 7 * 86_400.0  # an event that came so long before its wait is not lost
+MATCH_CHARS_MAX: Final = 4_000
+MATCH_KEYS_MAX: Final = 20
+
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
+WORKFLOW_EDGES_MAX: Final = 100_000
+CONDITION_CHARS_MAX: Final = 500
+CONDITION_DEPTH_MAX: Final = 50
 DEPENDENCIES_MAX: Final = 1_000
 
 _ASCII_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@+ -]*[A-Za-z0-9_.:@+-])?")

@@ -1,0 +1,300 @@
+"""A run of a workflow: its nodes as the store keeps them, and what is to be written of them.
+
+A node's label is its name in the graph; an item of a mapped node is `process[17]`. Rows carry all
+that decides about them, so nothing is looked up in the definition while a run goes on.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import State
+from daybell.core.instant import Instant, Seconds
+from daybell.core.priority import Priority
+from daybell.core.rules import Counts, Fate, Rule
+
+# Rows that one transaction reads, changes or starts. What is left is done in the next.
+PROGRESS_BATCH: Final = 1_000
+# Items of a mapped node are numbered behind it, and before the next node.
+ORDER_STEP: Final = 1_000_000
+MAP_ITEMS_MAX: Final = 100_000
+
+# Why a run is dead, why a node did not run, and why it failed without having been started.
+NODES_FAILED: Final = "nodes_failed"
+UPSTREAM_FAILED: Final = "upstream_failed"
+UPSTREAM_SKIPPED: Final = "upstream_skipped"
+CONDITION: Final = "condition"
+RULE: Final = "rule"
+FAIL_FAST: Final = "fail_fast"
+
+Edges: TypeAlias = tuple[tuple[str, str | None], ...]  # children, each with its condition
+
+
+class NodeState(StrEnum):
+    """Where a node is in its run."""
+
+    WAITING = "waiting"  # for its parents
+    READY = "ready"  # to be started, as soon as there is room
+    STARTED = "started"  # has an execution, or items that have
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UPSTREAM_FAILED = "upstream_failed"  # skipped, too, but its children see a failure
+    CANCELLED = "cancelled"
+
+
+ENDED: Final = frozenset(NodeState) - {NodeState.WAITING, NodeState.READY, NodeState.STARTED}
+# Failed, as children, leaves and mapped nodes see it.
+LOST: Final = frozenset({NodeState.FAILED, NodeState.UPSTREAM_FAILED, NodeState.CANCELLED})
+
+# How the end of its execution is the end of a node.
+OF_EXECUTION: Final[dict[State, NodeState]] = {
+    State.SUCCEEDED: NodeState.SUCCEEDED,
+    State.DEAD: NodeState.FAILED,
+    State.CANCELLED: NodeState.CANCELLED,
+    State.SKIPPED: NodeState.SKIPPED,
+}
+
+
+class Stopping(StrEnum):
+    """Why nothing more is started."""
+
+    FAIL_FAST = "fail_fast"
+    CANCEL = "cancel"
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What starting a node takes; kept as JSON beside its row."""
+
+    job: str | None = None  # an execution of that job, at its current version; None: the run's own
+    needs: str | None = None  # what a worker must offer; None: what the job says
+    queue: str | None = None  # None here and below: what the job says
+    priority: Priority | None = None
+    retries: int | None = None
+    timeout: Seconds | None = None
+    # A template: JSON in which {"output": …} and {"item": …} stand for data. For kinds without code
+    # it says which outputs their settings refer to.
+    args: str = "{}"
+    outputs: tuple[str, ...] = ()  # the nodes that it, or `map`, refers to
+    map: str | None = None  # JSON: a list, or a reference to one
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node of a run, without its spec and its result."""
+
+    label: str
+    order: int
+    state: NodeState
+    rule: Rule = Rule.ALL_SUCCESS
+    parents: Counts = Counts(0)
+    edges: Edges = ()
+    told: int = 0  # how many of its children know how it ended; of an item: 1 if its node does
+    is_wanted: bool = False  # its result is used: by others, by conditions, or it is a leaf
+    group: str | None = None  # of an item: the mapped node
+    is_map: bool = False
+    items: int = 0  # of a mapped node that has begun: how many there will be
+    spawned: int = 0  # how many there are
+    items_ended: int = 0
+    items_lost: int = 0  # of these, so many did not succeed
+    execution: UUID | None = None
+    reason: str | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.edges and self.group is None
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether it has ended, and not everybody knows."""
+        return self.is_ended and self.told < (len(self.edges) if self.group is None else 1)
+
+    @property
+    def has_to_spawn(self) -> bool:
+        return self.state is NodeState.STARTED and self.spawned < self.items
+
+    @property
+    def is_todo(self) -> bool:
+        """Whether it waits for somebody to go on with it."""
+        return self.state is NodeState.READY or self.has_to_tell or self.has_to_spawn
+
+    def fate(self) -> Fate:
+        """How its end looks to a child, conditions aside."""
+        if self.state is NodeState.SUCCEEDED:
+            return Fate.SUCCEEDED
+        return Fate.FAILED if self.state in LOST else Fate.SKIPPED
+
+
+class NewNode(msgspec.Struct, frozen=True):
+    """A node to be kept: as a run begins, or when the items of a mapped one are known."""
+
+    node: Node
+    spec: str  # JSON of Spec
+    input: str | None = None  # of an item: its value, as JSON
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's own row, which is locked by who changes anything about it."""
+
+    id: UUID
+    total: int  # nodes of the graph; items are not counted
+    left: int  # that have not ended
+    running: int = 0  # executions of nodes and items
+    ready: int = 0  # rows that are READY
+    max_running: int | None = None
+    fail_fast: bool = False
+    stopping: Stopping | None = None
+    lost_leaves: int = 0
+    failed: str | None = None  # the first node that failed
+    is_todo: bool = False  # something can be done now, and nobody has been found to do it
+
+    @property
+    def room(self) -> int:
+        """How many more may be started now."""
+        if self.max_running is None:
+            return PROGRESS_BATCH
+        return max(0, self.max_running - self.running)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a run begins with."""
+
+    nodes: tuple[NewNode, ...]
+    max_running: int | None = None
+    fail_fast: bool = False
+
+    def run(self, id: UUID) -> Run:
+        ready = sum(new.node.state is NodeState.READY for new in self.nodes)
+        return Run(
+            id=id,
+            total=len(self.nodes),
+            left=len(self.nodes),
+            ready=ready,
+            max_running=self.max_running,
+            fail_fast=self.fail_fast,
+            is_todo=True,
+        )
+
+
+class NodeEnd(msgspec.Struct, frozen=True, gc=False):
+    """An execution of a node has ended."""
+
+    label: str
+    execution: UUID
+    state: State
+    result: str | None = None
+    reason: str | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An execution to be created for a node."""
+
+    id: UUID
+    label: str
+    args: str
+    job: str | None = None  # None here and below: what the run says
+    needs: str | None = None
+    queue: str | None = None
+    priority: Priority | None = None
+    retries: int | None = None
+    timeout: Seconds | None = None
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ends."""
+
+    state: State
+    result: str | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """What is to be written, in the transaction that has the run's lock."""
+
+    run: Run
+    changed: tuple[Node, ...] = ()
+    results: dict[str, str] = {}  # of nodes among them
+    new: tuple[NewNode, ...] = ()  # items, in the state that they are in by now
+    starts: tuple[Start, ...] = ()
+    end: RunEnd | None = None
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Asks for nodes by label: list[Node]."""
+
+    labels: tuple[str, ...]
+
+
+class Todo(msgspec.Struct, frozen=True):
+    """Asks for nodes that are todo, in order: list[Node]."""
+
+    limit: int
+
+
+class Unstarted(msgspec.Struct, frozen=True):
+    """Asks for nodes that are WAITING or READY, in order: list[Node]."""
+
+    limit: int
+
+
+class Specs(msgspec.Struct, frozen=True):
+    """Asks for (spec, input) by label: dict[str, tuple[str, str | None]]."""
+
+    labels: tuple[str, ...]
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Asks for kept results by label: dict[str, str]."""
+
+    labels: tuple[str, ...]
+
+
+class ItemResults(msgspec.Struct, frozen=True):
+    """Asks for the kept results of a mapped node's items: dict[str, str] by label."""
+
+    group: str
+
+
+class Leaves(msgspec.Struct, frozen=True):
+    """Asks for all leaves, in order: list[Node]."""
+
+
+Ask: TypeAlias = Read | Todo | Unstarted | Specs | Results | ItemResults | Leaves
+
+
+def item_label(group: str, index: int) -> str:
+    """What an item of a mapped node is called."""
+    return f"{group}[{index}]"
+
+
+def node_name(label: str) -> str:
+    """The node of the graph that a label belongs to."""
+    return label.partition("[")[0]
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node as people see it."""
+
+    node: Node
+    state: State  # of its execution, if it has one; else waiting, skipped, cancelled, dead, …
+    result: str | None = None  # as far as the run has kept it
+
+
+class RunDetail(msgspec.Struct, frozen=True):
+    """A run with its nodes."""
+
+    run: Run
+    nodes: tuple[NodeView, ...]
+    finished_at: Instant | None = None

@@ -1,0 +1,59 @@
+"""Runs of workflows: graphs of executions that wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.run import Plan, RunDetail
+
+
+class Runs(Protocol):
+    """What a workflow's execution consists of, once it has begun.
+
+    A run that was expanded is running in nobody's hands: it has no worker and no lease, and ends
+    with its last node. Its nodes' executions have it as `parent` and their label as `node`. However
+    one of them ends (`apply`, `cancel`, `expire`, …), the same transaction takes the run's lock,
+    drives `core.progress.advance`, and writes what that answers: children that can start are
+    executions from then on, and the last end is the end of the run. Such an execution is no dead
+    letter, and holds no unique key.
+    """
+
+    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+        """Begin a run that `worker` holds: keep its nodes and start the first, in one transaction.
+
+        Under the same fence as `apply`: False if it is in other hands by now, and nothing is
+        written. Cancelling that was asked for before makes it end as cancelled, here. `attempt` is
+        raised, so that no late report of the claim matches.
+        """
+        ...
+
+    async def advance(self, tenant: str, run: UUID) -> bool:
+        """Do a bounded part of what is left to do in a run; True: there is more."""
+        ...
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        """The same for runs of all tenants whose helpers have gone, a part for each; answers for
+        how many. For upkeep.
+        """
+        ...
+
+    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
+        """The nodes of a run in order, without the items of mapped ones; None: it has none (yet).
+
+        A node that has an execution is shown with that one's state.
+        """
+        ...
+
+    async def rerun(
+        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    ) -> Enqueued:
+        """Begin a new run, under the version of an old one that has ended, which starts with these
+        nodes and all that depends on them, and takes over the rest. None: those that did not
+        succeed. Raises UsageError for a label that is not in it, ExecutionNotFound.
+
+        A dead run itself goes on with `revive`, which keeps what has succeeded.
+        """
+        ...

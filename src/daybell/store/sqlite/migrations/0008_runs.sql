@@ -1,0 +1,55 @@
+-- compatible
+--
+-- Runs of workflows. An expanded run is a running execution without a worker and a lease, and a row in
+-- `run`. `node` has what decides about each of its nodes; see core/run.py. A node's execution has the
+-- run as its parent and its label as `node`.
+
+ALTER TABLE execution ADD COLUMN node TEXT;
+
+CREATE TABLE run (
+    execution   INTEGER PRIMARY KEY,  -- execution.n
+    total       INTEGER NOT NULL,
+    unended     INTEGER NOT NULL,
+    running     INTEGER NOT NULL DEFAULT 0,
+    ready       INTEGER NOT NULL DEFAULT 0,
+    lost_leaves INTEGER NOT NULL DEFAULT 0,
+    max_running INTEGER,
+    fail_fast   INTEGER NOT NULL,
+    is_todo     INTEGER NOT NULL,
+    stopping    TEXT,
+    failed      TEXT
+) STRICT;
+
+CREATE INDEX run_todo ON run (execution) WHERE is_todo = 1;
+
+CREATE TABLE node (
+    run         INTEGER NOT NULL,  -- execution.n
+    label       TEXT NOT NULL,
+    place       INTEGER NOT NULL,  -- in the order of the graph
+    state       INTEGER NOT NULL,
+    rule        INTEGER NOT NULL,
+    total       INTEGER NOT NULL,  -- parents
+    succeeded   INTEGER NOT NULL DEFAULT 0,
+    failed      INTEGER NOT NULL DEFAULT 0,
+    skipped     INTEGER NOT NULL DEFAULT 0,
+    told        INTEGER NOT NULL DEFAULT 0,
+    items       INTEGER NOT NULL DEFAULT 0,
+    spawned     INTEGER NOT NULL DEFAULT 0,
+    items_ended INTEGER NOT NULL DEFAULT 0,
+    items_lost  INTEGER NOT NULL DEFAULT 0,
+    is_wanted   INTEGER NOT NULL,
+    is_map      INTEGER NOT NULL,
+    is_todo     INTEGER NOT NULL,
+    started_at  REAL,
+    finished_at REAL,
+    execution   BLOB,
+    of          TEXT,  -- an item's node
+    reason      TEXT,
+    edges       TEXT NOT NULL,
+    spec        TEXT NOT NULL,
+    input       TEXT,
+    result      TEXT,
+    PRIMARY KEY (run, label)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX node_todo ON node (run, place) WHERE is_todo = 1;
