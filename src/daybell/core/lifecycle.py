@@ -43,6 +43,7 @@ class Event(StrEnum):
 # What has lost so many workers is suspected of killing them. It runs without others of its kind,
 # and its start is on record before it begins: the next time only that one is counted as lost.
 SUSPECT_CRASHES: Final = 2
+FOR_EVENT: Final = "event"  # why something is waiting: for what a `wait` step asked for
 EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
 
 _S = State
@@ -190,6 +191,16 @@ def after_retry_later(
     """The task asked to be run again later. That is no failure and is not counted as one."""
     move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran, reason=reason)
     return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
+
+
+def after_wait(
+    claimed: Claimed, *, ran: Seconds, checkpoint: str | None = None, log: str | None = None
+) -> Transition:
+    """The task waits for an event, which its `wait` step says; nothing is held meanwhile. That is
+    no failure. If the event has come since that was recorded, `apply` lets it go on at once.
+    """
+    move = _move(claimed, State.WAITING, Outcome.RELEASED, ran=ran, reason=FOR_EVENT)
+    return msgspec.structs.replace(move, checkpoint=checkpoint, log=log)
 
 
 def after_release(

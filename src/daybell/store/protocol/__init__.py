@@ -27,6 +27,7 @@ from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
 from daybell.store.protocol.logs import Logs
 from daybell.store.protocol.schedules import Schedules
+from daybell.store.protocol.steps import Steps
 from daybell.store.protocol.transactions import Transactions
 from daybell.store.protocol.upkeep import Upkeep
 from daybell.store.protocol.vault import Vault
@@ -42,6 +43,7 @@ class Store(
     Transactions,
     Workers,
     Schedules,
+    Steps,
     Gates,
     Logs,
     Views,
