@@ -214,9 +214,7 @@ class _Progress:
         assert item.group is not None
         node = self._nodes[item.group]
         is_lost = item.state is not NodeState.SUCCEEDED
-        node = replace(
-            node, items_ended=node.items_ended + 1, items_lost=node.items_lost + is_lost
-        )
+        node = replace(node, items_ended=node.items_ended + 1, items_lost=node.items_lost + is_lost)
         self._put(node)
         if node.items_ended == node.items == node.spawned:
             yield from self._end_map(node)

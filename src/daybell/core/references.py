@@ -3,6 +3,7 @@
     {"secret": "API_TOKEN"}                          a secret's value, which only a worker sees
     {"parameter": "table"}                           in a template: what it is given
     {"join": ["Bearer ", {"secret": "API_TOKEN"}]}   all of these as one text
+    {"as_is": {"secret": "no secret"}}                what is in it, as it is
 
 Nothing is ever looked for inside a text, so no text can turn into anything else. Arguments as a
 whole are never a reference: a task may have a parameter of that name.
@@ -22,6 +23,7 @@ Noun = Literal["secret", "parameter"]
 
 NOUNS: Final[tuple[Noun, ...]] = ("secret", "parameter")
 JOIN: Final = "join"
+LITERAL: Final = "as_is"
 # What a text has in it if a value that it was made of refers to a secret: quick to look for.
 SECRET_MARK: Final = '"secret"'
 
@@ -40,6 +42,17 @@ def is_reference(value: Any) -> bool:
     return any(reference(value, noun) is not None for noun in NOUNS) or _joined(value) is not None
 
 
+def literal(value: Any) -> Any:
+    """A value that stands for this one, whatever it looks like: plain data stands for itself."""
+    is_plain = not any(is_reference(one) or is_literal(one) for one in _walk(value))
+    return value if is_plain else {LITERAL: value}
+
+
+def is_literal(value: Any) -> bool:
+    """Whether it stands for what is in it, as it is."""
+    return isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1 and LITERAL in value
+
+
 def names_in(value: Any, noun: Noun = "secret") -> set[str]:
     """The secrets, or parameters, that a value refers to, however deep."""
     return {named for one in _walk(value) if (named := reference(one, noun)) is not None}
@@ -56,6 +69,8 @@ def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
     """
     if (named := reference(value, noun)) is not None:
         return look_up(named)
+    if is_literal(value):
+        return value[LITERAL] if noun == "secret" else value  # the last that is put in
     if (parts := _joined(value)) is not None:
         put_in = [filled(part, noun, look_up) for part in parts]
         if any(map(is_reference, put_in)):
@@ -116,6 +131,8 @@ def _joined(value: Any) -> list[Any] | None:
 
 def _walk(value: Any) -> Iterator[Any]:
     yield value
+    if is_literal(value):
+        return
     if isinstance(value, dict):
         for one in cast("dict[str, Any]", value).values():
             yield from _walk(one)

@@ -1,0 +1,108 @@
+"""What nodes of a workflow say of each other's results.
+
+    {"output": "extract"}                          the result of a node
+    {"output": "extract", "path": "body.rows.0"}   a part of it; what is not there is null
+    {"item": true}, {"item": true, "path": "id"}   in a mapped node: the item in hand
+
+What is put in is data: whatever it looks like, nobody takes it for a reference to a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, cast
+
+from daybell.core import payload
+from daybell.core.references import literal
+from daybell.errors import InvalidWorkflow, UsageError, shown
+
+OUTPUT: Final = "output"
+ITEM: Final = "item"
+PATH: Final = "path"
+
+
+class Output(NamedTuple):
+    """A reference to a result; without a node, to the item."""
+
+    node: str | None
+    path: str = ""
+
+    def of(self, value: Any) -> Any:
+        """The part of a result that is meant."""
+        for key in self.path.split(".") if self.path else ():
+            value = _part(value, key)
+        return value
+
+
+def output(value: Any) -> Output | None:
+    """What a value refers to; None: it is something else."""
+    if not isinstance(value, dict):
+        return None
+    given = cast("dict[str, Any]", value)
+    path = given.get(PATH, "")
+    if len(given) != 1 + (PATH in given) or not isinstance(path, str):
+        return None
+    named = given.get(OUTPUT)
+    if isinstance(named, str):
+        return Output(named, path)
+    return Output(None, path) if given.get(ITEM) is True else None
+
+
+def outputs_in(value: Any) -> Iterator[Output]:
+    """All references in a value, however deep."""
+    if (found := output(value)) is not None:
+        yield found
+    elif isinstance(value, dict):
+        for one in cast("dict[str, Any]", value).values():
+            yield from outputs_in(one)
+    elif isinstance(value, list):
+        for one in cast("list[Any]", value):
+            yield from outputs_in(one)
+
+
+def filled(value: Any, look_up: Callable[[str], Any], item: Any = None) -> Any:
+    """A value with data in the place of references."""
+    if (found := output(value)) is not None:
+        return literal(found.of(item if found.node is None else look_up(found.node)))
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return {key: filled(one, look_up, item) for key, one in given.items()}
+    if isinstance(value, list):
+        return [filled(one, look_up, item) for one in cast("list[Any]", value)]
+    return value
+
+
+def filled_with_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> str:
+    """Arguments as text, with data in the place of references."""
+    if f'"{OUTPUT}"' not in args and f'"{ITEM}"' not in args:
+        return args
+    given = cast("dict[str, Any]", payload.decode(args))
+    # As a whole they stand for nothing: a task may have a parameter called "output".
+    put_in = {name: filled(value, look_up, item) for name, value in given.items()}
+    return payload.encode(put_in, what="arguments")
+
+
+def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
+    """What a mapped node is mapped over. Raises UsageError if that is no list."""
+    value = payload.decode(given)
+    found = output(value)
+    if found is not None and found.node is not None:
+        value = found.of(look_up(found.node))
+    if not isinstance(value, list):
+        raise UsageError(f"it is mapped over {shown(value)}, which is no list", field="map")
+    return cast("list[Any]", value)
+
+
+def check_path(path: str, *, field: str) -> None:
+    """Refuse what can lead nowhere."""
+    if any(not part for part in path.split(".")):
+        raise InvalidWorkflow(f"path {shown(path)} has an empty part", field=field)
+
+
+def _part(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(key)
+    if isinstance(value, list) and key.removeprefix("-").isdecimal():
+        listed, place = cast("list[Any]", value), int(key)
+        return listed[place] if -len(listed) <= place < len(listed) else None
+    return None
