@@ -128,6 +128,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     cancel_requested: bool = False
     schedule: UUID | None = None  # to be told when it ends
     previous_success: Instant | None = None  # the last tick of that schedule that succeeded
+    node: str | None = None  # its label in the workflow's run that it is a part of
+    node: str | None = None  # of the run that is its parent: the label
+    parent: UUID | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -168,6 +171,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: str | None = None
     schedule: UUID | None = None
     parent: UUID | None = None
+    node: str | None = None  # which node of a workflow it is; the run is its parent
     outcome: Outcome | None = None  # of the last attempt, once finished
     result: str | None = None
     error: str | None = None  # of the last attempt that failed
@@ -177,6 +181,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     checkpoint: str | None = None
     cancel_requested_at: Instant | None = None
     is_discarded: bool = False  # dead, and a person has decided to leave it so
+    node: str | None = None  # its label in `parent`, a workflow's run that it is a part of
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,14 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: Instant | None = None  # created before
     dead_letters: bool = False  # only dead ones that no person has decided on yet
     ids: frozenset[UUID] | None = None  # a page of them, at most
+    # Also executions that have a `node`: parts of a workflow's run. They are left out otherwise,
+    # unless `parent` names their run, or `ids` names them.
+    with_nodes: bool = False
+
+    @property
+    def shows_nodes(self) -> bool:
+        """Whether executions that are nodes of a run belong to it."""
+        return self.with_nodes or self.parent is not None or self.ids is not None
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
