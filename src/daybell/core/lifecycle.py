@@ -106,6 +106,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     checkpoint: str | None = None  # for the next attempt; None leaves what is there
     log: str | None = None  # the last part of what the attempt said
     schedule: UUID | None = None
+    run: UUID | None = None  # of a node: whom its end concerns
+    node: str | None = None
 
 
 class Ruling(StrEnum):
@@ -144,6 +146,8 @@ def after_success(
         ran=ran,
         log=log,
         schedule=claimed.schedule,
+        run=None if claimed.node is None else claimed.parent,
+        node=claimed.node,
     )
 
 
@@ -286,4 +290,6 @@ def _move(
         reason=reason,
         ran=ran,
         schedule=claimed.schedule,
+        run=None if claimed.node is None else claimed.parent,
+        node=claimed.node,
     )

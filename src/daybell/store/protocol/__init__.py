@@ -26,6 +26,7 @@ from daybell.store.protocol.definitions import Definitions
 from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
 from daybell.store.protocol.logs import Logs
+from daybell.store.protocol.runs import Runs
 from daybell.store.protocol.schedules import Schedules
 from daybell.store.protocol.steps import Steps
 from daybell.store.protocol.transactions import Transactions
@@ -43,6 +44,7 @@ class Store(
     Transactions,
     Workers,
     Schedules,
+    Runs,
     Steps,
     Gates,
     Logs,
