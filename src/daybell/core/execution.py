@@ -128,7 +128,6 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     cancel_requested: bool = False
     schedule: UUID | None = None  # to be told when it ends
     previous_success: Instant | None = None  # the last tick of that schedule that succeeded
-    node: str | None = None  # its label in the workflow's run that it is a part of
     node: str | None = None  # of the run that is its parent: the label
     parent: UUID | None = None
 
@@ -181,7 +180,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     checkpoint: str | None = None
     cancel_requested_at: Instant | None = None
     is_discarded: bool = False  # dead, and a person has decided to leave it so
-    node: str | None = None  # its label in `parent`, a workflow's run that it is a part of
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True, kw_only=True):
