@@ -69,6 +69,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     schedule: UUID | None = None
     parent: UUID | None = None  # the execution whose task enqueued this one
     force: bool = False  # whatever the job's overlap rule says
+    awaits: bool = False  # begins when the job's dependencies let it, if it has any
 
     @property
     def is_plain(self) -> bool:

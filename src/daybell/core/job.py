@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.core.dependencies import OnFailure
 from daybell.core.instant import Instant, Seconds
 from daybell.core.kinds import needs_of
 from daybell.core.overlap import Overlap, rule_of
@@ -43,8 +44,8 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap | None = None  # None: skip with schedules, allow without
     misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
     pause_after_failures: int | None = None
-    # Jobs that it depends on. They are recorded only: nothing waits for them yet.
-    dependencies: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()  # jobs that must have succeeded before it runs
+    on_dependency_failure: OnFailure = OnFailure.WAIT
     template: str = ""  # JSON of what it was made from: the template's name, version, parameters
     source: str = ""  # what it belongs to: "apply", for jobs that files declare
 
@@ -60,7 +61,16 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def overlap_rule(self, *, is_scheduled: bool = False) -> Overlap:
         """The rule for an execution, which may come from a schedule that was added later."""
-        return rule_of(self.overlap, is_scheduled=is_scheduled or bool(self.schedules))
+        return rule_of(
+            self.overlap,
+            is_scheduled=is_scheduled or bool(self.schedules),
+            is_dependent=self.fires_after,
+        )
+
+    @property
+    def fires_after(self) -> bool:
+        """Whether it is fired by what it depends on: it has no schedule that says when."""
+        return bool(self.dependencies) and not self.schedules
 
     def to_json(self) -> str:
         """The definition as a store keeps it. Equal definitions give equal text."""
@@ -102,6 +112,7 @@ LATER_FIELDS: Final = (
     "misfire",
     "pause_after_failures",
     "dependencies",
+    "on_dependency_failure",
     "template",
     "source",
 )

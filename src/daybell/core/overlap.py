@@ -42,10 +42,14 @@ class Miscount(msgspec.Struct, frozen=True, kw_only=True):
 OVERLAP = "overlap"  # why something was skipped, or waits: one before it has not finished
 
 
-def rule_of(overlap: Overlap | None, *, is_scheduled: bool) -> Overlap:
-    """The rule that counts. Left open, one job never runs twice at a time by a schedule."""
+def rule_of(overlap: Overlap | None, *, is_scheduled: bool, is_dependent: bool = False) -> Overlap:
+    """The rule that counts. Left open, one job never runs twice at a time by a schedule. One that
+    is fired by what it depends on waits for its turn: no other time would come for it.
+    """
     if overlap is not None:
         return overlap
+    if is_dependent and is_scheduled:
+        return Overlap.QUEUE
     return Overlap.SKIP if is_scheduled else Overlap.ALLOW
 
 

@@ -30,6 +30,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     is_reboot: bool = False  # its time comes when the first scheduler starts
     pause_after: int | None = None  # so many failures in a row pause the job
     is_declared: bool = False  # comes with the job's definition, and goes with it
+    since: Instant | None = None  # fires after others: the cursor is this, and not next_at
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -53,6 +54,13 @@ class Schedule(msgspec.Struct, frozen=True):
     skipped: int = 0
     missed: int = 0
     failures: int = 0  # executions that ended dead since one succeeded
+    # Fires when the job's dependencies have succeeded since then. Its cursor: `next_at` is None.
+    since: Instant | None = None
+
+    @property
+    def cursor(self) -> Instant | None:
+        """What whoever fires it has to advance; None: it will not fire by itself."""
+        return self.next_at if self.since is None else self.since
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +103,9 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """Advance one schedule from `expect` to `next_at`, and record the ticks in between."""
+    """Advance one schedule from `expect` to `next_at`, and record the ticks in between. Of one that
+    fires after others, both are its `since`.
+    """
 
     tenant: str
     schedule: UUID

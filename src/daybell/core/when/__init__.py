@@ -1,6 +1,6 @@
 """The language of "when": schedules as values, and where their ticks are.
 
-- `dialects.cron`, `every`, `at`, `recurrence.rrule`, `union.any_of`: the kinds of schedule
+- `dialects.cron`, `every`, `at`, `recurrence.rrule`, `union.any_of`, `after`: the kinds of schedule
 - `rule`: what all kinds can do; `options`: what all kinds take; `read`: from JSON and text
 - `fields`, `hashing`, `pattern`: cron's fields, its H, and the search over wall clocks
 - `repetition`, `yeardays`: the search for times of recurrence rules
@@ -12,6 +12,7 @@
 Pure, as all of `core`: all that comes from outside are the zones and holidays of this machine.
 """
 
+from daybell.core.when.after import After, after
 from daybell.core.when.at import At, Manual, Reboot, at
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron
@@ -25,6 +26,7 @@ from daybell.core.when.union import Union, any_of
 union = any_of
 
 __all__ = [
+    "After",
     "At",
     "Calendar",
     "Cron",
@@ -37,6 +39,7 @@ __all__ = [
     "Recurrence",
     "Schedule",
     "Union",
+    "after",
     "any_of",
     "at",
     "cron",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from daybell.core.instant import Instant
+from daybell.core.when.after import After
 from daybell.core.when.at import At, Manual, Reboot
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron, Fields, read_fields
@@ -47,6 +48,9 @@ def _kind(schedule: Schedule) -> str:
             return _union(schedule)
         case Reboot():
             return "when a scheduler starts and none was running"
+        case After():
+            has = "has" if len(schedule.jobs) == 1 else "have each"
+            return f"when {joined(schedule.jobs)} {has} succeeded"
         case Manual():
             return "only when it is triggered"
         case _:

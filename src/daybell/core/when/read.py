@@ -14,6 +14,7 @@ from daybell.core.limits import (
     SCHEDULE_PARTS_MAX,
     UNION_CHARS_MAX,
 )
+from daybell.core.when.after import JSON_START, After, read_after
 from daybell.core.when.at import Manual, Reboot, at
 from daybell.core.when.checks import check_keys, nearest
 from daybell.core.when.dialects import cron
@@ -28,7 +29,7 @@ from daybell.errors import InvalidSchedule, shown
 Given = Mapping[str, Any]
 
 _DEPTH_MAX: Final = 4
-_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "manual")
+_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "after", "manual")
 
 
 def read(
@@ -52,7 +53,7 @@ def read(
             ' expression or an object such as {"every": "5m"}',
             field="schedule",
         )
-    if now is not None and not isinstance(schedule, Manual | Reboot):
+    if now is not None and not isinstance(schedule, Manual | Reboot | After):
         _check_future(schedule, now)
     return schedule
 
@@ -80,7 +81,8 @@ def _check_length(chars: int) -> None:
 
 def read_json(text: str) -> Schedule:
     """Read a schedule that is JSON text."""
-    _check_length(len(text))
+    if not text.startswith(JSON_START):
+        _check_length(len(text))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,7 +99,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
     if len(kinds) != 1:
         raise _no_kind(given, kinds)
     kind = kinds[0]
-    allowed = (kind, *_EXTRA.get(kind, ()), *OPTIONS)
+    allowed = (kind, *_EXTRA.get(kind, ()), *(() if kind == "after" else OPTIONS))
     check_keys(given, allowed, what=f"a schedule with {kind}")
     options = {key: given[key] for key in OPTIONS if given.get(key) is not None}
     if kind == "any":
@@ -142,6 +144,10 @@ def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
     if now is None:
         raise InvalidSchedule("delay counts from now, which is not known here", field="delay")
     return at(now + seconds, **options)
+
+
+def _read_after(given: Given, options: Given, now: Instant | None) -> Schedule:
+    return read_after(given["after"])
 
 
 def _read_manual(given: Given, options: Given, now: Instant | None) -> Schedule:
@@ -211,6 +217,7 @@ _READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] =
     "every": _read_every,
     "at": _read_at,
     "delay": _read_delay,
+    "after": _read_after,
     "manual": _read_manual,
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Unpack
 
 from daybell.core.instant import Instant
 from daybell.core.limits import SCHEDULE_PARTS_MAX
+from daybell.core.when.after import After
 from daybell.core.when.at import Manual, Reboot
 from daybell.core.when.cron import Cron
 from daybell.core.when.effort import Effort
@@ -131,7 +132,7 @@ def _ordered(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule, ..
 def _check_part(part: object) -> None:
     if not isinstance(part, Schedule):
         raise InvalidSchedule(f"{shown(part)} is not a schedule", field="any")
-    if part.delay is not None or isinstance(part, Reboot | Manual):
+    if part.delay is not None or isinstance(part, Reboot | Manual | After):
         raise InvalidSchedule(
             f"{shown(part.to_json())} has no times of its own, so it cannot be part of a union",
             field="any",

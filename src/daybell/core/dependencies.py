@@ -1,0 +1,152 @@
+"""Jobs that depend on jobs: when one may begin, given how the others stand.
+
+Two questions, each answered from what stores know of the dependencies' latest executions. A job
+without a schedule is fired once each dependency has ended well since it was fired last
+(`next_round`). An execution of a schedule begins once, of each dependency, the latest execution
+that was due at its time has succeeded (`may_begin`). Nobody is told when a dependency ends: whoever
+looks, and however often, finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, StrEnum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.execution import TERMINAL, State
+from daybell.core.instant import Instant
+from daybell.core.schedule import Schedule
+
+DEPENDENCIES: Final = "dependencies"  # why an execution waits
+UPSTREAM_FAILED: Final = "upstream_failed"  # why it was skipped
+
+# Of each dependency so many of the newest executions are looked at, unfinished ones and ended ones.
+# What its own overlap rule skipped is passed over: the execution that was in its way counts.
+LOOKED_AT_MAX: Final = 1_000
+
+
+class OnFailure(StrEnum):
+    """What becomes of a job when the latest execution of a dependency has failed for good."""
+
+    WAIT = "wait"  # it waits on: for a retry of the dead letter, or for a newer success
+    SKIP = "skip"  # it does not run this time
+    RUN = "run"  # a failure is as good as a success
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What has ended of one dependency since some moment."""
+
+    succeeded_at: Instant | None = None  # when the newest did that succeeded
+    ended_at: Instant | None = None  # when the newest did, however
+    state: State | None = None  # of that one
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """All dependencies have ended: the job is fired, or passes this time."""
+
+    at: Instant  # when the deciding one ended: the tick's name, and where the next round begins
+    fires: bool
+
+
+def next_round(policy: OnFailure, ended: Sequence[Ended]) -> Round | None:
+    """Decide about a job without a schedule, by what has ended of each dependency since the round
+    before. None: the round is not over.
+    """
+    times: list[Instant] = []
+    fires = True
+    for one in ended:
+        at = one.succeeded_at if policy is OnFailure.WAIT else one.ended_at
+        if at is None:
+            return None
+        times.append(at)
+        fires = fires and (policy is not OnFailure.SKIP or one.state is State.SUCCEEDED)
+    return Round(at=max(times), fires=fires) if times else None
+
+
+class Upstream(msgspec.Struct, frozen=True, kw_only=True):
+    """How one dependency stood at some moment, as is known by now."""
+
+    state: State | None = None  # of the latest execution that was due by then; None: there is none
+    has_newer_success: bool = False  # of one that was due later
+    is_behind: bool = False  # a schedule of it has still to fire for a time until then
+
+
+class Begin(Enum):
+    """What becomes of an execution that waits for dependencies."""
+
+    NOW = "begins"
+    WAIT = "waits"
+    SKIP = "is skipped"
+
+
+def may_begin(policy: OnFailure, upstream: Sequence[Upstream]) -> Begin:
+    """Decide about an execution of a schedule, by how each dependency stands at its time."""
+    entries = [_entry(policy, one) for one in upstream]
+    if Begin.SKIP in entries:
+        return Begin.SKIP
+    return Begin.WAIT if Begin.WAIT in entries else Begin.NOW
+
+
+def _entry(policy: OnFailure, one: Upstream) -> Begin:
+    if one.is_behind:
+        return Begin.WAIT
+    if one.state is State.SUCCEEDED:
+        return Begin.NOW
+    if one.state is None:
+        return Begin.NOW if one.has_newer_success else Begin.WAIT
+    if one.state not in TERMINAL:
+        return Begin.WAIT
+    match policy:
+        case OnFailure.RUN:
+            return Begin.NOW
+        case OnFailure.SKIP:
+            return Begin.SKIP
+        case OnFailure.WAIT:
+            return Begin.NOW if one.has_newer_success else Begin.WAIT
+
+
+def is_held_up(policy: OnFailure, one: Upstream) -> bool:
+    """Whether an execution does not begin because of this dependency."""
+    return _entry(policy, one) is not Begin.NOW
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that waits for the dependencies of its job, which are those that the job has
+    now: whoever takes one away lets go what waits for it.
+    """
+
+    tenant: str
+    id: UUID
+    job: str
+    at: Instant  # the time that counts: of its tick
+    dependencies: tuple[str, ...]
+    on_failure: OnFailure
+
+
+class Dependent(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that fires when the job's dependencies have ended; its cursor is `since`."""
+
+    schedule: Schedule
+    dependencies: tuple[str, ...]
+    on_failure: OnFailure
+
+
+class Dependents(msgspec.Struct, frozen=True, kw_only=True):
+    """All that may be ready."""
+
+    now: Instant  # by the store's clock
+    schedules: tuple[Dependent, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+class DependencyFields(msgspec.Struct, frozen=True):
+    """The part of a definition that says what it depends on; all of it takes longer to read."""
+
+    dependencies: tuple[str, ...] = ()
+    on_dependency_failure: OnFailure = OnFailure.WAIT
+
+
+read_fields: Final = msgspec.json.Decoder(DependencyFields).decode
