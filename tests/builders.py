@@ -11,12 +11,14 @@ from msgspec.structs import replace
 
 from daybell.core.access import NewKey, Role
 from daybell.core.audit import NewEntry
+from daybell.core.event import NewEvent
 from daybell.core.execution import Claimed, Execution, NewExecution, Outcome, State
 from daybell.core.idempotency import NewRequest
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
 from daybell.core.secret import NewSecret
+from daybell.core.step import NewStep, StepKind
 from daybell.core.template import NewTemplate
 from daybell.core.view import JobFilter
 from daybell.core.worker import NewWorker, Report
@@ -129,6 +131,20 @@ def a_template(name: str = "export", **job: Any) -> NewTemplate:
 def a_report(claimed: Claimed, **options: Any) -> Report:
     options.setdefault("ran", 1.0)
     return Report(id=claimed.id, attempt=claimed.attempt, lease=claimed.lease, **options)
+
+
+def a_step(claimed: Claimed, n: int = 0, **options: Any) -> NewStep:
+    """A step that is done, by default; with an event, a wait for that."""
+    options.setdefault("kind", StepKind.WAIT if "event" in options else StepKind.STEP)
+    options.setdefault("name", "charge")
+    return NewStep(id=claimed.id, attempt=claimed.attempt, lease=claimed.lease, n=n, **options)
+
+
+def an_event(name: str = "paid", **options: Any) -> NewEvent:
+    """An event that nobody has sent before."""
+    options.setdefault("id", str(mint()))
+    options.setdefault("source", "shop")
+    return NewEvent(name=name, **options)
 
 
 def a_move(claimed: Claimed, target: State, outcome: Outcome, **options: Any) -> Transition:

@@ -195,13 +195,13 @@ async def test_what_waits_for_something_else_cannot_be_claimed(store, clock):
     hands = await claimed(store)
 
     verdicts = await apply(
-        store, hands, a_move(hands.one, State.WAITING, Outcome.RELEASED, reason="event")
+        store, hands, a_move(hands.one, State.WAITING, Outcome.RELEASED, reason="files")
     )
 
     assert verdicts == []
     await clock.advance(3600)
     seen = await look(store, hands.one.id)
-    assert (seen.state, seen.attempt, seen.reason) == (State.WAITING, 2, "event")
+    assert (seen.state, seen.attempt, seen.reason) == (State.WAITING, 2, "files")
     assert (await claim(store)).executions == []
     assert await store.next_due(TENANT, queues=["default"]) is None
 

@@ -120,7 +120,7 @@ MOVES = {
     "loss": lambda one: after_loss(one, max_crashes=2),
     "cancel": lambda one: after_cancel(one, ran=1.0),
     "expiry": after_expiry,
-    "wait": lambda one: a_move(one, State.WAITING, Outcome.RELEASED, reason="event"),
+    "wait": lambda one: a_move(one, State.WAITING, Outcome.RELEASED, reason="files"),
 }
 SOME_FILTERS = [
     ExecutionFilter(states=states, job=job, queue=queue, dead_letters=dead_letters)

@@ -28,10 +28,12 @@ from tests.builders import (
     a_request,
     a_schedule,
     a_secret,
+    a_step,
     a_template,
     a_tick,
     a_worker,
     an_entry,
+    an_event,
     an_execution,
     claim,
     claimed,
@@ -78,6 +80,8 @@ async def populated(store, clock):
     (dead_letter,) = await dead(store, queue="images")
     await finished(store, queue="images")
     hands = await claimed(store, queue="images")
+    await store.record(TENANT, worker=hands.worker, steps=[a_step(hands.one)])
+    await store.publish(TENANT, an_event())
     (queued,) = await enqueued(store, queue="images")
     key, entry, request = a_key(), an_entry(), a_request()
     await store.add_key(TENANT, key)
@@ -166,6 +170,10 @@ OPERATIONS = {
     "list_occurrences": lambda s, t, k: s.list_occurrences(t, k.schedule, since=0, until=9e9),
     "pause_job": lambda s, t, k: s.pause_job(t, k.job),
     "resume_job": lambda s, t, k: s.resume_job(t, k.job),
+    "steps": lambda s, t, k: s.steps(t, k.running.id),
+    "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
+    "publish": lambda s, t, k: s.publish(t, an_event(execution=k.running.id)),
+    "list_events": lambda s, t, k: s.list_events(t),
     "set_gates": lambda s, t, k: s.set_gates(t, {k.gate: 5}),
     "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
@@ -225,6 +233,8 @@ async def everything_of(store, tenant):
     return {
         "jobs": [await store.list_versions(tenant, job.name) for job in jobs],
         "executions": [await store.get_execution(tenant, one.id) for one in executions],
+        "steps": [await store.steps(tenant, one.id) for one in executions],
+        "events": (await store.list_events(tenant)).items,
         "workers": await store.list_workers(tenant, include_dead=True),
         "schedules": await store.list_schedules(tenant),
         "queues": await store.list_queues(tenant),
@@ -277,6 +287,8 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
     assert await everything_of(store, OTHER) == {
         "jobs": [],
         "executions": [],
+        "steps": [],
+        "events": (),
         "workers": [],
         "schedules": [],
         "queues": [],

@@ -4,7 +4,8 @@ An event has the attributes of CloudEvents: `id` and `source` name it, so that o
 kept once; `name` is its `type`; `data` is JSON. A wait asks for a name, and for values that the
 data must have at its top level: its *match*. Each such pair of a key and a value has one canonical
 text. An event fits if it has all the pairs of the match. A wait is filed under one of its pairs,
-its *key*, so that an event finds those that may want it without reading all.
+its *key*, so that an event finds those that may want it without reading all; and an event is filed
+under all of its own, so that a wait finds those that came before it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from daybell.core.limits import (
 from daybell.errors import InvalidName, PayloadError, PayloadTooLarge, UsageError, shown
 
 ANY: Final = ""  # the key of a wait that asks for no values
+MANY: Final = "*"  # what an event with too many pairs is filed under
+_KEYS_MAX: Final = 100  # that one event is filed under
 _KEY_CHARS_MAX: Final = 100  # what is longer is replaced by its digest
 
 
@@ -74,6 +77,13 @@ class Facts:
         """The keys of all waits that may want this event are among these."""
         return [ANY, *sorted({_short(pair) for pair in self._pairs})]
 
+    def filed(self, execution: UUID | None) -> list[str]:
+        """What the event is filed under, for waits that are still to come."""
+        if execution is not None:
+            return [_own(execution)]
+        keys = self.keys
+        return keys if len(keys) <= _KEYS_MAX else [ANY, MANY]
+
     def meet(self, match: str) -> bool:
         """Whether these facts are what a wait asks for."""
         return _pairs(payload.decode(match, what="match")) <= self._pairs
@@ -92,6 +102,12 @@ def wait_key(match: str) -> str:
     """What a wait is filed under: its first pair, or ANY if it has none."""
     pairs = _pairs(payload.decode(match, what="match"))
     return _short(min(pairs)) if pairs else ANY
+
+
+def places(match: str, execution: UUID) -> tuple[str, ...]:
+    """Under which keys a wait of this execution finds the events that came before it."""
+    key = wait_key(match)
+    return (key, _own(execution)) if key == ANY else (key, MANY, _own(execution))
 
 
 def result_of(event: Event) -> str:
@@ -157,6 +173,17 @@ def check_match(match: str) -> str:
     return match
 
 
+def check_cursor(cursor: str | None) -> int | None:
+    """Return the number of the event that a page ended with."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise UsageError(
+            f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
+        )
+    return int(cursor)
+
+
 def check_words(value: object, *, what: str, field: str, chars_max: int) -> str:
     """Return a text that all stores can keep."""
     if not isinstance(value, str):
@@ -196,6 +223,10 @@ def _canonical(value: str | float | None) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     return json.dumps(value)
+
+
+def _own(execution: UUID) -> str:
+    return f"@{execution}"
 
 
 def _short(pair: str) -> str:

@@ -6,11 +6,13 @@ worker records it, `Step` as it is read back. Results and errors are JSON text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.event import check_match, check_words
 from daybell.core.instant import Instant, Seconds
@@ -19,6 +21,7 @@ from daybell.core.limits import (
     DURATION_SECONDS_MAX,
     EVENT_NAME_CHARS_MAX,
     NAME_CHARS_MAX,
+    RECORD_BATCH_MAX,
     RESULT_BYTES_MAX,
     STEPS_MAX,
 )
@@ -34,6 +37,9 @@ class StepKind(StrEnum):
     SLEEP = "sleep"  # until `wake_at`
     WAIT = "wait"  # for an event, at most until `wake_at`
     NOW = "now"  # a value that has to be the same again: the time, a random number
+
+
+TIMED: Final = frozenset({StepKind.SLEEP, StepKind.WAIT})  # those that have a `wake_at`
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -71,6 +77,40 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timeout: Seconds | None = None  # of a wait; None: for as long as it takes
 
 
+def recorded(new: NewStep, before: Step | None, *, now: Instant) -> Step:
+    """What is on record after this, if no event is there that ends it. What is done stays."""
+    if before is not None and before.is_done:
+        return before
+    length = new.delay if new.kind is StepKind.SLEEP else new.timeout
+    wake_at = None if length is None or new.kind not in TIMED else now + length
+    started_at = now - (new.ran or 0.0)
+    if before is not None:
+        started_at = before.started_at
+        wake_at = before.wake_at if before.kind is new.kind else wake_at
+    is_done, finished_at = new.is_done, now
+    if new.kind is StepKind.WAIT:
+        is_done = wake_at is not None and wake_at <= now
+    elif new.kind is StepKind.SLEEP:
+        is_done, finished_at = True, wake_at
+    return Step(
+        n=new.n,
+        name=new.name,
+        kind=new.kind,
+        result=new.result,
+        error=new.error,
+        failures=new.failures,
+        wake_at=wake_at,
+        started_at=started_at,
+        finished_at=finished_at if is_done else None,
+        is_done=is_done,
+    )
+
+
+def ended(wait: Step, result: str | None, *, now: Instant) -> Step:
+    """A wait whose event has come, or whose time is over."""
+    return replace(wait, result=result, finished_at=now, is_done=True)
+
+
 def check_step(step: NewStep) -> NewStep:
     """Return a step that can be kept. What a wait is for is checked, too."""
     if not 0 <= step.n <= STEPS_MAX:
@@ -101,6 +141,16 @@ def check_step(step: NewStep) -> NewStep:
         check_words(step.event, what=what, field="event", chars_max=EVENT_NAME_CHARS_MAX)
         check_match(step.match)
     return step
+
+
+def check_steps(steps: Sequence[NewStep]) -> None:
+    """Refuse steps that cannot be kept, and more of them than one transaction should write."""
+    if len(steps) > RECORD_BATCH_MAX:
+        raise UsageError(
+            f"{len(steps):,} steps at once; the limit is {RECORD_BATCH_MAX:,}", field="steps"
+        )
+    for step in steps:
+        check_step(step)
 
 
 def _check_text(text: str, *, field: str, what: str, most: int) -> None:

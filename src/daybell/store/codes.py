@@ -11,6 +11,7 @@ from typing import Final
 from daybell.core.execution import Outcome, State
 from daybell.core.priority import Priority
 from daybell.core.schedule import Decision
+from daybell.core.step import StepKind
 from daybell.core.worker import WorkerState
 
 STATE_CODES: Final[dict[State, int]] = {
@@ -49,5 +50,13 @@ DECISION_CODES: Final[dict[Decision, int]] = {
     Decision.MISSED: 3,
 }
 DECISIONS: Final[dict[int, Decision]] = {code: d for d, code in DECISION_CODES.items()}
+
+STEP_CODES: Final[dict[StepKind, int]] = {
+    StepKind.STEP: 1,
+    StepKind.SLEEP: 2,
+    StepKind.WAIT: 3,
+    StepKind.NOW: 4,
+}
+STEP_KINDS: Final[dict[int, StepKind]] = {code: kind for kind, code in STEP_CODES.items()}
 
 PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in sorted(Priority)}

@@ -13,6 +13,7 @@ class Signal(Enum):
     """What a transaction has to say to others once it is made."""
 
     ASK = "a worker has something to hear"
+    CLAIM = "something can be claimed that could not before"
     SCHEDULES = "a schedule may be due earlier than was known"
 
 

@@ -14,10 +14,11 @@ from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, 
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.log import NewLogPart
 from daybell.core.overlap import OVERLAP, gate_of
+from daybell.core.step import NewStep
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.memory import endings, gates, moves, quotas
+from daybell.store.memory import endings, gates, moves, quotas, waits
 from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
 from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, Tables, claimed
@@ -146,6 +147,7 @@ class MemoryExecutions(Part):
             expired = [row for row in tables.rows.values() if has_expired(row, now)][:limit]
             for row in expired:
                 endings.end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
+            waits.time_out(tables, limit, now)
             return len(expired)
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
@@ -189,7 +191,7 @@ def claim_order(row: Row, queues: Sequence[str]) -> tuple[int, int, Instant, UUI
     return execution.priority, queues.index(execution.queue), execution.run_at, execution.id
 
 
-def holds(row: Row, worker: UUID, move: Transition | Report | NewLogPart) -> bool:
+def holds(row: Row, worker: UUID, move: Transition | Report | NewLogPart | NewStep) -> bool:
     """The fence: whether this very start of the execution is still in this worker's hands."""
     execution = row.execution
     return (

@@ -14,7 +14,7 @@ from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, Transition, target
 from daybell.core.log import LAST
-from daybell.store.memory import endings
+from daybell.store.memory import endings, waits
 from daybell.store.memory.enqueue import due
 from daybell.store.memory.tables import Row, Tables, shown_state
 
@@ -43,6 +43,8 @@ def leave(tables: Tables, row: Row, move: Transition, now: Instant) -> None:
         move = replace(
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
+    elif move.target is State.WAITING and not waits.has_reason(tables, row, move.reason):
+        move = replace(move, target=State.QUEUED, reason=None)
     state = target(row.execution.state, EVENTS[move.target])
     execution = replace(
         row.execution,

@@ -13,10 +13,12 @@ from daybell.core.schedule import Firing
 from daybell.store import checks
 from daybell.store.memory.access import MemoryAccess
 from daybell.store.memory.definitions import MemoryDefinitions
+from daybell.store.memory.dependencies import MemoryDependencies
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
 from daybell.store.memory.logs import MemoryLogs
 from daybell.store.memory.schedules import MemorySchedules
+from daybell.store.memory.steps import MemorySteps
 from daybell.store.memory.tables import Clock
 from daybell.store.memory.upkeep import MemoryUpkeep
 from daybell.store.memory.vault import MemoryVault
@@ -32,6 +34,8 @@ class MemoryStore(
     MemoryExecutions,
     MemoryWorkers,
     MemorySchedules,
+    MemoryDependencies,
+    MemorySteps,
     MemoryGates,
     MemoryLogs,
     MemoryViews,
@@ -49,6 +53,8 @@ class MemoryStore(
     def _give(self, signal: Signal) -> None:
         if signal is Signal.ASK:
             self._listeners.ask()
+        elif signal is Signal.CLAIM:
+            self._listeners.wake()
         else:
             self._schedule_listeners.wake()
 
@@ -83,6 +89,11 @@ class MemoryStore(
         answers = await super().fire(firings)
         self._listeners.wake()
         return answers
+
+    async def release(self, tenant: str, ids: Sequence[UUID]) -> int:
+        count = await super().release(tenant, ids)
+        self._listeners.wake()
+        return count
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
         await super().resume_job(tenant, name, firings)

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import asdict, replace
 
+from daybell.core import event as news
 from daybell.core.access import Key
 from daybell.core.audit import Entry, NewEntry
 from daybell.core.execution import Attempt, Claimed, Execution, State
@@ -24,6 +25,7 @@ from daybell.core.leading import Presence, Seat
 from daybell.core.lifecycle import Event, target
 from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.secret import Secret
+from daybell.core.step import Step
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
 from daybell.core.worker import Worker
@@ -65,6 +67,21 @@ class SecretRow(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes
 
 
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with the source and id of the event that ended it, if one did."""
+
+    step: Step
+    event: tuple[str, str] | None = None
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """An open wait."""
+
+    event: str
+    match: str
+    timeout_at: Instant | None
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An execution with what people do not see of it."""
 
@@ -102,6 +119,10 @@ class Tables(msgspec.Struct):
     requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
     secrets: dict[tuple[str, str], SecretRow] = {}
     templates: dict[tuple[str, str], Template] = {}
+    steps: dict[tuple[str, UUID, int], StepRow] = {}
+    waits: dict[tuple[str, UUID, int], Wait] = {}
+    # By source and id, in the order they came: their numbers, and what they say.
+    events: dict[tuple[str, str, str], tuple[int, news.Event]] = {}
     signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
     def snapshot(self) -> Tables:

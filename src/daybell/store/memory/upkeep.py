@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant, Seconds
 from daybell.core.leading import Presence, ask, asks_for, leave
+from daybell.core.limits import EVENT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
 from daybell.store.checks import (
@@ -20,6 +21,7 @@ from daybell.store.checks import (
 from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
 from daybell.store.memory.executions import is_dead_letter
 from daybell.store.memory.gates import remove_gates
+from daybell.store.memory.steps import remove_events, remove_steps
 from daybell.store.memory.tables import Part, Row, Tables
 from daybell.store.memory.workers import held
 from daybell.store.wakeups import Signal
@@ -73,7 +75,9 @@ class MemoryUpkeep(Part):
                 others=remove_requests(tables, now - REQUEST_KEPT_SECONDS)
                 + remove_minutes(tables, now - MINUTE_KEPT_SECONDS)
                 + remove_entries(tables, now - AUDIT_KEPT_SECONDS)
-                + remove_keys(tables, now - KEY_KEPT_SECONDS),
+                + remove_keys(tables, now - KEY_KEPT_SECONDS)
+                + remove_events(tables, now - EVENT_SECONDS_KEPT)
+                + remove_steps(tables),
             )
 
     async def health(self) -> Health:

@@ -108,6 +108,8 @@ class SqliteStore(
     def _give(self, signal: Signal) -> None:
         if signal is Signal.ASK:
             self._listeners.ask()
+        elif signal is Signal.CLAIM:
+            self._listeners.wake()
         else:
             self._schedule_listeners.wake()
 

@@ -1,0 +1,81 @@
+"""Open waits: what ends them, and what becomes of their executions then."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.event import Event, Facts, result_of, wait_key
+from daybell.core.execution import TERMINAL, State
+from daybell.core.instant import Instant
+from daybell.core.lifecycle import FOR_EVENT, target
+from daybell.core.lifecycle import Event as Happening
+from daybell.core.step import ended
+from daybell.store.memory.tables import Row, StepRow, Tables
+from daybell.store.wakeups import Signal
+
+
+def has_reason(tables: Tables, row: Row, reason: str | None) -> bool:
+    """Whether what an execution says it waits for is still to come: of an event, that may not be
+    so any more.
+    """
+    return reason != FOR_EVENT or bool(waits_of(tables, *row.key))
+
+
+def waits_of(tables: Tables, tenant: str, id: UUID) -> list[tuple[str, UUID, int]]:
+    """The keys of an execution's open waits, in its order."""
+    return sorted(key for key in tables.waits if key[:2] == (tenant, id))
+
+
+def deliver(tables: Tables, tenant: str, event: Event, now: Instant) -> int:
+    """Give an event to those who wait for it; answer how many executions got it."""
+    facts = Facts(event.data)
+    keys = set(facts.keys)
+    fitting = sorted(
+        key
+        for key, wait in tables.waits.items()
+        if key[0] == tenant
+        and wait.event == event.name
+        and event.execution in (None, key[1])
+        and wait_key(wait.match) in keys
+        and facts.meet(wait.match)
+    )
+    firsts = {key[1]: key for key in reversed(fitting)}
+    name = event.source, event.id
+    return sum(end_wait(tables, key, result_of(event), name, now) for key in firsts.values())
+
+
+def time_out(tables: Tables, limit: int, now: Instant) -> int:
+    """End the waits whose time is over; answer how many."""
+    over = [
+        (wait.timeout_at, key)
+        for key, wait in tables.waits.items()
+        if wait.timeout_at is not None and wait.timeout_at <= now
+    ]
+    firsts = {key[:2]: key for _, key in reversed(sorted(over)[:limit])}
+    return sum(end_wait(tables, key, None, None, now) for key in firsts.values())
+
+
+def end_wait(
+    tables: Tables,
+    key: tuple[str, UUID, int],
+    result: str | None,
+    event: tuple[str, str] | None,
+    now: Instant,
+) -> bool:
+    """End one wait of an execution, which closes its others; False if it is over anyway."""
+    for open_one in waits_of(tables, *key[:2]):
+        del tables.waits[open_one]
+    row = tables.rows.get(key[:2])
+    if row is None or row.execution.state in TERMINAL:
+        return False
+    step = tables.steps[key].step
+    tables.steps[key] = StepRow(step=ended(step, result, now=now), event=event)
+    execution = row.execution
+    if execution.state is State.WAITING and execution.reason == FOR_EVENT:
+        state = target(execution.state, Happening.RELEASED)
+        resumed = replace(execution, state=state, run_at=now, reason=None)
+        tables.put(replace(row, execution=resumed))
+        tables.signals[Signal.CLAIM] = None
+    return True
