@@ -10,6 +10,8 @@ from typing import Final
 
 from daybell.core.execution import Outcome, State
 from daybell.core.priority import Priority
+from daybell.core.rules import Rule
+from daybell.core.run import NodeState
 from daybell.core.schedule import Decision
 from daybell.core.step import StepKind
 from daybell.core.worker import WorkerState
@@ -58,5 +60,30 @@ STEP_CODES: Final[dict[StepKind, int]] = {
     StepKind.NOW: 4,
 }
 STEP_KINDS: Final[dict[int, StepKind]] = {code: kind for kind, code in STEP_CODES.items()}
+
+NODE_CODES: Final[dict[NodeState, int]] = {
+    NodeState.WAITING: 1,
+    NodeState.READY: 2,
+    NodeState.STARTED: 3,
+    NodeState.SUCCEEDED: 4,
+    NodeState.FAILED: 5,
+    NodeState.SKIPPED: 6,
+    NodeState.UPSTREAM_FAILED: 7,
+    NodeState.CANCELLED: 8,
+}
+NODE_STATES: Final[dict[int, NodeState]] = {code: state for state, code in NODE_CODES.items()}
+
+RULE_CODES: Final[dict[Rule, int]] = {
+    Rule.ALL_SUCCESS: 1,
+    Rule.ALL_DONE: 2,
+    Rule.ALL_FAILED: 3,
+    Rule.ONE_SUCCESS: 4,
+    Rule.ONE_FAILED: 5,
+    Rule.NONE_FAILED: 6,
+    Rule.NONE_FAILED_MIN_ONE_SUCCESS: 7,
+    Rule.NONE_SKIPPED: 8,
+    Rule.ALWAYS: 9,
+}
+RULES: Final[dict[int, Rule]] = {code: rule for rule, code in RULE_CODES.items()}
 
 PRIORITIES: Final[dict[int, Priority]] = {int(priority): priority for priority in sorted(Priority)}
