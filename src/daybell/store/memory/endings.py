@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.execution import Execution, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, target
 from daybell.core.overlap import is_backfill
+from daybell.store.driving import node_end
 from daybell.store.memory import gates
 from daybell.store.memory.tables import Row, Tables, shown_state
-from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Signal
 
 
 def finish(tables: Tables, row: Row, now: Instant) -> None:
-    """Keep an ended execution, tell its schedule, and hand its slot on."""
+    """Keep an ended execution, tell its schedule and its run, and hand its slot on."""
     tables.put(replace(row, has_slot=False))
     tell(tables, row.execution, now)
+    if row.execution.node is not None:
+        tell_run(tables, row)
     if row.has_slot:
         gates.admit(tables, row.execution.tenant, row.execution.gate, now)
+
+
+def tell_run(tables: Tables, row: Row) -> None:
+    """Let a run hear of the end of a node, before the transaction is over."""
+    execution = row.execution
+    assert execution.parent is not None, "a node has a run"
+    tables.ended.append(((execution.tenant, execution.parent), node_end(execution)))
+    if execution.state is State.DEAD:  # if need be, the run is the dead letter
+        discarded = replace(execution, is_discarded=True)
+        tables.put(replace(row, execution=discarded, has_slot=False))
 
 
 def tell(tables: Tables, ended: Execution, now: Instant) -> None:
@@ -55,22 +67,6 @@ def pause(
     for key, schedule in list(tables.schedules.items()):
         if (schedule.tenant, schedule.job) == (tenant, name):
             tables.schedules[key] = replace(schedule, is_paused=True)
-
-
-def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
-    """End what has not started; ask what runs to end."""
-    if row is None:
-        return Cancellation.UNKNOWN
-    execution = row.execution
-    if execution.state in TERMINAL:
-        return Cancellation.FINISHED
-    if execution.state is State.RUNNING:
-        asked_at = execution.cancel_requested_at or now
-        tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
-        tables.signals[Signal.ASK] = None
-        return Cancellation.REQUESTED
-    end(tables, row, Event.CANCELLED, now)
-    return Cancellation.CANCELLED
 
 
 def end(tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None) -> None:

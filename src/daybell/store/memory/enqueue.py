@@ -12,7 +12,7 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.job import Job
 from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
 from daybell.store import checks
-from daybell.store.memory import endings, gates
+from daybell.store.memory import cancelling, gates
 from daybell.store.memory.tables import Row, Tables
 
 
@@ -80,7 +80,7 @@ def decide(tables: Tables, row: Row, new: NewExecution, rule: Overlap, now: Inst
         before = gates.inside(tables, tenant, gate) + gates.waiting(tables, tenant, gate, now)
         for other in sorted(before, key=lambda row: row.execution.id):
             if other.execution.job == new.job:
-                endings.cancel(tables, tables.rows[other.key], now)
+                cancelling.cancel(tables, tables.rows[other.key], now)
     return enter(
         rule,
         inside=len(gates.inside(tables, tenant, gate)),

@@ -8,7 +8,15 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.audit import NewEntry
-from daybell.core.execution import PENDING, TERMINAL, Enqueued, NewExecution, Outcome, State
+from daybell.core.execution import (
+    PENDING,
+    TERMINAL,
+    Claimed,
+    Enqueued,
+    NewExecution,
+    Outcome,
+    State,
+)
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX
@@ -18,7 +26,7 @@ from daybell.core.step import NewStep
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.memory import endings, gates, moves, quotas, waits
+from daybell.store.memory import cancelling, endings, gates, moves, quotas, waits
 from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
 from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, Tables, claimed
@@ -139,7 +147,7 @@ class MemoryExecutions(Part):
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         with self._begin(tenant) as tables:
             now = self._clock()
-            return [endings.cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
+            return [cancelling.cancel(tables, tables.rows.get((tenant, id)), now) for id in ids]
 
     async def expire(self, *, limit: int = 1000) -> int:
         with self._begin() as tables:
@@ -182,7 +190,7 @@ def claimable(
         and row.execution.state in PENDING - {State.WAITING}
         and row.execution.queue in queues
         and (tenant, row.execution.queue) not in tables.paused
-        and tables.definition(row.execution).needs in kinds
+        and (row.needs or tables.definition(row.execution).needs) in kinds
     ]
 
 
@@ -191,7 +199,9 @@ def claim_order(row: Row, queues: Sequence[str]) -> tuple[int, int, Instant, UUI
     return execution.priority, queues.index(execution.queue), execution.run_at, execution.id
 
 
-def holds(row: Row, worker: UUID, move: Transition | Report | NewLogPart | NewStep) -> bool:
+def holds(
+    row: Row, worker: UUID, move: Claimed | Transition | Report | NewLogPart | NewStep
+) -> bool:
     """The fence: whether this very start of the execution is still in this worker's hands."""
     execution = row.execution
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from daybell.core.execution import TERMINAL, State
+from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant
 from daybell.store.memory.tables import Tables
 from daybell.store.quotas import (
@@ -53,8 +53,13 @@ def room(tables: Tables, tenant: str, limit: int) -> int:
     if most is None:
         return limit
     rows = (row.execution for row in tables.rows.values())
-    running = sum(one.tenant == tenant and one.state is State.RUNNING for one in rows)
+    # A workflow that waits for its nodes is in nobody's hands.
+    running = sum(one.tenant == tenant and is_held(one) for one in rows)
     return max(0, min(limit, most - running))
+
+
+def is_held(one: Execution) -> bool:
+    return one.state is State.RUNNING and one.worker is not None
 
 
 def count_jobs(tables: Tables, tenant: str) -> int:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.schedule import Firing
 from daybell.store import checks
 from daybell.store.memory.access import MemoryAccess
@@ -17,6 +18,7 @@ from daybell.store.memory.dependencies import MemoryDependencies
 from daybell.store.memory.executions import MemoryExecutions
 from daybell.store.memory.gates import MemoryGates
 from daybell.store.memory.logs import MemoryLogs
+from daybell.store.memory.runs import MemoryRuns
 from daybell.store.memory.schedules import MemorySchedules
 from daybell.store.memory.steps import MemorySteps
 from daybell.store.memory.tables import Clock
@@ -24,6 +26,7 @@ from daybell.store.memory.upkeep import MemoryUpkeep
 from daybell.store.memory.vault import MemoryVault
 from daybell.store.memory.views import MemoryViews
 from daybell.store.memory.workers import MemoryWorkers
+from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Listeners, Signal, Wake
 
 StopListening = Callable[[], Awaitable[None]]
@@ -34,6 +37,7 @@ class MemoryStore(
     MemoryExecutions,
     MemoryWorkers,
     MemorySchedules,
+    MemoryRuns,
     MemoryDependencies,
     MemorySteps,
     MemoryGates,
@@ -78,6 +82,18 @@ class MemoryStore(
     ) -> list[Enqueued]:
         answers = await super().enqueue(tenant, executions, repeat=repeat, entries=entries)
         self._listeners.wake()
+        return answers
+
+    async def apply(
+        self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
+    ) -> list[Verdict]:
+        verdicts = await super().apply(tenant, worker=worker, transitions=transitions, wait=wait)
+        await self._go_on()
+        return verdicts
+
+    async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
+        answers = await super().cancel(tenant, ids)
+        await self._go_on()
         return answers
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:

@@ -23,6 +23,7 @@ from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.leading import Presence, Seat
 from daybell.core.lifecycle import Event, target
+from daybell.core.run import Node, NodeEnd, Run
 from daybell.core.schedule import Schedule, TickRecord
 from daybell.core.secret import Secret
 from daybell.core.step import Step
@@ -88,11 +89,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     execution: Execution  # its state is the stored one; see `shown_state`
     lease: UUID | None = None  # of the claim it is running under
     has_slot: bool = False  # of its gate
+    needs: str | None = None  # of a node: what a worker must offer; None: what its job says
     attempts: tuple[Attempt, ...] = ()  # the ended ones, without the final one
 
     @property
     def key(self) -> tuple[str, UUID]:
         return self.execution.tenant, self.execution.id
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """A node of a run with what is kept beside it."""
+
+    node: Node
+    spec: str
+    input: str | None = None
+    result: str | None = None
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run with its nodes, by label."""
+
+    run: Run
+    nodes: dict[str, NodeRow]
 
 
 class Tables(msgspec.Struct):
@@ -123,6 +141,9 @@ class Tables(msgspec.Struct):
     waits: dict[tuple[str, UUID, int], Wait] = {}
     # By source and id, in the order they came: their numbers, and what they say.
     events: dict[tuple[str, str, str], tuple[int, news.Event]] = {}
+    runs: dict[tuple[str, UUID], RunRow] = {}  # by the id of their execution
+    # Nodes that have ended in this transaction, whose runs are still to hear of it.
+    ended: list[tuple[tuple[str, UUID], NodeEnd]] = []
     signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
     def snapshot(self) -> Tables:
@@ -177,6 +198,7 @@ class Part:
         before = self._tables.snapshot()
         try:
             yield self._tables
+            self._settle()
             self._record(before)
         except BaseException:
             self._tables = before
@@ -184,6 +206,9 @@ class Part:
         signals, self._tables.signals = self._tables.signals, {}
         for signal in signals:
             self._give(signal)
+
+    def _settle(self) -> None:
+        """Let runs go on whose nodes have ended."""
 
     def _record(self, before: Tables) -> None:
         """If somebody wants a change on record, and there is one, add the entry to it."""
@@ -220,7 +245,7 @@ def claimed(tables: Tables, row: Row) -> Claimed:
         tenant=execution.tenant,
         job=execution.job,
         version=execution.version,
-        kind=tables.definition(execution).needs,
+        kind=row.needs or tables.definition(execution).needs,
         queue=execution.queue,
         priority=execution.priority,
         args=execution.args,
@@ -237,4 +262,6 @@ def claimed(tables: Tables, row: Row) -> Claimed:
         cancel_requested=execution.cancel_requested_at is not None,
         schedule=execution.schedule,
         previous_success=None if schedule is None else schedule.succeeded_for,
+        node=execution.node,
+        parent=execution.parent,
     )

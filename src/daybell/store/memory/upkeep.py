@@ -111,6 +111,7 @@ def remove_executions(tables: Tables, before: Instant) -> int:
     old = [row for row in tables.rows.values() if is_over(row, before)]
     for row in old:
         del tables.rows[row.key]
+        tables.runs.pop(row.key, None)
     return len(old)
 
 

@@ -69,7 +69,7 @@ class MemoryViews(Part):
             return {name: row.versions[0].id for name, row in known.items() if row is not None}
 
     async def list_queues(self, tenant: str) -> list[Queue]:
-        unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL)
+        unfinished = ExecutionFilter(states=frozenset(State) - TERMINAL, with_nodes=True)
         executions = self._matching(tenant, unfinished)
         with self._begin(tenant) as tables:
             names = {execution.queue for execution in executions}
@@ -105,6 +105,8 @@ class MemoryViews(Part):
 def matches(execution: Execution, where: ExecutionFilter) -> bool:
     """Whether a filter lets an execution through."""
     if where.dead_letters and (execution.state is not State.DEAD or execution.is_discarded):
+        return False
+    if execution.node is not None and not where.shows_nodes:
         return False
     return (
         (where.states is None or execution.state in where.states)

@@ -1,0 +1,93 @@
+"""What stores have in common about runs of workflows: who asks, who answers, what is written.
+
+`core.progress.advance` decides how a run goes on. A store answers what it asks, in the transaction
+that has the run's lock, and writes what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from daybell.core.execution import Execution, Outcome, State
+from daybell.core.instant import Instant
+from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Start
+from daybell.errors import shown
+
+# Parts of a run that are done after the transaction that found them to do, before the rest is left
+# to upkeep.
+ADVANCE_ROUNDS: Final = 20
+
+# How the last attempt of a run ended, which nobody made.
+OUTCOMES: Final[dict[State, Outcome]] = {
+    State.SUCCEEDED: Outcome.SUCCEEDED,
+    State.DEAD: Outcome.FAILED,
+    State.CANCELLED: Outcome.CANCELLED,
+}
+
+# What is shown of a node that has no execution.
+_WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
+    NodeState.WAITING: State.WAITING,
+    NodeState.READY: State.WAITING,
+    NodeState.STARTED: State.RUNNING,
+    NodeState.SUCCEEDED: State.SUCCEEDED,
+    NodeState.FAILED: State.DEAD,
+    NodeState.SKIPPED: State.SKIPPED,
+    NodeState.UPSTREAM_FAILED: State.SKIPPED,
+    NodeState.CANCELLED: State.CANCELLED,
+}
+
+
+def drive(asking: Generator[Ask, Any, Advance], answer: Callable[[Ask], Any]) -> Advance:
+    """Answer until it is known what is to be written."""
+    try:
+        ask = next(asking)
+        while True:
+            ask = asking.send(answer(ask))
+    except StopIteration as stop:
+        return stop.value
+
+
+def stamped(node: Node, now: Instant) -> Node:
+    """A changed node with the times that no execution of it tells."""
+    if node.is_map and node.started_at is None and node.state is NodeState.STARTED:
+        return replace(node, started_at=now)
+    if node.is_ended and node.finished_at is None:
+        return replace(node, finished_at=now)
+    return node
+
+
+def node_end(execution: Execution) -> NodeEnd:
+    """What a run hears of an execution that has ended."""
+    assert execution.node is not None, "it is no node"
+    return NodeEnd(
+        label=execution.node,
+        execution=execution.id,
+        state=execution.state,
+        result=execution.result,
+        reason=execution.reason,
+        started_at=execution.started_at,
+        finished_at=execution.finished_at,
+    )
+
+
+def without_job(start: Start) -> NodeEnd:
+    """The end of a node whose job is not there when it is to start."""
+    reason = f"no job named {shown(start.job)}; it was deleted since the workflow was defined"
+    return NodeEnd(label=start.label, execution=start.id, state=State.DEAD, reason=reason)
+
+
+def shown_node(
+    node: Node, result: str | None, executions: Mapping[Any, tuple[State, Instant | None]]
+) -> NodeView:
+    """A node as people see it. `executions` has the states of those that are still kept, and when
+    they started.
+    """
+    state, started_at = executions.get(
+        node.execution, (_WITHOUT_EXECUTION[node.state], node.started_at)
+    )
+    if node.started_at is None and started_at is not None:
+        node = replace(node, started_at=started_at)
+    return NodeView(node, state, result)

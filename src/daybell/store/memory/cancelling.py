@@ -1,0 +1,41 @@
+"""Cancelling, by whomever."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from daybell.core.execution import TERMINAL, State
+from daybell.core.instant import Instant
+from daybell.core.lifecycle import Event
+from daybell.store.memory import endings, progress
+from daybell.store.memory.tables import Row, Tables
+from daybell.store.outcomes import Cancellation
+from daybell.store.wakeups import Signal
+
+
+def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
+    """End what has not started; ask what runs to end."""
+    if row is None:
+        return Cancellation.UNKNOWN
+    execution = row.execution
+    if execution.state in TERMINAL:
+        return Cancellation.FINISHED
+    if execution.state is not State.RUNNING:
+        endings.end(tables, row, Event.CANCELLED, now)
+        return Cancellation.CANCELLED
+    asked_at = execution.cancel_requested_at or now
+    tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
+    if progress.is_unfinished(tables, row.key):
+        return stop_run(tables, row, now)
+    tables.signals[Signal.ASK] = None
+    return Cancellation.REQUESTED
+
+
+def stop_run(tables: Tables, row: Row, now: Instant) -> Cancellation:
+    """Cancel the nodes of a run. It may be over with that."""
+    for child in progress.stop(tables, row.key):
+        cancel(tables, child, now)
+    progress.settle(tables, now)
+    progress.go_on(tables, row.key, (), now)
+    is_over = tables.rows[row.key].execution.state in TERMINAL
+    return Cancellation.CANCELLED if is_over else Cancellation.REQUESTED

@@ -1,0 +1,196 @@
+"""How runs of workflows go on, in the transaction that has ended one of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.instant import Instant
+from daybell.core.progress import advance
+from daybell.core.run import (
+    Advance,
+    Ask,
+    ItemResults,
+    Leaves,
+    Node,
+    NodeEnd,
+    NodeState,
+    Plan,
+    Read,
+    Results,
+    RunEnd,
+    Specs,
+    Start,
+    Stopping,
+    Todo,
+    Unstarted,
+)
+from daybell.store import driving
+from daybell.store.ids import mint
+from daybell.store.memory import endings
+from daybell.store.memory.tables import NodeRow, Row, RunRow, Tables
+from daybell.store.wakeups import Signal
+
+RunKey = tuple[str, UUID]
+
+
+def begin(tables: Tables, row: Row, plan: Plan, now: Instant) -> None:
+    """Keep the nodes of a run that begins, and start the first."""
+    execution = row.execution
+    begun = replace(
+        execution, attempt=execution.attempt + 1, worker=None, started_at=now, outcome=None
+    )
+    tables.put(replace(row, execution=begun, lease=None))
+    nodes = {new.node.label: NodeRow(new.node, new.spec, new.input) for new in plan.nodes}
+    tables.runs[row.key] = RunRow(plan.run(execution.id), nodes)
+    go_on(tables, row.key, (), now)
+
+
+def settle(tables: Tables, now: Instant) -> None:
+    """Let runs know which of their nodes have ended in this transaction."""
+    while tables.ended:
+        by_run: dict[RunKey, list[NodeEnd]] = {}
+        for key, end in tables.ended:
+            by_run.setdefault(key, []).append(end)
+        tables.ended = []
+        for key, ends in by_run.items():
+            go_on(tables, key, ends, now)
+
+
+def go_on(tables: Tables, key: RunKey, ended: Sequence[NodeEnd], now: Instant) -> bool:
+    """Do a bounded part of what can be done in a run; True: there is more."""
+    if not is_unfinished(tables, key):
+        return False
+    row = tables.runs[key]
+    step = driving.drive(
+        advance(row.run, ended, mint=mint), lambda ask: answer(tables.runs[key].nodes, ask)
+    )
+    write(tables, key, step, now)
+    gone = start_all(tables, key, step.starts, now)
+    if step.end is not None:
+        end(tables, key, step.end, now)
+    if gone:
+        return go_on(tables, key, gone, now)
+    return step.run.is_todo
+
+
+def is_unfinished(tables: Tables, key: RunKey) -> bool:
+    """Whether it is a run that has begun, and has not ended."""
+    return key in tables.runs and tables.rows[key].execution.state not in TERMINAL
+
+
+def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:
+    """What the store knows of a run's nodes."""
+    match ask:
+        case Read(labels):
+            return [nodes[label].node for label in labels if label in nodes]
+        case Todo(limit):
+            return in_order(row.node for row in nodes.values() if row.node.is_todo)[:limit]
+        case Unstarted(limit):
+            open_states = (NodeState.WAITING, NodeState.READY)
+            return in_order(r.node for r in nodes.values() if r.node.state in open_states)[:limit]
+        case Specs(labels):
+            return {label: (nodes[label].spec, nodes[label].input) for label in labels}
+        case Results(labels):
+            found = {label: nodes[label].result for label in labels if label in nodes}
+        case ItemResults(group):
+            found = {k: row.result for k, row in nodes.items() if row.node.group == group}
+        case Leaves():
+            return in_order(row.node for row in nodes.values() if row.node.is_leaf)
+    return {label: text for label, text in found.items() if text is not None}
+
+
+def in_order(nodes: Any) -> list[Node]:
+    return sorted(cast("list[Node]", nodes), key=lambda node: node.order)
+
+
+def write(tables: Tables, key: RunKey, step: Advance, now: Instant) -> None:
+    """Keep what has changed of a run and its nodes."""
+    nodes = dict(tables.runs[key].nodes)
+    for new in step.new:
+        nodes[new.node.label] = NodeRow(driving.stamped(new.node, now), new.spec, new.input)
+    for node in step.changed:
+        nodes[node.label] = replace(nodes[node.label], node=driving.stamped(node, now))
+    for label, result in step.results.items():
+        nodes[label] = replace(nodes[label], result=result)
+    tables.runs[key] = RunRow(step.run, nodes)
+
+
+def start_all(tables: Tables, key: RunKey, starts: Sequence[Start], now: Instant) -> list[NodeEnd]:
+    """Create executions of nodes; answers the ends of those whose job is gone."""
+    gone: list[NodeEnd] = []
+    for start in starts:
+        row = started(tables, tables.rows[key], start, now)
+        if row is None:
+            gone.append(driving.without_job(start))
+        else:
+            tables.put(row)
+            tables.signals[Signal.CLAIM] = None
+    return gone
+
+
+def started(tables: Tables, run: Row, start: Start, now: Instant) -> Row | None:
+    """The execution of a node. It passes no gate: the run has passed its own."""
+    job, version = run.execution.job, run.execution.version
+    queue, priority, expires = run.execution.queue, run.execution.priority, None
+    if start.job is not None:
+        named = tables.jobs.get((run.execution.tenant, start.job))
+        if named is None or named.is_deleted:
+            return None
+        job, version = start.job, named.current.version
+        definition = named.current.definition
+        queue, priority, expires = definition.queue, definition.priority, definition.expires
+    execution = Execution(
+        id=start.id,
+        tenant=run.execution.tenant,
+        job=job,
+        version=version,
+        state=State.QUEUED,
+        queue=start.queue or queue,
+        priority=priority if start.priority is None else start.priority,
+        args=start.args,
+        attempt=1,
+        failures=0,
+        crashes=0,
+        created_at=now,
+        run_at=now,
+        expires_at=None if expires is None else now + expires,
+        retries=start.retries,
+        timeout=start.timeout,
+        parent=run.execution.id,
+        node=start.label,
+    )
+    return Row(execution=execution, needs=start.needs)
+
+
+def end(tables: Tables, key: RunKey, how: RunEnd, now: Instant) -> None:
+    """The last node has ended, and with it the run."""
+    row = tables.rows[key]
+    ended = replace(
+        row.execution,
+        state=how.state,
+        outcome=driving.OUTCOMES[how.state],
+        result=how.result,
+        error=how.error,
+        reason=how.reason,
+        finished_at=now,
+    )
+    endings.finish(tables, replace(row, execution=ended), now)
+
+
+def stop(tables: Tables, key: RunKey) -> list[Row]:
+    """Have nothing more started in a run; answers the executions that are to be cancelled."""
+    row = tables.runs[key]
+    run = replace(row.run, stopping=Stopping.CANCEL, is_todo=True)
+    tables.runs[key] = replace(row, run=run)
+    return [
+        child
+        for child in tables.rows.values()
+        if (child.execution.tenant, child.execution.parent) == key
+        and child.execution.node is not None
+        and child.execution.state not in TERMINAL
+    ]

@@ -1,0 +1,84 @@
+"""Runs of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.lifecycle import after_cancel
+from daybell.core.run import Plan, RunDetail
+from daybell.store import driving
+from daybell.store.checks import check_limit
+from daybell.store.memory import moves, progress
+from daybell.store.memory.executions import holds
+from daybell.store.memory.tables import Part, RunRow, Tables, shown_state
+
+
+class MemoryRuns(Part):
+    """See `protocol.Runs`."""
+
+    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            row = tables.rows.get((tenant, claimed.id))
+            if row is None or not holds(row, worker, claimed):
+                return False
+            if row.execution.cancel_requested_at is None:
+                progress.begin(tables, row, plan, now)
+            else:
+                moves.leave(tables, row, after_cancel(claimed), now)
+        await self._go_on()
+        return True
+
+    async def _go_on(self) -> None:
+        """Do what the last transaction has left to do in runs, if it is not too much."""
+        for _ in range(driving.ADVANCE_ROUNDS):
+            if not todo(self._tables):
+                break
+            await self.advance_runs()
+
+    def _settle(self) -> None:
+        progress.settle(self._tables, self._clock())
+
+    async def advance(self, tenant: str, run: UUID) -> bool:
+        with self._begin(tenant) as tables:
+            return progress.go_on(tables, (tenant, run), (), self._clock())
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        check_limit(limit)
+        with self._begin() as tables:
+            found = todo(tables)[:limit]
+            for key in found:
+                progress.go_on(tables, key, (), self._clock())
+            return len(found)
+
+    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
+        with self._begin(tenant) as tables:
+            row = tables.runs.get((tenant, id))
+            return None if row is None else self._detail(tables, tenant, row)
+
+    async def rerun(
+        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    ) -> Enqueued:
+        raise NotImplementedError
+
+    def _detail(self, tables: Tables, tenant: str, row: RunRow) -> RunDetail:
+        now = self._clock()
+        executions = {
+            one.execution.id: (shown_state(one.execution, now), one.execution.started_at)
+            for one in tables.rows.values()
+            if (one.execution.tenant, one.execution.parent) == (tenant, row.run.id)
+        }
+        nodes = [one for one in row.nodes.values() if one.node.group is None]
+        nodes.sort(key=lambda one: one.node.order)
+        return RunDetail(
+            row.run,
+            tuple(driving.shown_node(one.node, one.result, executions) for one in nodes),
+            tables.rows[tenant, row.run.id].execution.finished_at,
+        )
+
+
+def todo(tables: Tables) -> list[progress.RunKey]:
+    """Runs in which something can be done now."""
+    return [key for key, row in tables.runs.items() if row.run.is_todo]
