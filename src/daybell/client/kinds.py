@@ -10,12 +10,13 @@ from typing import Any, Final, TypedDict, cast
 from daybell.core import payload
 from daybell.core.job import JobDefinition, task_of
 from daybell.core.kinds import KINDS, SETTINGS, read_settings, settings_json
-from daybell.errors import UsageError, shown
+from daybell.core.kinds.command import BESIDE, command_of
+from daybell.errors import UsageError
 
 # One of these says what a job runs.
 CHOICES: Final = ("task", *SETTINGS, "template")
 # These go with one of them.
-OF_COMMAND: Final = ("shell", "env")
+OF_COMMAND: Final = BESIDE
 OF_TEMPLATE: Final = "parameters"
 FIELDS: Final = (*CHOICES, *OF_COMMAND, OF_TEMPLATE)
 # What a line or an address stands for, where a kind's settings may be given as that alone.
@@ -76,7 +77,7 @@ def read_kind(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a kind without code, as they are kept."""
     value = fields[kind]
     if kind == "command":
-        value = _command_of(value, fields)
+        value = command_of(value, fields)
     return settings_json(read_settings(kind, value))
 
 
@@ -114,21 +115,3 @@ def said_of(definition: JobDefinition) -> dict[str, Any]:
 def is_by_code(definition: JobDefinition) -> bool:
     """Whether a job is what some code says: a task under its own name."""
     return definition.kind == "task" and task_of(definition) is None
-
-
-def _command_of(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A command with what is said beside it."""
-    beside = {name: fields[name] for name in OF_COMMAND if fields.get(name) is not None}
-    if not beside:
-        return value
-    if not isinstance(value, Mapping):
-        return {"run": value, **beside}
-    own = cast("Mapping[str, Any]", value)
-    for name, one in beside.items():
-        if own.get(name) is not None and own[name] != one:
-            raise UsageError(
-                f"{name} is {shown(own[name])} in the command and {shown(one)} beside it; say it"
-                " once",
-                field=name,
-            )
-    return {**own, **beside}

@@ -128,6 +128,7 @@ MATCH_KEYS_MAX: Final = 20
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
 WORKFLOW_EDGES_MAX: Final = 100_000
+WORKFLOW_BYTES_MAX: Final = 8 * 1024 * 1024  # as JSON
 CONDITION_CHARS_MAX: Final = 500
 CONDITION_DEPTH_MAX: Final = 50
 DEPENDENCIES_MAX: Final = 1_000

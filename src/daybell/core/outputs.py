@@ -9,11 +9,19 @@ What is put in is data: whatever it looks like, nobody takes it for a reference 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from daybell.core import payload
-from daybell.core.references import literal
+from daybell.core.kinds import BY_NAME
+from daybell.core.references import (
+    JOIN,
+    as_data,
+    is_literal,
+    is_reference,
+    joined_text,
+    literal,
+)
 from daybell.errors import InvalidWorkflow, UsageError, shown
 
 OUTPUT: Final = "output"
@@ -52,6 +60,8 @@ def outputs_in(value: Any) -> Iterator[Output]:
     """All references in a value, however deep."""
     if (found := output(value)) is not None:
         yield found
+    elif is_literal(value):
+        return
     elif isinstance(value, dict):
         for one in cast("dict[str, Any]", value).values():
             yield from outputs_in(one)
@@ -64,6 +74,13 @@ def filled(value: Any, look_up: Callable[[str], Any], item: Any = None) -> Any:
     """A value with data in the place of references."""
     if (found := output(value)) is not None:
         return literal(found.of(item if found.node is None else look_up(found.node)))
+    if is_literal(value):
+        return value
+    if (parts := _joined(value)) is not None:
+        put_in = [filled(part, look_up, item) for part in parts]
+        if any(map(is_reference, put_in)):  # to a secret, which only a worker sees
+            return {JOIN: put_in}
+        return joined_text(as_data(part) for part in put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         return {key: filled(one, look_up, item) for key, one in given.items()}
@@ -77,9 +94,32 @@ def filled_with_outputs(args: str, look_up: Callable[[str], Any], item: Any = No
     if f'"{OUTPUT}"' not in args and f'"{ITEM}"' not in args:
         return args
     given = cast("dict[str, Any]", payload.decode(args))
-    # As a whole they stand for nothing: a task may have a parameter called "output".
-    put_in = {name: filled(value, look_up, item) for name, value in given.items()}
-    return payload.encode(put_in, what="arguments")
+    return payload.encode(filled_args(given, look_up, item), what="arguments")
+
+
+def filled_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str, Any]:
+    """The settings of a node without code, with the data that its execution came with: arguments
+    by the name of a node, and the item as "item". Secrets in them are still to be put in.
+    """
+    given = cast("dict[str, Any]", payload.decode(args))
+    data = {name: as_data(value) for name, value in given.items()}
+    by_name, item = BY_NAME.get(kind, ()), data.get(ITEM)
+    put_in: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in by_name:
+            put_in[name] = filled_args(cast("Mapping[str, Any]", value), data.get, item)
+        else:
+            put_in[name] = filled(value, data.get, item)
+    return put_in
+
+
+def filled_args(
+    args: Mapping[str, Any], look_up: Callable[[str], Any], item: Any = None
+) -> dict[str, Any]:
+    """Values by name, with data in the place of references. As a whole they stand for nothing: a
+    task may have a parameter called "output".
+    """
+    return {name: filled(value, look_up, item) for name, value in args.items()}
 
 
 def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
@@ -97,6 +137,18 @@ def check_path(path: str, *, field: str) -> None:
     """Refuse what can lead nowhere."""
     if any(not part for part in path.split(".")):
         raise InvalidWorkflow(f"path {shown(path)} has an empty part", field=field)
+
+
+def _joined(value: Any) -> list[Any] | None:
+    """What is joined, if something in it refers to a result."""
+    if not isinstance(value, dict):
+        return None
+    given = cast("dict[str, Any]", value)
+    parts = given.get(JOIN) if len(given) == 1 else None
+    if not isinstance(parts, list):
+        return None
+    listed = cast("list[Any]", parts)
+    return listed if any(output(part) is not None for part in listed) else None
 
 
 def _part(value: Any, key: str) -> Any:

@@ -11,7 +11,7 @@ whole are never a reference: a task may have a parameter of that name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -26,6 +26,12 @@ JOIN: Final = "join"
 LITERAL: Final = "as_is"
 # What a text has in it if a value that it was made of refers to a secret: quick to look for.
 SECRET_MARK: Final = '"secret"'
+_LITERAL_MARK: Final = f'"{LITERAL}"'
+
+
+def may_refer(args: str) -> bool:
+    """Whether a worker has to look at arguments, as text, before they can be used."""
+    return SECRET_MARK in args or _LITERAL_MARK in args
 
 
 def reference(value: Any, noun: Noun) -> str | None:
@@ -53,6 +59,11 @@ def is_literal(value: Any) -> bool:
     return isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1 and LITERAL in value
 
 
+def as_data(value: Any) -> Any:
+    """What a literal stands for; anything else as it is."""
+    return value[LITERAL] if is_literal(value) else value
+
+
 def names_in(value: Any, noun: Noun = "secret") -> set[str]:
     """The secrets, or parameters, that a value refers to, however deep."""
     return {named for one in _walk(value) if (named := reference(one, noun)) is not None}
@@ -73,9 +84,9 @@ def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
         return value[LITERAL] if noun == "secret" else value  # the last that is put in
     if (parts := _joined(value)) is not None:
         put_in = [filled(part, noun, look_up) for part in parts]
-        if any(map(is_reference, put_in)):
+        if noun != "secret" and any(map(is_reference, put_in)):
             return {JOIN: put_in}
-        return "".join(map(_as_text, put_in))
+        return joined_text(put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         return {key: filled(one, noun, look_up) for key, one in given.items()}
@@ -87,6 +98,11 @@ def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
 def filled_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
     """Arguments with the secrets that they refer to."""
     return {name: filled(value, "secret", look_up) for name, value in args.items()}
+
+
+def joined_text(parts: Iterable[Any]) -> str:
+    """What is joined, as one text."""
+    return "".join(map(_as_text, parts))
 
 
 def check_text(value: Any, what: str, *, field: str | None = None) -> Any:

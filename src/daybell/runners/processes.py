@@ -19,7 +19,7 @@ from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.instant import Seconds
 from daybell.core.limits import ARGS_BYTES_MAX
-from daybell.core.references import SECRET_MARK
+from daybell.core.references import may_refer
 from daybell.core.retry import Retry
 from daybell.errors import RetryLater
 from daybell.runners.child import GRACE_SECONDS, Child
@@ -247,7 +247,7 @@ class ProcessHandler:
 
     async def run(self, running: Running) -> str | None:
         order = Order(self._place, running.claimed, self._store_result, self._memory_limit)
-        if self._reveal is not None and SECRET_MARK in running.claimed.args:
+        if self._reveal is not None and may_refer(running.claimed.args):
             order = _with(order, await self._reveal(running))
         return await self._processes().run(order, running)
 

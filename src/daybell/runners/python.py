@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from daybell.core import arguments, payload
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import RESULT_BYTES_MAX
-from daybell.core.references import SECRET_MARK
+from daybell.core.references import may_refer
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, UsageError
+from daybell.runners.durable import Durable, Ledger, rewinds
 from daybell.runners.threads import Threads
 
 
@@ -22,7 +23,10 @@ class Running(Protocol):
 
     claimed: Claimed
     is_hopeless: bool
+    durable: Any
 
+    @property
+    def ledger(self) -> Ledger | None: ...
     @property
     def is_cancelled(self) -> bool: ...
     def report(
@@ -75,21 +79,41 @@ class PythonHandler:
         self._make_context = make_context
         self._threads = threads
         self._reveal = reveal
-        self.is_async = _is(inspect.iscoroutinefunction, function)
+        self.is_async = is_async(function)
         self._needs_none = _needs_none(function, context_names)
 
     async def run(self, running: Running) -> str | None:
         given = None
-        if self._reveal is not None and SECRET_MARK in running.claimed.args:
+        if self._reveal is not None and may_refer(running.claimed.args):
             given = await self._reveal(running)
+        try:
+            value = await self._call(running, given)
+        except BaseException as error:
+            if running.durable is not None:
+                cast("Durable", running.durable).finish(error)
+            raise
+        if running.durable is not None:
+            cast("Durable", running.durable).finish(None)
+        return self.keep(running, value)
+
+    async def _call(self, running: Running, given: dict[str, Any] | None) -> Any:
+        try:
+            return await self._call_once(running, given)
+        except BaseException as error:
+            if not rewinds(error):
+                raise
+        # What it needs is read now. What it did before that is done again in every attempt.
+        await cast("Durable", running.durable).rewind()
+        return await self._call_once(running, given)
+
+    async def _call_once(self, running: Running, given: dict[str, Any] | None) -> Any:
         call = self.bind(running, given)
         if self.is_async:
-            value = await call()
-        else:
-            value = await self._threads.run(call)
-            if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
-                value = await value
-        return self.keep(running, value)
+            return await call()
+        value = await self._threads.run(call)
+        if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
+            value = await value
+        return value
 
     def bind(self, running: Running, revealed: dict[str, Any] | None = None) -> Callable[[], Any]:
         """The function with its arguments, or with those that were `revealed`. What it runs in is
@@ -149,6 +173,11 @@ def check_function(function: Callable[..., Any]) -> None:
             f"{name}() has a yield in it, so calling it does nothing yet; a task does its work"
             " when it is called, and returns its result"
         )
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine, as far as can be told without."""
+    return _is(inspect.iscoroutinefunction, function)
 
 
 def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:

@@ -16,6 +16,8 @@ from daybell.core.limits import COMMAND_CHARS_MAX, COMMAND_GRACE_SECONDS_MAX, EN
 from daybell.core.references import check_text
 from daybell.errors import UsageError, shown
 
+# What may be said beside a command, as well as in it.
+BESIDE: Final = ("shell", "env")
 SHELL: Final = ("/bin/sh", "-c")
 GRACE_SECONDS: Final = 5.0
 
@@ -49,6 +51,24 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.shell:
             return [*SHELL, self.run]
         return shlex.split(self.run) if isinstance(self.run, str) else list(self.run)
+
+
+def command_of(value: Any, fields: Mapping[str, Any]) -> Any:
+    """A command with what is said beside it."""
+    beside = {name: fields[name] for name in BESIDE if fields.get(name) is not None}
+    if not beside:
+        return value
+    if not isinstance(value, Mapping):
+        return {"run": value, **beside}
+    own = cast("Mapping[str, Any]", value)
+    for name, one in beside.items():
+        if own.get(name) is not None and own[name] != one:
+            raise UsageError(
+                f"{name} is {shown(own[name])} in the command and {shown(one)} beside it; say it"
+                " once",
+                field=name,
+            )
+    return {**own, **beside}
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,376 @@
+"""The graph of a workflow: what people write of it, and the plan that a run begins with.
+
+    {"nodes": [{"name": "extract", "task": "extract"}, {"name": "load", "task": "load"}],
+     "edges": [["extract", "load"]], "fail_fast": false, "max_running": 10}
+
+An edge may have a condition: {"from": "extract", "to": "load", "when": "result.rows > 0"}. A node
+that refers to the result of another one depends on it; that edge need not be written.
+
+All of this takes time in proportion to nodes and edges.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core import payload
+from daybell.core.condition import Condition
+from daybell.core.graph_node import JOB, GraphNode
+from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.limits import WORKFLOW_BYTES_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
+from daybell.core.priority import Priority
+from daybell.core.retry import Retry
+from daybell.core.rules import Counts, Rule
+from daybell.core.run import ORDER_STEP, NewNode, Node, NodeState, Plan, node_name
+from daybell.errors import InvalidWorkflow, shown
+
+FIELDS: Final = ("nodes", "edges", "fail_fast", "max_running")
+_EDGE_FIELDS: Final = ("from", "to", "when")
+_CYCLE_NAMES_MAX: Final = 12  # of a longer one, the beginning is shown
+
+
+class GraphEdge(NamedTuple):
+    """`child` waits for `parent`, and `when` is about the parent's result."""
+
+    parent: str
+    child: str
+    when: str | None = None
+
+    def to_settings(self) -> Any:
+        if self.when is None:
+            return [self.parent, self.child]
+        return {"from": self.parent, "to": self.child, "when": self.when}
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A workflow that makes sense: there is something to run, and there are no circles."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...] = ()  # also those that references make, by parent and child
+    fail_fast: bool = False
+    max_running: int | None = None
+
+    @classmethod
+    def parse(cls, value: Any, *, field: str = "workflow") -> Graph:
+        """Read what people write. Raises InvalidWorkflow, which says where: workflow.nodes[3]."""
+        if isinstance(value, Graph):
+            return value
+        if not isinstance(value, Mapping):
+            raise InvalidWorkflow(
+                f"{field}={shown(value)} must be an object with nodes and edges", field=field
+            )
+        given = {k: one for k, one in cast("Mapping[str, Any]", value).items() if one is not None}
+        _check_names(given, FIELDS, what="a workflow", field=field)
+        nodes = _read_nodes(given.get("nodes"), f"{field}.nodes")
+        edges = _read_edges(given.get("edges", ()), nodes, f"{field}.edges")
+        _add_referred(edges, nodes, f"{field}.nodes")
+        graph = cls(
+            nodes=tuple(nodes.values()),
+            edges=_sorted(edges, nodes),
+            fail_fast=_read_flag(given.get("fail_fast", False), f"{field}.fail_fast"),
+            max_running=_read_max(given.get("max_running"), f"{field}.max_running"),
+        )
+        _ = graph.order  # refuses circles
+        payload.encode(graph.to_settings(), what=field, bytes_max=WORKFLOW_BYTES_MAX)
+        return graph
+
+    @classmethod
+    def from_settings(cls, settings: str) -> Graph:
+        """Read what a definition keeps, which was looked at before."""
+        kept: dict[str, Any] = msgspec.json.decode(settings)
+        return cls(
+            nodes=tuple(map(GraphNode.from_settings, kept["nodes"])),
+            edges=tuple(_kept_edge(one) for one in kept.get("edges", ())),
+            fail_fast=kept.get("fail_fast", False),
+            max_running=kept.get("max_running"),
+        )
+
+    def to_settings(self) -> dict[str, Any]:
+        """The graph as a definition keeps it. Two that are equal give equal text."""
+        kept: dict[str, Any] = {"nodes": [node.to_settings() for node in self.nodes]}
+        if self.edges:
+            kept["edges"] = [edge.to_settings() for edge in self.edges]
+        if self.fail_fast:
+            kept["fail_fast"] = True
+        if self.max_running is not None:
+            kept["max_running"] = self.max_running
+        return kept
+
+    @cached_property
+    def by_name(self) -> dict[str, GraphNode]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Names, parents before their children: as they are written if that will do."""
+        place = {node.name: n for n, node in enumerate(self.nodes)}
+        if all(place[edge.parent] < place[edge.child] for edge in self.edges):
+            return tuple(place)
+        return _topological(place, self.edges)
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks that its nodes run."""
+        return {node.runs for node in self.nodes if node.kind == "task"}
+
+    @property
+    def jobs(self) -> set[str]:
+        """The other jobs that its nodes run."""
+        return {node.runs for node in self.nodes if node.kind == JOB}
+
+    def inherit(self, tasks: Mapping[str, JobDefinition]) -> Graph:
+        """With what tasks say of themselves, where a node that runs one says nothing."""
+        return replace(self, nodes=tuple(_inheriting(node, tasks) for node in self.nodes))
+
+    def node(self, label: str) -> GraphNode:
+        """The node that a label of a run belongs to: itself, or what it is an item of."""
+        return self.by_name[node_name(label)]
+
+    def definition_of(self, label: str | GraphNode, definition: JobDefinition) -> JobDefinition:
+        """How a node is run that has no job of its own, by the definition of the workflow."""
+        node = label if isinstance(label, GraphNode) else self.node(label)
+        assert node.kind != JOB, node.name
+        return JobDefinition(
+            name=definition.name,
+            kind=node.kind,
+            queue=node.queue or definition.queue,
+            priority=definition.priority if node.priority is None else node.priority,
+            retry=node.retry or definition.retry,
+            timeout=node.timeout or definition.timeout,
+            max_crashes=definition.max_crashes,
+            on_lost=definition.on_lost,
+            user_id=definition.user_id,
+            settings=payload.encode(node.settings, what=node.name),
+        )
+
+    def plan(self) -> Plan:
+        """What a run of it begins with."""
+        edges: dict[str, list[tuple[str, str | None]]] = {name: [] for name in self.order}
+        parents = dict.fromkeys(self.order, 0)
+        for edge in self.edges:
+            edges[edge.parent].append((edge.child, edge.when))
+            parents[edge.child] += 1
+        referred = {name for node in self.nodes for name in node.outputs}
+        planned: list[NewNode] = []
+        for place, name in enumerate(self.order):
+            node, children = self.by_name[name], tuple(edges[name])
+            is_used = name in referred or any(when is not None for _, when in children)
+            # Without parents there is nothing that a rule could be about.
+            is_ready = parents[name] == 0 or node.rule is Rule.ALWAYS
+            row = Node(
+                label=name,
+                order=place * ORDER_STEP,
+                state=NodeState.READY if is_ready else NodeState.WAITING,
+                rule=node.rule,
+                parents=Counts(parents[name]),
+                edges=children,
+                is_wanted=is_used or not children,
+                is_map=node.map is not None,
+            )
+            planned.append(NewNode(row, msgspec.json.encode(node.spec()).decode()))
+        return Plan(tuple(planned), max_running=self.max_running, fail_fast=self.fail_fast)
+
+
+def _read_nodes(value: Any, field: str) -> dict[str, GraphNode]:
+    if value is None or value == []:
+        raise InvalidWorkflow("a workflow has no nodes; give a list of them", field=field)
+    if not isinstance(value, list | tuple):
+        raise InvalidWorkflow(f"nodes={shown(value)} must be a list", field=field)
+    listed = cast("Sequence[Any]", value)
+    if len(listed) > WORKFLOW_NODES_MAX:
+        raise InvalidWorkflow(
+            f"{len(listed):,} nodes are too many; the limit is {WORKFLOW_NODES_MAX:,}. A mapped"
+            " node makes more while it runs",
+            field=field,
+        )
+    nodes: dict[str, GraphNode] = {}
+    for place, one in enumerate(listed):
+        node = GraphNode.parse(one, field=f"{field}[{place}]")
+        if node.name in nodes:
+            raise InvalidWorkflow(
+                f"two nodes are called {shown(node.name)}; a name is one node's",
+                field=f"{field}[{place}].name",
+            )
+        nodes[node.name] = node
+    return nodes
+
+
+_Edges = dict[tuple[str, str], str | None]
+
+
+def _read_edges(value: Any, nodes: Mapping[str, GraphNode], field: str) -> _Edges:
+    if not isinstance(value, list | tuple):
+        raise InvalidWorkflow(f"edges={shown(value)} must be a list", field=field)
+    listed = cast("Sequence[Any]", value)
+    if len(listed) > WORKFLOW_EDGES_MAX:
+        raise InvalidWorkflow(
+            f"{len(listed):,} edges are too many; the limit is {WORKFLOW_EDGES_MAX:,}", field=field
+        )
+    edges: _Edges = {}
+    conditions: set[str] = set()
+    for place, one in enumerate(listed):
+        where = f"{field}[{place}]"
+        parent, child, when = _read_edge(one, where)
+        for name in (parent, child):
+            if not isinstance(name, str) or name not in nodes:
+                raise InvalidWorkflow(f"an edge {_unknown(name, nodes)}", field=where)
+        if parent == child:
+            raise InvalidWorkflow(f"node {shown(parent)} cannot wait for itself", field=where)
+        if (parent, child) in edges:
+            raise InvalidWorkflow(
+                f"the edge from {shown(parent)} to {shown(child)} is there twice", field=where
+            )
+        if when is not None and not (isinstance(when, str) and when in conditions):
+            conditions.add(Condition.parse(when, field=f"{where}.when").text)
+        edges[parent, child] = when
+    return edges
+
+
+def _read_edge(value: Any, field: str) -> tuple[Any, Any, Any]:
+    if isinstance(value, list | tuple):
+        pair = cast("Sequence[Any]", value)
+        if len(pair) == 2:
+            return pair[0], pair[1], None
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        _check_names(given, _EDGE_FIELDS, what="an edge", field=field)
+        if "from" in given and "to" in given:
+            return given["from"], given["to"], given.get("when")
+    said = shown(cast("object", value))
+    raise InvalidWorkflow(
+        f'{said} is no edge; write ["a", "b"], or {{"from": "a", "to": "b", "when":'
+        ' "result.rows > 0"}',
+        field=field,
+    )
+
+
+def _kept_edge(value: Any) -> GraphEdge:
+    if isinstance(value, list):
+        return GraphEdge(*cast("list[str]", value))
+    return GraphEdge(value["from"], value["to"], value["when"])
+
+
+def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> None:
+    """Who refers to a result depends on it."""
+    for place, node in enumerate(nodes.values()):
+        for name in node.outputs:
+            where = f"{field}[{place}].{'args' if node.args else node.kind}"
+            if name not in nodes:
+                raise InvalidWorkflow(
+                    f"node {shown(node.name)} {_unknown(name, nodes)}", field=where
+                )
+            if name == node.name:
+                raise InvalidWorkflow(f"node {shown(name)} refers to its own result", field=where)
+            edges.setdefault((name, node.name), None)
+    if len(edges) > WORKFLOW_EDGES_MAX:
+        raise InvalidWorkflow(
+            f"{len(edges):,} edges and references are too many; the limit is"
+            f" {WORKFLOW_EDGES_MAX:,}",
+            field=field,
+        )
+
+
+def _sorted(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, ...]:
+    """By the places of parents and children, in linear time: each is put where it belongs."""
+    by_child: dict[str, list[GraphEdge]] = {name: [] for name in nodes}
+    for (parent, child), when in edges.items():
+        by_child[child].append(GraphEdge(parent, child, when))
+    by_parent: dict[str, list[GraphEdge]] = {name: [] for name in nodes}
+    for edge in (one for listed in by_child.values() for one in listed):
+        by_parent[edge.parent].append(edge)
+    return tuple(edge for listed in by_parent.values() for edge in listed)
+
+
+def _topological(names: Iterable[str], edges: Iterable[GraphEdge]) -> tuple[str, ...]:
+    """Parents first. Raises InvalidWorkflow, which names a circle."""
+    children: dict[str, list[str]] = {name: [] for name in names}
+    missing = dict.fromkeys(children, 0)
+    for edge in edges:
+        children[edge.parent].append(edge.child)
+        missing[edge.child] += 1
+    free = deque(name for name, count in missing.items() if count == 0)
+    order: list[str] = []
+    while free:
+        name = free.popleft()
+        order.append(name)
+        for child in children[name]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                free.append(child)
+    if len(order) < len(children):
+        left = {name for name, count in missing.items() if count > 0}
+        circle = _circle(left, edges)
+        shown_part = circle if len(circle) <= _CYCLE_NAMES_MAX else [
+            *circle[: _CYCLE_NAMES_MAX - 2], "…", circle[-1]
+        ]  # fmt: skip
+        raise InvalidWorkflow(
+            f"these nodes wait for each other in a circle: {' -> '.join(shown_part)}",
+            field="workflow.edges",
+        )
+    return tuple(order)
+
+
+def _circle(left: set[str], edges: Iterable[GraphEdge]) -> list[str]:
+    """A circle among nodes of which each has a parent that is left, too."""
+    parent_of = {e.child: e.parent for e in edges if e.child in left and e.parent in left}
+    seen: dict[str, int] = {}
+    name = next(iter(parent_of))
+    while name not in seen:
+        seen[name] = len(seen)
+        name = parent_of[name]
+    circle = list(seen)[seen[name] :][::-1]
+    first = circle.index(min(circle))
+    return [*circle[first:], *circle[:first], circle[first]]
+
+
+def _inheriting(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNode:
+    task = tasks.get(node.runs) if node.kind == "task" else None
+    if task is None:
+        return node
+    said: dict[str, Any] = {}
+    if node.queue is None and task.queue != DEFAULT_QUEUE:
+        said["queue"] = task.queue
+    if node.priority is None and task.priority is not Priority.NORMAL:
+        said["priority"] = task.priority
+    if node.retry is None and task.retry != Retry():
+        said["retry"] = task.retry
+    if node.timeout is None and task.timeout is not None:
+        said["timeout"] = task.timeout
+    return replace(node, **said) if said else node
+
+
+def _check_names(given: Mapping[str, Any], known: Sequence[str], *, what: str, field: str) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            raise InvalidWorkflow(f"{what} has no {shown(name)}; {hint}", field=f"{field}.{name}")
+
+
+def _unknown(name: object, nodes: Mapping[str, GraphNode]) -> str:
+    near = difflib.get_close_matches(str(name), nodes, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "add it to nodes"
+    return f"names {shown(name)}, which is no node; {hint}"
+
+
+def _read_flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidWorkflow(f"fail_fast={shown(value)} must be true or false", field=field)
+    return value
+
+
+def _read_max(value: Any, field: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1_000_000:
+        raise InvalidWorkflow(
+            f"max_running={shown(value)} must be a whole number from 1 to 1,000,000", field=field
+        )
+    return value
