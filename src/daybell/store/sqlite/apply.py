@@ -18,9 +18,11 @@ from msgspec.structs import replace
 from daybell.core.execution import TERMINAL, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.core.log import NewLogPart
+from daybell.core.step import NewStep
 from daybell.core.worker import Report
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
+from daybell.store.sqlite import waits
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
@@ -164,7 +166,7 @@ def ending(tx: Transaction, move: Transition) -> Row:
     )
 
 
-def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart) -> Row:
+def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart | NewStep) -> Row:
     """The values of FENCE."""
     return owner, move.id.bytes, move.attempt, move.lease.bytes, worker
 
@@ -189,6 +191,7 @@ def send_back(tx: Transaction, owner: int, worker: bytes, moves: list[Transition
 
     A slot of a gate is kept. Of two moves of one execution the first one is logged and made.
     """
+    moves = [waits.unless_over(tx, owner, move) for move in moves]
     fences = [fence(owner, worker, move) for move in moves]
     logs = [(*logging(tx, move), *held) for move, held in zip(moves, fences, strict=True)]
     rows = [(*returning(tx, move), *held) for move, held in zip(moves, fences, strict=True)]

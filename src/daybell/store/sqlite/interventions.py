@@ -11,7 +11,7 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
 from daybell.core.overlap import OVERLAP, gate_of
 from daybell.store.outcomes import Cancellation, Revival
-from daybell.store.sqlite import gates
+from daybell.store.sqlite import gates, waits
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import LINKS, Links, cancel, end
 from daybell.store.sqlite.names import Transaction
@@ -63,6 +63,7 @@ def expire(tx: Transaction, limit: int) -> int:
     for n, *links in expired:
         end(tx, n, Links(*links), State.SKIPPED, EXPIRED)
     gather(tx, limit)
+    waits.time_out(tx, limit)
     return len(expired)
 
 

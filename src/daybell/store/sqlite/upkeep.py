@@ -13,6 +13,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import EVENT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership
 from daybell.store.checks import (
@@ -114,7 +115,15 @@ DELETE FROM api_key
  WHERE rowid IN (SELECT rowid FROM api_key
                   WHERE min(ifnull(revoked_at, 9e99), ifnull(expires_at, 9e99)) < ? LIMIT ?)
 """
+_OLD_EVENT_KEYS: Final = """
+DELETE FROM event_key WHERE (tenant, name, key, received_at, number) IN (
+    SELECT tenant, name, key, received_at, number FROM event_key WHERE received_at < ? LIMIT ?)
+"""
 # In the order in which they were written, so that looking for old ones does not read all.
+_OLD_EVENTS: Final = """
+DELETE FROM event
+ WHERE received_at < ? AND number IN (SELECT number FROM event ORDER BY number LIMIT ?)
+"""
 _MOVE_BOUND: Final = """
 UPDATE audit_bound SET since = ?1 WHERE (SELECT at FROM audit ORDER BY rowid LIMIT 1) < ?1
 """
@@ -144,6 +153,8 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
         old(_OLD_ENTRIES, tx.now - AUDIT_KEPT_SECONDS),
+        old(_OLD_EVENTS, tx.now - EVENT_SECONDS_KEPT),
+        old(_OLD_EVENT_KEYS, tx.now - EVENT_SECONDS_KEPT),
     )
     most = max(attempts, ticks, workers, leases, parts, *others)
     filled = fill_words(tx)
@@ -167,6 +178,8 @@ SELECT n, created_at,
 _REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
 _REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", ")")
 _REMOVE_LOG_PARTS: Final = Bulk("DELETE FROM log WHERE execution IN (", "?", ")")
+_REMOVE_STEPS: Final = Bulk("DELETE FROM step WHERE execution IN (", "?", ")")
+_REMOVE_WAITS: Final = Bulk("DELETE FROM wait WHERE execution IN (", "?", ")")
 
 
 def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int, int, int, int]:
@@ -179,6 +192,8 @@ def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int
     # With them, or a new execution that gets a removed one's number would inherit them.
     attempts = _REMOVE_ATTEMPTS.run(tx, over)
     parts = _REMOVE_LOG_PARTS.run(tx, over)
+    _REMOVE_STEPS.run(tx, over)
+    _REMOVE_WAITS.run(tx, over)
     _REMOVE.run(tx, over)
     # What was created later than that cannot have ended earlier.
     is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= before

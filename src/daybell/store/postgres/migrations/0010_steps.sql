@@ -50,15 +50,15 @@ CREATE TABLE daybell.event (
   UNIQUE (tenant, source, id)
 );
 CREATE INDEX event_list ON daybell.event (tenant, number);
-CREATE INDEX event_name ON daybell.event (tenant, name, number);
 CREATE INDEX event_received ON daybell.event (received_at);
 
 -- The same the other way round: under which keys a wait finds events that came before it.
 CREATE TABLE daybell.event_key (
-  number  bigint NOT NULL REFERENCES daybell.event ON DELETE CASCADE,
-  tenant  int NOT NULL,
-  name    text COLLATE "C" NOT NULL,
-  key     text COLLATE "C" NOT NULL,
-  PRIMARY KEY (tenant, name, key, number)
+  received_at  float8 NOT NULL,
+  number       bigint NOT NULL,
+  tenant       int NOT NULL,
+  name         text COLLATE "C" NOT NULL,
+  key          text COLLATE "C" NOT NULL,
+  PRIMARY KEY (tenant, name, key, received_at, number)
 );
-CREATE INDEX event_key_number ON daybell.event_key (number);
+CREATE INDEX event_key_received ON daybell.event_key (received_at);

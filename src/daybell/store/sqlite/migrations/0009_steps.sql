@@ -48,15 +48,15 @@ CREATE TABLE event (
 ) STRICT;
 
 CREATE INDEX event_list ON event (tenant, number);
-CREATE INDEX event_name ON event (tenant, name, number);
 
 -- The same the other way round: under which keys a wait finds events that came before it.
 CREATE TABLE event_key (
-    tenant INTEGER NOT NULL,
-    name   TEXT NOT NULL,
-    key    TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    PRIMARY KEY (tenant, name, key, number)
+    tenant      INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    received_at REAL NOT NULL,
+    number      INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name, key, received_at, number)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX event_key_number ON event_key (number);
+CREATE INDEX event_key_received ON event_key (received_at);

@@ -1,0 +1,240 @@
+"""Steps of durable functions, and events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+from msgspec.structs import asdict
+
+from daybell.core.event import (
+    Event,
+    Facts,
+    NewEvent,
+    Published,
+    check_cursor,
+    check_event,
+    matches,
+    places,
+    result_of,
+    wait_key,
+)
+from daybell.core.instant import Instant
+from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
+from daybell.core.view import Page
+from daybell.errors import ExecutionNotFound
+from daybell.store import checks
+from daybell.store.codes import STEP_CODES, STEP_KINDS
+from daybell.store.sqlite import waits
+from daybell.store.sqlite.apply import FENCE, fence
+from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.rows import Row, uuid_or_none
+
+
+class SqliteSteps(Part):
+    """See `protocol.Steps`."""
+
+    async def steps(self, tenant: str, id: UUID) -> list[Step]:
+        def operation(tx: Transaction) -> list[Step]:
+            rows = tx.execute(_READ, (tx.names.tenant(tx, tenant), id.bytes))
+            return [step_of(row) for row in rows]
+
+        return await self._read(operation)
+
+    async def record(
+        self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
+    ) -> list[Step | None]:
+        check_steps(steps)
+
+        def operation(tx: Transaction) -> list[Step | None]:
+            owner = tx.names.tenant(tx, tenant)
+            return [record(tx, owner, worker.bytes, new) for new in steps]
+
+        return await self._write(operation)
+
+    async def publish(self, tenant: str, event: NewEvent) -> Published:
+        check_event(event)
+        return await self._write(lambda tx: publish(tx, tx.names.tenant(tx, tenant), event))
+
+    async def time_out_waits(self, *, limit: int = 1000) -> int:
+        checks.check_limit(limit)
+        return await self._write(lambda tx: waits.time_out(tx, limit))
+
+    async def list_events(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Event]:
+        checks.check_limit(limit)
+        before = check_cursor(cursor)
+        return await self._read(
+            lambda tx: list_events(tx, tx.names.tenant(tx, tenant), limit, before)
+        )
+
+
+_COLUMNS: Final = (
+    "s.n, s.name, s.kind, s.result, s.error, s.failures, s.wake_at, s.started_at, s.finished_at,"
+    " s.is_done"
+)
+_READ: Final = f"""
+SELECT {_COLUMNS} FROM execution e JOIN step s ON s.execution = e.n
+ WHERE e.tenant = ? AND e.id = ? ORDER BY s.n
+"""
+
+
+def step_of(row: Row) -> Step:
+    n, name, kind, result, error, failures, wake_at, started_at, finished_at, is_done = row
+    return Step(
+        n=n,
+        name=name,
+        kind=STEP_KINDS[kind],
+        result=result,
+        error=error,
+        failures=failures,
+        wake_at=wake_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        is_done=bool(is_done),
+    )
+
+
+_HELD: Final = f"SELECT n, created_at FROM execution WHERE {FENCE}"
+_BEFORE: Final = f"SELECT {_COLUMNS} FROM step s WHERE s.execution = ? AND s.n = ?"
+_WRITE: Final = """
+INSERT INTO step (execution, n, name, kind, result, error, failures, wake_at, started_at,
+                  finished_at, is_done, event)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (execution, n) DO UPDATE
+   SET name = excluded.name, kind = excluded.kind, result = excluded.result,
+       error = excluded.error, failures = excluded.failures, wake_at = excluded.wake_at,
+       finished_at = excluded.finished_at, is_done = excluded.is_done, event = excluded.event
+"""
+
+
+def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | None:
+    """Put a step on record, if its worker holds the execution, and answer what is there now."""
+    if new.attempt > checks.ATTEMPT_MAX:
+        return None
+    held = tx.execute(_HELD, fence(owner, worker, new)).fetchone()
+    if held is None:
+        return None
+    execution, created_at = held
+    row = tx.execute(_BEFORE, (execution, new.n)).fetchone()
+    before = None if row is None else step_of(row)
+    step, number = recorded(new, before, now=tx.now), None
+    if step is before:
+        return step
+    if step.kind is StepKind.WAIT and not step.is_done:
+        found = earlier_event(tx, owner, execution, created_at, new)
+        if found is None:
+            open_wait(tx, owner, execution, new, step.wake_at)
+        else:
+            number, event = found
+            step = ended(step, result_of(event), now=tx.now)
+    values = (
+        step.n,
+        step.name,
+        STEP_CODES[step.kind],
+        step.result,
+        step.error,
+        step.failures,
+        step.wake_at,
+        step.started_at,
+        step.finished_at,
+        int(step.is_done),
+    )
+    tx.execute(_WRITE, (execution, *values, number))
+    return step
+
+
+_EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
+_EARLIER: Final = f"""
+SELECT {_EVENT} FROM event_key k JOIN event e ON e.number = k.number
+ WHERE k.tenant = ? AND k.name = ? AND k.key = ? AND k.received_at >= ?
+   AND NOT EXISTS (SELECT 1 FROM step s WHERE s.execution = ? AND s.event = e.number)
+ ORDER BY k.received_at, k.number
+"""
+
+
+def earlier_event(
+    tx: Transaction, owner: int, execution: int, since: Instant, wait: NewStep
+) -> tuple[int, Event] | None:
+    """The first event that fits and that no other wait of the execution got."""
+
+    def found() -> Iterator[tuple[int, Event]]:
+        for place in places(wait.match, wait.id):
+            # Read one by one: of many, the first that fits is enough.
+            for row in tx.execute(_EARLIER, (owner, wait.event, place, since, execution)):
+                event = event_of(row)
+                if matches(wait.match, event.data):
+                    yield row[0], event
+                    break
+
+    return min(found(), key=lambda one: (one[1].received_at, one[0]), default=None)
+
+
+_OPEN: Final = """
+INSERT INTO wait (execution, n, tenant, timeout_at, event, key, match) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (execution, n) DO UPDATE
+   SET timeout_at = excluded.timeout_at, event = excluded.event, key = excluded.key,
+       match = excluded.match
+"""
+
+
+def open_wait(
+    tx: Transaction, owner: int, execution: int, new: NewStep, timeout_at: Instant | None
+) -> None:
+    values = timeout_at, new.event, wait_key(new.match), new.match
+    tx.execute(_OPEN, (execution, new.n, owner, *values))
+
+
+_KNOWN: Final = "SELECT 1 FROM execution WHERE tenant = ? AND id = ?"
+_KEEP: Final = """
+INSERT INTO event (tenant, received_at, time, execution, id, source, name, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number
+"""
+_FILE: Final = """
+INSERT INTO event_key (tenant, name, key, received_at, number) VALUES (?, ?, ?, ?, ?)
+"""
+
+
+def publish(tx: Transaction, owner: int, new: NewEvent) -> Published:
+    own = None if new.execution is None else new.execution.bytes
+    if own is not None and tx.execute(_KNOWN, (owner, own)).fetchone() is None:
+        raise ExecutionNotFound(f"no execution {new.execution}")
+    values = owner, tx.now, new.time, own, new.id, new.source, new.name, new.data
+    kept = tx.execute(_KEEP, values).fetchone()
+    if kept is None:
+        return Published(created=False)
+    (number,) = kept
+    keys = Facts(new.data).filed(new.execution)
+    tx.executemany(_FILE, [(owner, new.name, key, tx.now, number) for key in keys])
+    event = Event(received_at=tx.now, **asdict(new))
+    return Published(True, waits.deliver(tx, owner, event, number))
+
+
+_LIST: Final = f"""
+SELECT {_EVENT} FROM event e WHERE e.tenant = ? AND e.number < ? ORDER BY e.number DESC LIMIT ?
+"""
+
+
+def list_events(tx: Transaction, owner: int, limit: int, before: int | None) -> Page[Event]:
+    last = 2**63 - 1 if before is None else before
+    rows = tx.execute(_LIST, (owner, last, limit + 1)).fetchall()
+    return Page(
+        items=tuple(event_of(row) for row in rows[:limit]),
+        next_cursor=str(rows[limit - 1][0]) if len(rows) > limit else None,
+    )
+
+
+def event_of(row: Row) -> Event:
+    _, id, source, name, data, execution, time, received_at = row
+    return Event(
+        id=id,
+        source=source,
+        name=name,
+        data=data,
+        execution=uuid_or_none(execution),
+        time=time,
+        received_at=received_at,
+    )

@@ -1,0 +1,101 @@
+"""Open waits: what ends them, and what becomes of their executions then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core.event import Event, Facts, result_of
+from daybell.core.execution import State
+from daybell.core.lifecycle import FOR_EVENT, Transition
+from daybell.store.sqlite.names import Transaction
+from daybell.store.wakeups import Signal
+
+_HAS_WAIT: Final = """
+SELECT 1 FROM execution e JOIN wait w ON w.execution = e.n WHERE e.tenant = ? AND e.id = ? LIMIT 1
+"""
+
+
+def unless_over(tx: Transaction, owner: int, move: Transition) -> Transition:
+    """A move back as it is made: what says that it waits for an event, which has come, is queued
+    instead.
+    """
+    if move.target is not State.WAITING or move.reason != FOR_EVENT:
+        return move
+    if tx.execute(_HAS_WAIT, (owner, move.id.bytes)).fetchone() is not None:
+        return move
+    tx.signals.add(Signal.CLAIM)
+    return replace(move, target=State.QUEUED, reason=None)
+
+
+class Wait(NamedTuple):
+    """An open wait, with the state of its execution."""
+
+    execution: int
+    n: int
+    state: int
+    match: str
+
+
+_LOOK: Final = """
+SELECT w.execution, w.n, e.state, w.match FROM wait w JOIN execution e ON e.n = w.execution
+"""
+# The plus sign leaves the way by the keys, or else by the execution.
+_BY_KEY: Final = f"""
+{_LOOK} WHERE w.tenant = ? AND w.event = ? AND w.key IN (SELECT value FROM json_each(?))
+ ORDER BY w.execution, w.n
+"""
+_OF_ONE: Final = f"""
+{_LOOK} WHERE e.tenant = ? AND +w.event = ? AND e.id = ? ORDER BY w.execution, w.n
+"""
+
+
+def deliver(tx: Transaction, owner: int, event: Event, number: int) -> int:
+    """Give an event to those who wait for it; answer how many executions got it."""
+    facts = Facts(event.data)
+    if event.execution is None:
+        keys = msgspec.json.encode(facts.keys).decode()
+        found = tx.execute(_BY_KEY, (owner, event.name, keys)).fetchall()
+    else:
+        found = tx.execute(_OF_ONE, (owner, event.name, event.execution.bytes)).fetchall()
+    waits = map(Wait._make, found)
+    return end(tx, (wait for wait in waits if facts.meet(wait.match)), result_of(event), number)
+
+
+_OVER: Final = f"{_LOOK} WHERE w.timeout_at <= ? ORDER BY w.timeout_at, w.execution, w.n LIMIT ?"
+
+
+def time_out(tx: Transaction, limit: int) -> int:
+    """End the waits whose time is over; answer how many."""
+    found = tx.execute(_OVER, (tx.now, limit)).fetchall()
+    return end(tx, map(Wait._make, found), None, None)
+
+
+_END: Final = """
+UPDATE step SET result = ?, event = ?, finished_at = ?, is_done = 1 WHERE execution = ? AND n = ?
+"""
+_CLOSE: Final = "DELETE FROM wait WHERE execution = ?"
+_RESUME: Final = f"""
+UPDATE execution SET state = 1, run_at = ?, reason = NULL
+ WHERE n = ? AND state = 4 AND reason = '{FOR_EVENT}'
+"""
+
+
+def end(tx: Transaction, waits: Iterable[Wait], result: str | None, event: int | None) -> int:
+    """End the first of these waits of each execution, which closes its others. Of one that has
+    ended nothing is left to do but that.
+    """
+    firsts: dict[int, Wait] = {}
+    for wait in waits:
+        firsts.setdefault(wait.execution, wait)
+    if not firsts:
+        return 0
+    unfinished = [wait for wait in firsts.values() if wait.state <= 5]
+    tx.executemany(_CLOSE, [(n,) for n in firsts])
+    tx.executemany(_END, [(result, event, tx.now, wait.execution, wait.n) for wait in unfinished])
+    tx.executemany(_RESUME, [(tx.now, wait.execution) for wait in unfinished])
+    tx.signals.add(Signal.CLAIM)
+    return len(unfinished)
