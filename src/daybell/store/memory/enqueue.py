@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import Job
@@ -40,6 +41,8 @@ def create(tables: Tables, tenant: str, new: NewExecution, now: Instant) -> Enqu
         return Enqueued(holder, created=False)
     job = tables.job(tenant, new.job).current
     row = Row(execution=describe(job, new, now))
+    if new.awaits and job.definition.dependencies:
+        row = waits(row, DEPENDENCIES)
     rule = rule_for(job, new)
     if rule is not Overlap.ALLOW:
         gate = make_gate(tables, tenant, new.job)
@@ -112,6 +115,9 @@ def make_gate(tables: Tables, tenant: str, job: str) -> str:
 
 
 def waits(row: Row, reason: str) -> Row:
+    """One that has to wait. Whoever waits for dependencies, too, says so until they let it go."""
+    if row.execution.reason == DEPENDENCIES:
+        return row
     return replace(row, execution=replace(row.execution, state=State.WAITING, reason=reason))
 
 

@@ -19,11 +19,14 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
     """Advance one schedule, if its cursor still is where the caller saw it."""
     key = firing.tenant, firing.schedule
     schedule = tables.schedules.get(key)
-    if schedule is None or schedule.is_paused or schedule.next_at != firing.expect:
+    if schedule is None or schedule.is_paused or schedule.cursor != firing.expect:
         return False
     if any((*key, tick.at) in tables.ticks for tick in firing.missed):
         return False
-    tables.schedules[key] = replace(schedule, next_at=firing.next_at)
+    if schedule.since is None:
+        tables.schedules[key] = replace(schedule, next_at=firing.next_at)
+    else:
+        tables.schedules[key] = replace(schedule, since=firing.next_at)
     answers: list[Enqueued] = []
     records: list[TickRecord] = []
     for tick in firing.ticks:

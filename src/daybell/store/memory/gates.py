@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, target
@@ -99,8 +100,9 @@ def admit(
     found.sort(key=lambda row: (row.execution.priority, row.execution.run_at, row.execution.id))
     admitted = found[: max(0, room if limit is None else min(room, limit))]
     for row in admitted:
-        state = target(row.execution.state, Event.RELEASED)
-        tables.put(
-            replace(row, execution=replace(row.execution, state=state, reason=None), has_slot=True)
-        )
+        execution = row.execution
+        if execution.reason != DEPENDENCIES:  # else it waits on, with the slot in hand
+            state = target(execution.state, Event.RELEASED)
+            execution = replace(execution, state=state, reason=None)
+        tables.put(replace(row, execution=execution, has_slot=True))
     return len(admitted)

@@ -133,6 +133,7 @@ def put_schedule(tables: Tables, job: JobRow, new: NewSchedule) -> None:
         is_reboot=new.is_reboot,
         is_declared=new.is_declared,
         is_paused=job.paused_at is not None,
+        since=new.since,
     )
     if old is not None:
         schedule = replace(
@@ -160,7 +161,7 @@ def declare_schedules(tables: Tables, job: JobRow, schedules: Iterable[NewSchedu
         old = tables.schedules.get((job.current.tenant, schedule.id))
         if old is not None and old.rule == schedule.rule:
             # Its cursor may be at a tick that has not fired yet.
-            schedule = replace(schedule, next_at=old.next_at, delay=old.delay)
+            schedule = replace(schedule, next_at=old.next_at, delay=old.delay, since=old.since)
         put_schedule(tables, job, schedule)
 
 

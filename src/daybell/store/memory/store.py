@@ -106,8 +106,8 @@ class MemoryStore(
         self._listeners.wake()
         return answers
 
-    async def release(self, tenant: str, ids: Sequence[UUID]) -> int:
-        count = await super().release(tenant, ids)
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        count = await super().release_dependents(tenant, ids)
         self._listeners.wake()
         return count
 

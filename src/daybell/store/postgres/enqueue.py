@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.audit import NewEntry
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.overlap import OVERLAP, Entry, Overlap
 from daybell.errors import Unavailable, UsageError
@@ -201,8 +202,8 @@ class Enqueueing(Entering, Metering):
       SELECT run_at, lane, priority, id FROM l WHERE state <> 4),
     p AS (
       INSERT INTO daybell.parked (tenant, gate, priority, run_at, id)
-      SELECT $1, gate, priority, run_at, id FROM l WHERE state = 4)
-    SELECT id, CASE WHEN state <> 4 THEN gate END AS taken FROM l
+      SELECT $1, gate, priority, run_at, id FROM l WHERE state = 4 AND id <> ALL($19::uuid[]))
+    SELECT id, CASE WHEN state <> 4 OR id = ANY($19::uuid[]) THEN gate END AS taken FROM l
     """
 
     async def _insert(
@@ -217,7 +218,13 @@ class Enqueueing(Entering, Metering):
         rows = [_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
         # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
         columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
-        made = await link.fetch(self.INSERT, specs.tenant, *columns)
+        # What waits for dependencies does so with a slot of its gate, if it was let in there.
+        inside = [
+            e.id
+            for e in executions
+            if e.awaits and specs.of(e).awaits(e) and passing.entries.get(e.id) is not Entry.WAIT
+        ]
+        made = await link.fetch(self.INSERT, specs.tenant, *columns, inside)
         if savepoint is not None:
             # Of all of them: one that ended may not be created because its key has a new holder.
             finished = await self.finished(link, specs, executions)
@@ -268,7 +275,11 @@ def _is_like(execution: NewExecution, first: NewExecution) -> bool:
 def _row(execution: NewExecution, spec: Spec, entry: Entry | None) -> tuple[object, ...]:
     """An execution as INSERT takes it."""
     e, job = execution, spec.job
-    waits_for = OVERLAP if e.gate is None else "gate"
+    waits_for = None
+    if spec.awaits(e):
+        waits_for = DEPENDENCIES
+    elif entry is Entry.WAIT:
+        waits_for = OVERLAP if e.gate is None else "gate"
     return (
         e.id,
         job.key,
@@ -286,5 +297,5 @@ def _row(execution: NewExecution, spec: Spec, entry: Entry | None) -> tuple[obje
         e.scheduled_for,
         e.schedule,
         e.parent,
-        waits_for if entry is Entry.WAIT else None,
+        waits_for,
     )

@@ -52,7 +52,7 @@ class Advancing(Enqueueing):
     ADVANCEABLE = """
     SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
         ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
-       AND s.next_at = u.expect AND NOT s.is_paused
+       AND coalesce(s.since, s.next_at) = u.expect AND NOT s.is_paused
       JOIN daybell.job j ON j.key = s.job AND j.deleted_at IS NULL
     """
 
@@ -95,13 +95,16 @@ class Advancing(Enqueueing):
                     $8::int[], $9::boolean[], $10::text[])
              u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate),
              LATERAL (SELECT s.ctid AS place, s.last_at AS before FROM daybell.schedule s
-                       WHERE s.tenant = $1 AND s.id = u.id AND s.next_at = u.expect
+                       WHERE s.tenant = $1 AND s.id = u.id
+                         AND coalesce(s.since, s.next_at) = u.expect
                          AND (NOT s.is_paused OR $11) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x),
     g AS MATERIALIZED (
       SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY(ARRAY(SELECT gate FROM k))
        ORDER BY key FOR UPDATE SKIP LOCKED)
     UPDATE daybell.schedule s
-       SET next_at = k.next_at, last_at = coalesce(k.last_at, s.last_at),
+       SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
+           since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
+           last_at = coalesce(k.last_at, s.last_at),
            fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
            delay = CASE WHEN NOT k.is_over THEN s.delay END
       FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.limits import check_name
 from daybell.core.overlap import room_of
 from daybell.errors import UsageError, shown
@@ -100,8 +101,9 @@ class Admission(Connected):
         }
 
     # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
-    # keeps a lower bound must not miss a row that comes late.
-    ADMIT = """
+    # keeps a lower bound must not miss a row that comes late. Who waits for dependencies as well
+    # waits on, with the slot in hand.
+    ADMIT = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     p AS (
       DELETE FROM daybell.parked WHERE ctid = ANY(ARRAY(
@@ -112,12 +114,15 @@ class Admission(Connected):
            LIMIT greatest(least(g.capacity - g.holders, $3), 0)) p
          WHERE g.tenant = $1 AND g.key = $2)) RETURNING id),
     v AS (
-      UPDATE daybell.live v SET state = 1, reason = NULL, run_at = (SELECT now FROM t)
+      UPDATE daybell.live v
+         SET run_at = (SELECT now FROM t),
+             state = CASE v.reason WHEN '{DEPENDENCIES}' THEN 4 ELSE 1 END,
+             reason = CASE v.reason WHEN '{DEPENDENCIES}' THEN v.reason END
        WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM p))
-      RETURNING v.run_at, v.lane, v.priority, v.id),
+      RETURNING v.run_at, v.lane, v.priority, v.id, v.state),
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
-      SELECT run_at, lane, priority, id FROM v),
+      SELECT run_at, lane, priority, id FROM v WHERE state = 1),
     g AS (
       UPDATE daybell.gate SET holders = holders + n
         FROM (SELECT count(*) AS n FROM v) c WHERE tenant = $1 AND key = $2 AND n > 0)

@@ -35,6 +35,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     expires: Seconds | None = None
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
 
 
 FRESH_SECONDS: Final[Seconds] = 4.0  # what another process changes is heeded within 5
@@ -56,6 +57,7 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     gate: str  # its own, for those that mind
     overlap: Overlap  # what happens to an execution whose predecessor has not finished
     tick_overlap: Overlap  # the same for one that comes from a schedule
+    depends: bool  # on other jobs
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
@@ -155,6 +157,24 @@ class Names:
         """The current version of these jobs. Raises JobNotFound, naming one that is not there."""
         wanted = set(names)
         missing = wanted if fresh else {n for n in wanted if (tenant, n) not in self._current}
+        await self._look_up_jobs(link, tenant, missing)
+        found: dict[str, CurrentJob] = {}
+        for name in wanted:
+            job = self._current.get((tenant, name))
+            if job is None:
+                raise JobNotFound(f"no job named {shown(name)}; define it first")
+            found[name] = job
+        return found
+
+    async def existing_jobs(
+        self, link: Link, tenant: int, names: Collection[str]
+    ) -> dict[str, CurrentJob]:
+        """The current versions, as of now, of those of these jobs that there are."""
+        await self._look_up_jobs(link, tenant, names)
+        jobs = {name: self._current.get((tenant, name)) for name in names}
+        return {name: job for name, job in jobs.items() if job is not None}
+
+    async def _look_up_jobs(self, link: Link, tenant: int, missing: Collection[str]) -> None:
         if missing:
             for name in missing:
                 self._current.pop((tenant, name), None)
@@ -170,15 +190,13 @@ class Names:
                     definition.expires,
                     gate_of(definition.name),
                     rule_of(definition.overlap, is_scheduled=bool(definition.schedules)),
-                    rule_of(definition.overlap, is_scheduled=True),
+                    rule_of(
+                        definition.overlap,
+                        is_scheduled=True,
+                        is_dependent=bool(definition.dependencies) and not definition.schedules,
+                    ),
+                    bool(definition.dependencies),
                 )
-        found: dict[str, CurrentJob] = {}
-        for name in wanted:
-            job = self._current.get((tenant, name))
-            if job is None:
-                raise JobNotFound(f"no job named {shown(name)}; define it first")
-            found[name] = job
-        return found
 
     def forget_job(self, tenant: int, name: str) -> None:
         """What was known of its current version may be wrong now."""
@@ -225,6 +243,30 @@ class Names:
         pairs = [(queue, self._lanes.get((tenant, queue, n))) for queue in queues for n in needs]
         known = [(lane, queue) for queue, lane in pairs if lane is not None]
         return Lanes([lane for lane, _ in known], [queue for _, queue in known])
+
+    def known_lane(self, tenant: int, lane: tuple[str, str]) -> int | None:
+        """The number of the lane of a queue and a need, if it is remembered."""
+        return self._lanes.get((tenant, *lane))
+
+    async def lane_numbers(
+        self, link: Link, tenant: int, lanes: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], int]:
+        """The numbers of lanes. Nothing is remembered: the caller may have made them, and may roll
+        back.
+        """
+        queues, needs = [queue for queue, _ in lanes], [need for _, need in lanes]
+        rows = await link.fetch(self._LANES, tenant, queues, needs)
+        return {(row["queue"], row["needs"]): row["key"] for row in rows}
+
+    async def prepare_lanes(self, tenant: str, lanes: Collection[tuple[str, str]]) -> int:
+        """Make these lanes, and remember them; answers the tenant's number. See `lanes`."""
+        key = self._tenants.get(tenant)
+        if key is None or any((key, *lane) not in self._lanes for lane in lanes):
+            async with self._apart() as link:
+                key = await self.tenant(link, tenant)
+                rows = await self._made_lanes(link, key, sorted(lanes)) if lanes else []
+            self._learn(key, rows)
+        return key
 
     async def find_lanes(
         self, link: Link, tenant: int, queues: Sequence[str], needs: Sequence[str]

@@ -23,7 +23,7 @@ from daybell.store.postgres.specs import Outdated, Specs
 COLUMNS: Final = """
     SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
            s.is_reboot, s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped,
-           s.missed, s.failures
+           s.missed, s.failures, s.since
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
@@ -32,18 +32,20 @@ class Scheduling(Advancing):
 
     PUT = """
     INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
-           is_reboot, pause_after, is_declared, is_paused)
+           is_reboot, pause_after, is_declared, since, is_paused)
     SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job)
       FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
-                  $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[])
+                  $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[],
+                  $14::float8[])
            u(id, job, name, rule, args, misfire, next_at, delay, is_reboot, pause_after,
-             is_declared)
+             is_declared, since)
      ORDER BY u.id
     ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, name = excluded.name,
            rule = excluded.rule, args = excluded.args, misfire = excluded.misfire,
            next_at = CASE WHEN $13 AND s.rule = excluded.rule THEN s.next_at
                           ELSE excluded.next_at END,
            delay = CASE WHEN $13 AND s.rule = excluded.rule THEN s.delay ELSE excluded.delay END,
+           since = CASE WHEN $13 AND s.rule = excluded.rule THEN s.since ELSE excluded.since END,
            is_reboot = excluded.is_reboot,
            pause_after = excluded.pause_after, is_declared = excluded.is_declared,
            is_paused = excluded.is_paused
@@ -101,6 +103,7 @@ class Scheduling(Advancing):
             [schedule.pause_after for schedule in latest],
             [schedule.is_declared for schedule in latest],
             keeps_cursors,
+            [schedule.since for schedule in latest],
         )
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
@@ -278,5 +281,5 @@ class Scheduling(Advancing):
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
     # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
-    (_, id, job, *rest) = tuple(row)[-18:]
+    (_, id, job, *rest) = tuple(row)[-19:]
     return Schedule(id, tenant, job, *rest)

@@ -35,6 +35,10 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
             return execution.gate
         return self.job.gate
 
+    def awaits(self, execution: NewExecution) -> bool:
+        """Whether it has to wait for what its job depends on."""
+        return execution.awaits and self.job.depends
+
 
 class Specs(msgspec.Struct, frozen=True):
     """All that a batch names, by job and queue."""

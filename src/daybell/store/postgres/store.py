@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from daybell.store.postgres.access import Admitting
 from daybell.store.postgres.audit import Auditing
 from daybell.store.postgres.definitions import Defining
+from daybell.store.postgres.dependencies import Depending
 from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
 from daybell.store.postgres.logs import Logging
@@ -22,6 +23,7 @@ class PostgresStore(
     Intervening,
     Transacting,
     Scheduling,
+    Depending,
     Logging,
     Looking,
     Maintaining,

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from daybell.store.protocol.access import Access
 from daybell.store.protocol.definitions import Definitions
+from daybell.store.protocol.dependencies import Dependencies
 from daybell.store.protocol.executions import Executions
 from daybell.store.protocol.gates import Gates
 from daybell.store.protocol.logs import Logs
@@ -44,6 +45,7 @@ class Store(
     Transactions,
     Workers,
     Schedules,
+    Dependencies,
     Runs,
     Steps,
     Gates,

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
@@ -267,7 +268,9 @@ def a_row(
 ) -> tuple[Any, ...]:
     now, run_at = tx.now, due(tx, new)
     expires_in = job.expires if new.expires_in is None else new.expires_in
-    state = place.state or (SCHEDULED if run_at > now else QUEUED)
+    state, reason = place.state or (SCHEDULED if run_at > now else QUEUED), place.reason
+    if new.awaits and job.depends and state != SKIPPED:
+        state, reason = WAITING, DEPENDENCIES  # at its gate, with a slot or without, or at none
     return (
         owner,
         new.id.bytes,
@@ -286,7 +289,7 @@ def a_row(
         new.timeout,
         place.gate,
         place.slot,
-        place.reason,
+        reason,
         None if new.schedule is None else new.schedule.bytes,
         None if new.parent is None else new.parent.bytes,
         now if state == SKIPPED else None,

@@ -30,14 +30,15 @@ class Advance(NamedTuple):
 
 _TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
 _STANDS_AT: Final = """
-SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND next_at = ? AND is_paused = 0
+SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND ifnull(since, next_at) = ? AND is_paused = 0
 """
 _ON_RECORD: Final = "SELECT 1 FROM tick WHERE tenant = ? AND schedule = ? AND at = ?"
 _ADVANCE: Final = """
 UPDATE schedule
-   SET next_at = ?, delay = iif(?, NULL, delay), fired = fired + ?, last_at = ifnull(?, last_at),
-       skipped = skipped + ?, missed = missed + ?
- WHERE tenant = ? AND id = ?
+   SET next_at = iif(since IS NULL, ?1, NULL), since = iif(since IS NULL, NULL, ?1),
+       delay = iif(?2, NULL, delay), fired = fired + ?3, last_at = ifnull(?4, last_at),
+       skipped = skipped + ?5, missed = missed + ?6
+ WHERE tenant = ?7 AND id = ?8
 """
 
 

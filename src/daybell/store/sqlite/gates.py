@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.limits import check_name
 from daybell.core.overlap import Miscount, gate_of, room_of
 from daybell.store.checks import check_capacity, check_limit
@@ -74,8 +75,15 @@ SELECT n FROM execution
  WHERE state = 4 AND slot = 0 AND gate = ? AND priority = ? AND run_at <= ?
  ORDER BY run_at, id LIMIT ?
 """
+# Who waits for dependencies as well waits on, with the slot in hand.
 _LET_IN: Final = Bulk(
-    "UPDATE execution SET state = 1, slot = 1, reason = NULL WHERE n IN (", "?", ")"
+    f"""
+UPDATE execution
+   SET slot = 1, state = iif(reason IS '{DEPENDENCIES}', 4, 1),
+       reason = iif(reason IS '{DEPENDENCIES}', reason, NULL)
+ WHERE n IN (""",
+    "?",
+    ")",
 )
 _TAKE_SLOTS: Final = "UPDATE gate SET holders = holders + ? WHERE n = ?"
 

@@ -58,6 +58,7 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     retries_lost: bool
     overlap: Overlap  # of what people enqueue
     overlap_of_ticks: Overlap
+    depends: bool  # on other jobs
 
     def rule(self, new: NewExecution) -> Overlap:
         """What happens to an execution if one before it has not finished. A gate that it names
@@ -83,6 +84,7 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     expires: Seconds | None = None
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
 
 
 _READ: Final = msgspec.json.Decoder(Definition)
@@ -202,7 +204,12 @@ class Names:
                 max_crashes=definition.max_crashes,
                 retries_lost=definition.on_lost != "dead",
                 overlap=rule_of(definition.overlap, is_scheduled=minds),
-                overlap_of_ticks=rule_of(definition.overlap, is_scheduled=True),
+                overlap_of_ticks=rule_of(
+                    definition.overlap,
+                    is_scheduled=True,
+                    is_dependent=bool(definition.dependencies) and not minds,
+                ),
+                depends=bool(definition.dependencies),
             )
         return version
 

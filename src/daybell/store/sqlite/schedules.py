@@ -22,7 +22,7 @@ from daybell.store.wakeups import Signal
 SCHEDULE_SQL: Final = """
 SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay, s.is_reboot,
        s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped, s.missed,
-       s.failures
+       s.failures, s.since
   FROM schedule s JOIN job j ON j.n = s.job
 """
 
@@ -83,12 +83,13 @@ class SqliteSchedules(Part):
 _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
 INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
-                      pause_after, is_declared, is_paused)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                      pause_after, is_declared, is_paused, since)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15)
     ON CONFLICT (tenant, id) DO UPDATE
    SET job = excluded.job, rule = excluded.rule, name = excluded.name, args = excluded.args,
        next_at = iif(?14 AND rule = excluded.rule, next_at, excluded.next_at),
        delay = iif(?14 AND rule = excluded.rule, delay, excluded.delay),
+       since = iif(?14 AND rule = excluded.rule, since, excluded.since),
        misfire = excluded.misfire, is_reboot = excluded.is_reboot,
        pause_after = excluded.pause_after, is_declared = excluded.is_declared,
        is_paused = excluded.is_paused
@@ -125,6 +126,7 @@ def put_schedule(
         int(new.is_declared or by_definition),
         is_paused,
         by_definition,
+        new.since,
     )
     tx.execute(_PUT, row)
     tx.signals.add(Signal.SCHEDULES)

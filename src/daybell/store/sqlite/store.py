@@ -24,6 +24,7 @@ from daybell.store.sqlite.audit import SqliteAudit
 from daybell.store.sqlite.claim import SqliteClaim
 from daybell.store.sqlite.connection import Clock, Reader, Writer
 from daybell.store.sqlite.definitions import SqliteDefinitions
+from daybell.store.sqlite.dependencies import SqliteDependencies
 from daybell.store.sqlite.enqueue import SqliteEnqueue
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.gates import SqliteGates
@@ -31,6 +32,7 @@ from daybell.store.sqlite.interventions import SqliteInterventions
 from daybell.store.sqlite.logs import SqliteLogs
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.schedules import SqliteSchedules, next_cursor
+from daybell.store.sqlite.steps import SqliteSteps
 from daybell.store.sqlite.upkeep import SqliteUpkeep
 from daybell.store.sqlite.vault import SqliteVault
 from daybell.store.sqlite.views import SqliteViews
@@ -51,6 +53,8 @@ class SqliteStore(
     SqliteInterventions,
     SqliteWorkers,
     SqliteSchedules,
+    SqliteSteps,
+    SqliteDependencies,
     SqliteGates,
     SqliteLogs,
     SqliteViews,
@@ -134,6 +138,11 @@ class SqliteStore(
         answers = await super().fire(firings)
         self._listeners.wake()
         return answers
+
+    async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
+        count = await super().release_dependents(tenant, ids)
+        self._listeners.wake()
+        return count
 
     async def _stop_watching(self) -> None:
         watch, self._watch = self._watch, None
