@@ -71,6 +71,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     ),
     "api/handshakes.py": ({"asyncio.sleep"}, "it waits for the machine to have files again"),
     "client/backfills.py": ({"asyncio.sleep"}, "it waits for another backfill to be made"),
+    "sdk/durable.py": ({"random", "random.Random"}, "drawn from the execution's id as its seed"),
     "store/ids.py": ({"time.time_ns", "os.urandom"}, "UUIDv7 is a time and random bits"),
 }
 

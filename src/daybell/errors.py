@@ -26,7 +26,8 @@
       └─ Unavailable      the store cannot be reached; safe to retry
 
 Control flow raised *by* tasks, outside the tree on purpose, so that `except DaybellError` around
-a call to Daybell never swallows a decision of the task: RetryLater, PermanentError.
+a call to Daybell never swallows a decision of the task: RetryLater, PermanentError (of which
+StepsChanged is one), StepFailed, and Suspended, which not even `except Exception` catches.
 
 A message names the thing, the fact and the way out.
 """
@@ -179,6 +180,37 @@ class Unavailable(DaybellError):
 
 class PermanentError(Exception):
     """Raised by a task: this can never work, so do not try again whatever the retry policy says."""
+
+
+class StepsChanged(PermanentError):
+    """The code of a durable function does other steps than it did in an earlier attempt."""
+
+
+class StepFailed(Exception):
+    """A step had failed in an earlier attempt, with an exception whose class is not here any
+    more. `type` is its name.
+    """
+
+    def __init__(self, message: str, *, type: str) -> None:
+        super().__init__(message)
+        self.type = type
+
+
+class Suspended(BaseException):
+    """Raised in a durable function that has to wait: it goes on in another attempt. Not to be
+    caught by the task.
+
+    It is due `at` a moment, or after a `delay`; without either, when an event has come.
+    """
+
+    def __init__(
+        self, what: str, *, reason: str, at: float | None = None, delay: float | None = None
+    ) -> None:
+        super().__init__(f"{what} has suspended the execution; it goes on in another attempt")
+        self.what = what
+        self.reason = reason
+        self.at = at
+        self.delay = delay
 
 
 class RetryLater(Exception):

@@ -34,6 +34,7 @@ class Running:
 
     is_cancelled = False
     is_hopeless = False
+    durable = ledger = None
     patience = 0.0
     secret = ""  # what is masked
 

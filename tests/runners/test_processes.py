@@ -30,6 +30,7 @@ class Running:
     """What the task says, as it comes in."""
 
     is_cancelled = False
+    durable = ledger = None
 
     def __init__(self, args: dict[str, Any]):
         self.claimed = a_claimed(args=payload.encode(args))

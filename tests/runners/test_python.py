@@ -34,6 +34,7 @@ class Claimed:
 class Running:
     is_cancelled = False
     is_hopeless = False
+    durable = ledger = None
 
     def __init__(self, args: str):
         self.claimed: Any = Claimed(args)

@@ -24,6 +24,7 @@ from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.declaring import Declarations
 from daybell.client.dependencies import check_dependencies
+from daybell.client.events import Events
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
@@ -95,6 +96,7 @@ class Client(
     Audits,
     Idempotency,
     Secrets,
+    Events,
 ):
     """A tenant's jobs, executions, queues and workers, in one store.
 

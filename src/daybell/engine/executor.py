@@ -18,14 +18,13 @@ import msgspec
 
 from daybell.core import lifecycle
 from daybell.core.execution import Claimed
-from daybell.core.failure import Described, Failure
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
-from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
+from daybell.engine.endings import Endings
 from daybell.engine.handlers import Handlers
 from daybell.engine.run import GRACE_SECONDS, Fence, Host, Run, Stop
-from daybell.errors import PermanentError, RetryLater, Unavailable, UsageError
+from daybell.errors import RetryLater, Suspended, Unavailable
 
 logger = logging.getLogger("daybell.worker")
 
@@ -58,6 +57,7 @@ class Executor:
         self._finish = finish
         self._freed = freed
         self._host = host
+        self._endings = Endings(host, clock)
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
         self.announce: Callable[[Run], Awaitable[bool]] = _unheard  # likewise
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
@@ -95,7 +95,11 @@ class Executor:
         # A task that is cancelled before its first step never takes it, and would never end here.
         if run.started is not None and run.task is not None:
             run.task.cancel()
-        if why in (Stop.TIMEOUT, Stop.CANCEL):  # of the others, the whole worker takes care
+        if why in (
+            Stop.TIMEOUT,
+            Stop.CANCEL,
+            Stop.STALE,
+        ):  # of the others, the whole worker takes care
             if run.timer is not None:
                 run.timer.cancel()
             loop = asyncio.get_running_loop()
@@ -136,7 +140,11 @@ class Executor:
         logger.error("%s (%s) was stopped and goes on running", claimed.id, claimed.job)
         try:
             # What was abandoned and is at work here is nobody else's before the lease has ended.
-            move = None if run.stop is Stop.ABANDON else self._stopped(run)
+            move = (
+                None
+                if run.stop is Stop.ABANDON
+                else self._endings.stopped(run, hands_back=self.hands_back)
+            )
         except BaseException as error:
             move = self._bungled(run, error)
         self._conclude(run, move)
@@ -167,7 +175,7 @@ class Executor:
                 run.handler = handler
                 move = self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
-                move = self._stopped(run)
+                move = self._endings.stopped(run, hands_back=self.hands_back)
         except BaseException as error:
             # The task's own errors are dealt with in _perform: this one is ours.
             move = self._bungled(run, error)
@@ -197,7 +205,7 @@ class Executor:
         if claimed.expires_at is not None and lifecycle.is_expired(claimed, now=self._clock.now()):
             return lifecycle.after_expiry(claimed)
         run.started = self._clock.monotonic()
-        if (timeout := self._timeout(run)) is not None:
+        if (timeout := self._endings.timeout(run)) is not None:
             loop = asyncio.get_running_loop()
             run.timer = loop.call_later(timeout, self._stop, run, Stop.TIMEOUT)
         return None
@@ -232,14 +240,18 @@ class Executor:
             if result is not None:
                 result = self._host.mask_json(result)
         except RetryLater as asked:
-            return self._put_off(run, asked)
+            return self._endings.put_off(run, asked)
         except BaseException as error:
             # SystemExit and KeyboardInterrupt too: a task does not end its worker. What was stopped
             # may raise anything on its way out, and means the stop by it.
-            return self._failed(run, error) if run.stop is None else self._stopped(run, error)
+            if run.stop is None and isinstance(error, Suspended):
+                return self._endings.suspended(run, error)
+            if run.stop is None:
+                return self._endings.failed(run, error)
+            return self._endings.stopped(run, error, hands_back=self.hands_back)
         if run.stop is not None:
             # It may have returned because it was told to, with half of its work done.
-            return self._stopped(run)
+            return self._endings.stopped(run, hands_back=self.hands_back)
         log = None if run.log is None else run.last_words()
         move = lifecycle.after_success(
             run.claimed, result=result, ran=run.ran(self._clock), log=log
@@ -265,7 +277,7 @@ class Executor:
         except Exception as error:
             # The server has answered, so nothing was committed: a constraint, a trigger, a result
             # that is too large, a statement of the task's own that has broken the transaction.
-            return msgspec.structs.replace(self._failed(run, error), log=move.log)
+            return msgspec.structs.replace(self._endings.failed(run, error), log=move.log)
         if run.is_written:
             return move
         # If it was made after all, or is in other hands, this comes too late and says so; if
@@ -273,67 +285,10 @@ class Executor:
         released = lifecycle.after_release(run.claimed, delay=COMMIT_SECONDS, ran=move.ran)
         return msgspec.structs.replace(released, log=move.log)
 
-    def _stopped(self, run: Run, error: BaseException | None = None) -> Transition | None:
-        assert run.stop is not None
-        ran = None if run.started is None else run.ran(self._clock)
-        match run.stop:
-            case Stop.TIMEOUT:
-                late = TimeoutError(
-                    f"it did not end within its timeout of {self._timeout(run):g} s"
-                )
-                late.__cause__ = error  # which shows where it was
-                if isinstance(error, Described):
-                    error.__traceback__ = None  # not where it was, but where we were
-                return self._failed(run, late, timed_out=True)
-            case Stop.CANCEL:
-                return lifecycle.after_cancel(run.claimed, ran=ran)
-            case Stop.RELEASE if self._is_used_up(run):
-                return lifecycle.after_interruption(run.claimed, ran=ran)
-            case Stop.ABANDON if not self.hands_back or self._is_used_up(run):
-                return None
-            case Stop.RELEASE | Stop.ABANDON:
-                move = lifecycle.after_release(run.claimed, ran=ran)
-                return msgspec.structs.replace(move, checkpoint=run.checkpoint)
-
-    @staticmethod
-    def _is_used_up(run: Run) -> bool:
-        """Whether it has begun, and must not begin again."""
-        return run.started is not None and run.handler is not None and run.handler.starts_once
-
-    def _put_off(self, run: Run, asked: RetryLater) -> Transition:
-        try:
-            delay, at = when(asked)
-        except UsageError as error:
-            return self._failed(run, error)
-        ran = run.ran(self._clock)
-        return lifecycle.after_retry_later(
-            run.claimed,
-            delay=delay,
-            at=at,
-            ran=ran,
-            reason=self._host.mask(asked.reason) if asked.reason else None,
-            checkpoint=run.checkpoint,
-        )
-
-    def _failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
-        failure = Failure.from_exception(error, mask=self._host.mask)
-        return lifecycle.after_failure(
-            run.claimed,
-            self._policy(run),
-            error=failure.to_json(),
-            kinds=failure.names,
-            ran=run.ran(self._clock),
-            jitter=self._clock.jitter(),
-            timed_out=timed_out,
-            permanent=run.is_hopeless or isinstance(error, PermanentError),
-            checkpoint=run.checkpoint,
-            retry_after=error.retry_after if isinstance(error, Described) else None,
-        )
-
     def _bungled(self, run: Run, error: BaseException) -> Transition:
         logger.exception("running %s failed in the worker itself", run.claimed.job)
         run.handler = None  # so that its policy, which may be what failed, is not asked again
-        return self._failed(run, error)
+        return self._endings.failed(run, error)
 
     def _conclude(self, run: Run, move: Transition | None) -> None:
         if run.timer is not None:
@@ -348,17 +303,6 @@ class Executor:
             self._freed()
         if not self._runs:
             self._is_idle.set()
-
-    def _timeout(self, run: Run) -> Seconds | None:
-        if run.claimed.timeout is not None:
-            return run.claimed.timeout
-        return None if run.handler is None else run.handler.timeout
-
-    def _policy(self, run: Run) -> Retry:
-        policy = Retry() if run.handler is None else run.handler.retry
-        if run.claimed.retries is None:
-            return policy
-        return msgspec.structs.replace(policy, retries=run.claimed.retries)
 
 
 async def _regardless(work: Coroutine[Any, Any, T]) -> T:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.retry import Retry
+from daybell.core.run import Plan
 
 
 class Running(Protocol):
@@ -14,6 +15,12 @@ class Running(Protocol):
 
     claimed: Claimed
     is_hopeless: bool  # set by the handler before it raises what will be no different next time
+    durable: Any  # set by the task's context: what it has done durably
+
+    @property
+    def ledger(self) -> Any:
+        """Where it writes down its steps; None: nowhere."""
+        ...
 
     @property
     def is_cancelled(self) -> bool:
@@ -53,6 +60,10 @@ class Running(Protocol):
 
     async def undo(self) -> None:
         """Roll its transaction back, if it has one."""
+        ...
+
+    async def expand(self, plan: Plan) -> None:
+        """Become a run of a workflow. From then on it is in nobody's hands, and ends by itself."""
         ...
 
     def print(self, stream: str, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
@@ -12,22 +12,26 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import (
     LOG_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
     PROGRESS_MESSAGE_CHARS_MAX,
 )
 from daybell.core.log import MASKED_CHARS_MAX, NewLogPart, joined, line_text
+from daybell.core.run import Plan
+from daybell.core.step import NewStep, Step
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler
-from daybell.errors import UsageError
+from daybell.engine.recorder import Recorder
+from daybell.errors import RetryLater, Unavailable, UsageError
 from daybell.store.protocol.transactions import TaskTransaction
 
 Fence = tuple[UUID, int]
 
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
+EXPAND_SECONDS: Final = 1.0  # until a run that could not begin is tried again
 NOTHING: Final = ("", 0)
 FULL: Final = "{:,} more lines were left out: of what an attempt says, {:,} characters are kept"
 
@@ -39,6 +43,7 @@ class Stop(Enum):
     CANCEL = "somebody cancelled it"
     RELEASE = "the worker shuts down"
     ABANDON = "the worker lost its lease"
+    STALE = "it was given to others"
 
 
 class Run(msgspec.Struct, eq=False):
@@ -59,9 +64,11 @@ class Run(msgspec.Struct, eq=False):
     has_begun: bool = False  # its transaction
     is_over: bool = False  # the task has ended, however
     is_written: bool = False  # its end is made already, with the transaction
+    is_expanded: bool = False  # it is the run of a workflow, and nobody's from now on
     is_hopeless: bool = False
     has_news: bool = False
     is_shown: bool = False
+    durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`
 
     @property
     def fence(self) -> Fence:
@@ -160,6 +167,19 @@ class Run(msgspec.Struct, eq=False):
         self.transaction = transaction
         return transaction.connection
 
+    @property
+    def ledger(self) -> Ledger | None:
+        recorder = self.host.recorder
+        return None if recorder is None else Ledger(self, recorder)
+
+    async def expand(self, plan: Plan) -> None:
+        try:
+            await self.host.expand(self.claimed, plan)
+        except Unavailable as error:
+            # If it was done all the same, this comes too late, and nobody hears of it.
+            raise RetryLater(delay=EXPAND_SECONDS, reason=str(error)) from error
+        self.is_expanded = True  # by whomever: if not by us, it is in other hands
+
     async def undo(self) -> None:
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
@@ -217,6 +237,42 @@ class Run(msgspec.Struct, eq=False):
             self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
 
 
+class Ledger:
+    """Where a run writes down its steps: see `runners.durable.Ledger`, which this must fit."""
+
+    def __init__(self, run: Run, recorder: Recorder) -> None:
+        self._run = run
+        self._recorder = recorder
+        self.now: Callable[[], Instant] = recorder.clock.now
+        self.monotonic: Callable[[], Seconds] = recorder.clock.monotonic
+        self.jitter: Callable[[], float] = recorder.clock.jitter
+        self.mask: Callable[[str], str] = run.host.mask
+        self.mask_json: Callable[[str], str] = run.host.mask_json
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._run.task is not None
+        return self._run.task.get_loop()
+
+    @property
+    def has_transaction(self) -> bool:
+        return self._run.transaction is not None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._run.is_over
+
+    async def recall(self) -> list[Step]:
+        return await self._recorder.recall(self._run.claimed.id)
+
+    async def record(self, steps: Sequence[NewStep]) -> list[Step]:
+        found = await self._recorder.record(steps)
+        if found is None:
+            self._recorder.stop({self._run.fence}, Stop.STALE)
+            raise asyncio.CancelledError
+        return found
+
+
 class Log(msgspec.Struct, eq=False):
     """What a run has said and is not written yet. Threads may add to it."""
 
@@ -250,8 +306,12 @@ class Host:
         mask: Callable[[str], str],
         mask_json: Callable[[str], str] = str,
         begin: Callable[[], Awaitable[TaskTransaction]],
+        recorder: Recorder | None = None,
+        expand: Callable[[Claimed, Plan], Awaitable[bool]] | None = None,
     ) -> None:
         self.begin = begin
+        self.expand = expand or _unable
+        self.recorder = recorder
         self.mask_json = mask_json
         self._clock = clock
         self._mask = mask
@@ -283,3 +343,7 @@ class Host:
         if not isinstance(masked, str):
             return f"(left out: the masking function returned no text but {type(masked).__name__})"
         return masked[:-LOG_LINE_CHARS_MAX] if is_cut else masked
+
+
+async def _unable(claimed: Claimed, plan: Plan) -> bool:
+    raise UsageError(f"a workflow cannot run here: {claimed.job}, {len(plan.nodes)} nodes")

@@ -14,11 +14,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
-from daybell.core.job import DEFAULT_TENANT
 from daybell.core.lifecycle import after_release
 from daybell.core.worker import NewWorker
 from daybell.engine.clock import Clock
@@ -28,10 +25,12 @@ from daybell.engine.events import Events
 from daybell.engine.executor import Executor
 from daybell.engine.handlers import Handlers
 from daybell.engine.heartbeat import Heartbeat
-from daybell.engine.leases import LEASE_SECONDS, Leases
+from daybell.engine.leases import Leases
 from daybell.engine.loop import Loop
+from daybell.engine.options import WorkerOptions as WorkerOptions
 from daybell.engine.pacemaker import Pacemaker
 from daybell.engine.queues import Queues
+from daybell.engine.recorder import Recorder
 from daybell.engine.reporter import SHOWN_AFTER_SECONDS, Reporter
 from daybell.engine.run import GRACE_SECONDS, Host, Stop
 from daybell.engine.watch import LoopWatch
@@ -40,25 +39,7 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
-DRAIN_SECONDS: Final = 30.0
 PARTING_SECONDS: Final = 0.5  # for what a lost lease has left to tell, when the worker stops
-
-
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
-
-    name: str = "worker"
-    tenant: str = DEFAULT_TENANT
-    queues: str = ""  # as `Queues.parse` reads it; empty: the default queue
-    kinds: tuple[str, ...] = ("task",)
-    concurrency: int = 100
-    ahead: Seconds = 0.0  # for so long at least, what starts is claimed ahead
-    lease: Seconds = LEASE_SECONDS
-    drain_timeout: Seconds = DRAIN_SECONDS
-    host: str = ""
-    pid: int = 0
-    version: str = ""
-    labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 class Worker:
@@ -103,12 +84,22 @@ class Worker:
         """Make the parts, under a new id."""
         options, clock, store = self._options, self._clock, self._store
         mask, mask_json = self._handlers.mask, self._handlers.mask_json
-        host = Host(clock, mask=mask, mask_json=mask_json, begin=store.begin)
         self.id = self._mint()
         self._is_registered = False
         self._is_lost = False
         self._leases = Leases()
         tenant, worker = options.tenant, self.id
+        self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
+        host = Host(
+            clock,
+            mask=mask,
+            mask_json=mask_json,
+            begin=store.begin,
+            recorder=self.recorder,
+            expand=lambda claimed, plan: store.expand(
+                tenant, worker=worker, claimed=claimed, plan=plan
+            ),
+        )
         self.completer = Completer(
             store, leases=self._leases, events=self._events, tenant=tenant, worker=worker
         )
@@ -169,6 +160,7 @@ class Worker:
         self.completer.wake = self._finishes.wake
         self.completer.write = self.executor.write = self.reporter.write
         self.executor.announce = self.reporter.announce
+        self.recorder.stop = self.executor.stop
         self.completer.returned = self._claims.wake  # to learn when it is due
 
     async def start(self) -> None:
@@ -360,6 +352,7 @@ class Worker:
         why = "the store is away" if is_store_away else "what it ran is given to others"
         logger.error("worker %s lost its lease; %s", self.id, why)
         unstarted = self.dispatcher.close()
+        self.recorder.close()
         if is_store_away:
             self.executor.hands_back = True
             for claimed in unstarted:

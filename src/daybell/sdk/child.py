@@ -29,6 +29,7 @@ from daybell.core.failure import Account, Excerpt
 from daybell.core.retry import Retry, when
 from daybell.core.size import format_size
 from daybell.errors import PermanentError, RetryLater, UsageError
+from daybell.runners.durable import Ledger
 from daybell.runners.python import PythonHandler
 from daybell.runners.threads import Interrupted, Threads
 from daybell.runners.wire import Begun, Done, Later, News, Order, Place, Said, Setup
@@ -52,6 +53,8 @@ class ChildRunning:
     def __init__(self, claimed: Claimed, line: Line) -> None:
         self.claimed = claimed
         self.is_hopeless = False
+        self.durable: Any = None
+        self.ledger: Ledger | None = None  # the store is the worker's, and so are its steps
         self.is_cancelled = False
         self._line = line
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+from daybell.client.events import approval_event
+from daybell.client.requests import Time, read_time
 from daybell.core import arguments, payload
+from daybell.core.duration import Duration, parse_duration, parse_limit
+from daybell.core.event import check_match, check_words
+from daybell.core.instant import Seconds
+from daybell.core.limits import EVENT_NAME_CHARS_MAX, check_name
 from daybell.core.log import MASKED_CHARS_MAX
+from daybell.core.retry import Retry
 from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
+from daybell.sdk.durable import NO_RETRIES, check_function, durable_of
+from daybell.sdk.received import approval_of, received
 
 if TYPE_CHECKING:
     from daybell.sdk.handle import Handle
@@ -106,6 +115,104 @@ class Context:
         One for each execution; needs a PostgreSQL store.
         """
         return Transaction(self._running)
+
+    # Durable calls. In a task without `async` they block, and are not awaited.
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        retries: int | Retry | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retries: int | Retry | None = None,
+        **kwargs: Any,
+    ) -> Any: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retries: int | Retry | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function once and remember its result: `await ctx.step("charge", charge, 42)`.
+
+        When this returns, the result is on disk, and later attempts return it without a call. It
+        is JSON, converted by the function's return annotation. With `retries` a failed step is
+        tried again by itself, which the execution is not charged for. Without any left, what the
+        function has raised is raised here.
+        """
+        name = check_name(name, what="step")
+        policy = NO_RETRIES if retries is None else Retry.parse(retries)
+        function = check_function(function)
+        return durable_of(self._running).step(name, function, args, kwargs, policy)
+
+    def sleep(self, delay: Duration, *, name: str = "sleep") -> Any:
+        """Go on after this time, for which neither a worker nor a connection is held."""
+        seconds = parse_duration(delay, what="delay")
+        return durable_of(self._running).sleep(check_name(name, what="sleep"), lambda: seconds)
+
+    def sleep_until(self, at: Time, *, name: str = "sleep") -> Any:
+        """Go on at this time: an aware datetime, or ISO 8601 with an offset."""
+        until, ledger = read_time(at, "at"), self._running.ledger
+        durable = durable_of(self._running)
+
+        def left() -> Seconds:
+            return 0.0 if ledger is None else max(0.0, until - ledger.now())
+
+        return durable.sleep(check_name(name, what="sleep"), left)
+
+    def wait_for_event(
+        self,
+        name: str,
+        *,
+        match: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Go on when an event of this name has come, whose data has these values; answers the
+        ReceivedEvent, or None if there was none in time.
+
+        One that came since the execution was created is not missed.
+        """
+        return durable_of(self._running).wait(
+            check_words(name, what="event", field="name", chars_max=EVENT_NAME_CHARS_MAX),
+            check_match(payload.encode({} if match is None else dict(match), what="match")),
+            None if timeout is None else parse_limit(timeout, what="timeout"),
+            received,
+        )
+
+    def wait_for_approval(self, name: str = "approval", *, timeout: Duration | None = None) -> Any:
+        """Go on when a person has decided; answers the Approval, which is true if it was given.
+
+        They do so with `daybell executions approve`, over HTTP, or with `handle.approve()`. If
+        nobody has in time, it is false, with `timed_out`.
+        """
+        return durable_of(self._running).wait(
+            approval_event(check_name(name, what="approval")),
+            "{}",
+            None if timeout is None else parse_limit(timeout, what="timeout"),
+            approval_of,
+        )
+
+    def now(self) -> datetime:
+        """The time, in UTC. Later attempts are told the same again."""
+        return datetime.fromtimestamp(durable_of(self._running).now(), UTC)
+
+    def random(self) -> float:
+        """A random number from 0 up to 1. Later attempts are given the same again."""
+        return durable_of(self._running).random()
 
     async def enqueue(
         self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs

@@ -1,0 +1,98 @@
+"""One way to write durable calls, for tasks with an event loop and for those in threads.
+
+A call is a coroutine. With a loop it is awaited by the task. Without one, all that it waits for is
+waited for in the thread, so that it runs through in one go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+from daybell.runners.python import is_async
+from daybell.runners.threads import Interrupted, Threads
+
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 0.2  # a thread that waits in C does not hear that it is to stop
+
+
+def is_in_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def awaited_or_done(work: Coroutine[Any, Any, T]) -> Any:
+    """The coroutine, for code in an event loop; for other code, what it returns."""
+    return work if is_in_loop() else done(work)
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but by blocking."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits for an event loop, and there is none")
+
+
+@types.coroutine
+def _turn() -> Generator[None]:
+    yield
+
+
+async def turn(times: int = 1) -> None:
+    """Let others in the event loop go first, if there is one."""
+    for _ in range(times if is_in_loop() else 0):
+        await _turn()
+
+
+class Bridge:
+    """The way from wherever a task runs to the worker's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Have something done in the worker's loop."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return self._waited(work())
+        if here is self._loop:
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except concurrent.futures.CancelledError:
+                raise Interrupted from None
+            except TimeoutError:
+                if future.done():  # then it is the work's own
+                    raise
+            except BaseException:
+                future.cancel()
+                raise
+
+    async def call(self, call: Callable[[], Any], threads: Threads) -> Any:
+        """Call a function where it does no harm: what blocks, in a thread."""
+        if not is_in_loop():
+            value = call()
+            return self._waited(_whole(value)) if inspect.isawaitable(value) else value
+        value = call() if is_async(call) else await threads.run(call)
+        return await value if inspect.isawaitable(value) else value
+
+
+async def _whole(value: Any) -> Any:
+    return await value
