@@ -67,6 +67,11 @@ class Completer:
 
     def add(self, claimed: Claimed, move: Transition, run: Run | None = None) -> None:
         """Have an end written; before it, what the run has last said and shown."""
+        if run is not None and run.is_expanded:
+            # It goes on without us, and its first nodes can be claimed.
+            self._leases.leave([claimed.lease])
+            self.returned()
+            return
         if run is not None and run.is_written:
             self._settle([(claimed, move)], {})
             return

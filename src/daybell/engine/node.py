@@ -30,6 +30,8 @@ SWEEP_SECONDS: Final = 3.0
 ADMIT_SECONDS: Final = 20.0  # and after every sweep that finds something waiting
 EXPIRE_SECONDS: Final = 20.0
 BATCH_MAX: Final = 1000
+RUNS_MAX: Final = 100
+ADVANCE_ROUNDS: Final = 100
 KEEP: Final = Retention()
 
 
@@ -88,7 +90,12 @@ class Upkeep:
         return pause
 
     async def _admit(self) -> Seconds | None:
-        """Let delayed executions through their gates when their time has come."""
+        """Let delayed executions through their gates when their time has come, and go on with runs
+        of workflows whose helpers have died in the middle of something.
+        """
+        for _ in range(ADVANCE_ROUNDS):
+            if not await self._store.advance_runs(limit=RUNS_MAX):
+                break
         return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
 
     async def _expire(self) -> Seconds | None:

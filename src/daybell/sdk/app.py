@@ -39,6 +39,7 @@ from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller
 from daybell.sdk.task import CallOptions, Task, check_options
+from daybell.sdk.workflow import Weaving, Workflow
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__opti
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
 
 
-class App(Scheduling):
+class App(Scheduling, Weaving):
     """Where tasks are declared.
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
@@ -73,6 +74,7 @@ class App(Scheduling):
         self.tenant = check_name(tenant, what="tenant")
         self._home = home_of_caller(1)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.workflows: dict[str, Workflow] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
         self.masks: list[Callable[[str], str]] = []
@@ -147,17 +149,17 @@ class App(Scheduling):
         described: Any = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
         own = {name: described.pop(name) for name in FUNCTION_OPTIONS & described.keys()}
         described["settings"] = read_isolation(function, **own)
-        if name in self.tasks:
-            raise UsageError(
-                f"there is a task named {shown(name)} already; give one of them a name="
-            )
+        self.check_new(name)
         task: Task[..., Any, Any] = Task(self, function, read_definition(name, **described))
         self.tasks[name] = task
         return task
 
     def definitions(self) -> list[JobDefinition]:
         """What the tasks are, as the store keeps it."""
-        return [task.definition for task in self.tasks.values()]
+        return [one.definition for one in self._jobs()]
+
+    def _jobs(self) -> list[Task[..., Any, Any] | Workflow]:
+        return [*self.tasks.values(), *self.workflows.values()]
 
     def on_start(self, hook: H) -> H:
         """Call this when a worker starts, before it claims anything."""
@@ -286,19 +288,19 @@ class App(Scheduling):
         self.handlers.forget()
         await client.__aenter__()
         try:
-            await self._define(client, *self.tasks.values())
+            await self._define(client, *self._jobs())
         except BaseException:
             await client.close()
             raise
         return client
 
-    async def _define(self, client: Client, *tasks: Task[..., Any, Any]) -> None:
-        for task in tasks:
-            if task.definition.schedules:
-                check_call(task, "its schedule")
-        definitions = [task.definition for task in tasks]
+    async def _define(self, client: Client, *jobs: Task[..., Any, Any] | Workflow) -> None:
+        for one in jobs:
+            if isinstance(one, Task) and one.definition.schedules:
+                check_call(one, "its schedule")
+        definitions = [one.definition for one in jobs]
         self.handlers.learn(await client.define_jobs(definitions, author=self.author))
-        self._defined.setdefault(client, set()).update(task.name for task in tasks)
+        self._defined.setdefault(client, set()).update(one.name for one in jobs)
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -307,7 +309,7 @@ class App(Scheduling):
             await client.close()
 
     async def enqueue(
-        self, task: Task[..., Any, Any], args: Mapping[str, Any], options: CallOptions
+        self, task: Task[..., Any, Any] | Workflow, args: Mapping[str, Any], options: CallOptions
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
         client = await self._client_that_knows(task, options)
@@ -330,7 +332,10 @@ class App(Scheduling):
         return [one.id for one in answer.executions]
 
     async def prepare(
-        self, task: Task[..., Any, Any], items: Iterable[Mapping[str, Any]], options: CallOptions
+        self,
+        task: Task[..., Any, Any] | Workflow,
+        items: Iterable[Mapping[str, Any]],
+        options: CallOptions,
     ) -> Call:
         """Define the task over the app's own connection; answers what enqueues these items
         through one of the caller's.
@@ -357,13 +362,17 @@ class App(Scheduling):
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
         return client if tenant in (None, self.tenant) else client.for_tenant(tenant)
 
-    async def _client_that_knows(self, task: Task[..., Any, Any], options: CallOptions) -> Client:
+    async def _client_that_knows(
+        self, task: Task[..., Any, Any] | Workflow, options: CallOptions
+    ) -> Client:
         client = await self.client_for(options.get("tenant"))
         if task.name not in self._defined.get(client, ()):
             # Declared after the connection was opened, or new to this tenant.
             async with self._openings.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if task.name not in self._defined.get(client, ()):
-                    await self._define(client, task)
+                    # With what is in it, which may be new, too.
+                    inner = () if isinstance(task, Task) else task.inner
+                    await self._define(client, *inner, task)
         return client
 
     def _parent_in(self, client: Client) -> UUID | None:

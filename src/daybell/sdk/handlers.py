@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.execution import Claimed
 from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.run import node_name
 from daybell.errors import NotFound, Unavailable
 from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
     from daybell.runners.kind import KindHandler
     from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
+    from daybell.runners.workflow import NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
     from daybell.sdk.task import Task
 
     TaskHandler = PythonHandler | ProcessHandler
-    Handler = TaskHandler | KindHandler
+    Handler = TaskHandler | KindHandler | NodeHandler | WorkflowHandler
 
 
 logger = logging.getLogger("daybell.sdk")
@@ -48,6 +51,9 @@ class AppHandlers:
         )
         # By what the definition says: a job may have a task's name and run another one.
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
+        # Nodes of workflows, by version and name; and what runs several of them.
+        self._tasks_of_nodes: dict[tuple[Version, str, bool], TaskHandler] = {}
+        self._alike: dict[tuple[object, ...], TaskHandler] = {}
         self._kinds = Kinds(app)
         self.secrets = Secrets(app)
         self.pool_options: PoolOptions | None = None
@@ -71,19 +77,40 @@ class AppHandlers:
 
     def find(self, claimed: Claimed) -> Handler | None:
         version = claimed.tenant, claimed.job, claimed.version
+        if claimed.kind == "workflow":
+            return self._kinds.find_workflow(version)
+        if claimed.node is not None:
+            # Of a node that is a job of its own, nothing is known under the node's name.
+            name = node_name(claimed.node)
+            found = self._tasks_of_nodes.get((version, name, self._isolates))
+            found = found or self._kinds.find(version, name)
+            if found is not None:
+                return found
         return self._by_version.get(self._key(*version)) or self._kinds.find(version)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
         """The handler that the job's definition asks for, at the version claimed."""
+        version = claimed.tenant, claimed.job, claimed.version
+        if self._kinds.find_workflow(version) is None:
+            await self._ask_for_job(claimed)
+        workflow = self._kinds.find_workflow(version)
+        if workflow is not None and claimed.node is not None and claimed.kind != "workflow":
+            name = node_name(claimed.node)
+            definition = await workflow.definition_of(name)
+            if definition is not None:
+                await self._kinds.load(definition.kind)
+                self._learn_node(version, name, definition)
+        return self.find(claimed)
+
+    async def _ask_for_job(self, claimed: Claimed) -> None:
         try:
             client = await self._app.client_for(claimed.tenant)
             job = await client.job(claimed.job, version=claimed.version)
         except (NotFound, Unavailable) as error:
             logger.warning("the definition of job %r cannot be read: %s", claimed.job, error)
-            return None
+            return
         await self._kinds.load(job.definition.kind)
         self.learn([job])
-        return self.find(claimed)
 
     def learn(self, jobs: Iterable[Job]) -> None:
         """Know what runs these versions of jobs, without asking for it."""
@@ -107,15 +134,44 @@ class AppHandlers:
             else self._make(task, job.definition, isolate=key[1])
         )
 
+    def _learn_node(self, version: Version, name: str, definition: JobDefinition) -> None:
+        """Know what runs a node of a workflow."""
+        if definition.kind != "task":
+            self._kinds.learn_node(version, name, definition)
+            return
+        task = self._app.tasks.get(task_of(definition) or "")
+        if task is None:
+            return
+        if definition.retry.to_json() == task.definition.retry.to_json():
+            # The store does not know the functions in it.
+            definition = replace(definition, retry=task.definition.retry)
+        # Nodes that are run alike have one handler: there may be ten thousand.
+        how = task.name, definition.retry, definition.timeout, definition.on_lost, self._isolates
+        handler = self._alike.get(how)
+        if handler is None:
+            kept = task.definition.store_result
+            own = replace(definition, store_result=kept)
+            handler = self._alike[how] = self._make(task, own, isolate=self._isolates)
+        if len(self._tasks_of_nodes) >= REMEMBERED_MAX:
+            self._tasks_of_nodes.clear()
+        self._tasks_of_nodes[version, name, self._isolates] = handler
+
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
         self._by_version.clear()
+        self._tasks_of_nodes.clear()
         self._kinds.forget()
         self.secrets.forget()
 
     def _key(self, *version: *Version) -> tuple[Version, bool]:
-        # A test's store is in this process, and so is all that it wants to look at.
-        return version, self._app.stand_in is None
+        return version, self._isolates
+
+    @property
+    def _isolates(self) -> bool:
+        """Whether tasks run in other processes, if they want to. A test's store is in this process,
+        and so is all that it wants to look at.
+        """
+        return self._app.stand_in is None
 
     def hide_settings(self) -> None:
         """Have the keys and passwords that this process was given masked in all that jobs say: a

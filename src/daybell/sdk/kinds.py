@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from daybell.runners.kind import KindHandler, Reveal
     from daybell.runners.notify import Notifier
     from daybell.runners.sql import Connections
+    from daybell.runners.workflow import NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
 
-REMEMBERED_MAX: Final = 10_000  # versions of jobs
+REMEMBERED_MAX: Final = 10_000  # versions of jobs, and nodes
+WORKFLOWS_MAX: Final = 100  # each with its whole graph
 
 # What runs jobs of a kind, with all that it imports when it is used.
 MODULES: Final = {
@@ -31,10 +33,12 @@ MODULES: Final = {
     "http": ("daybell.runners.http", "daybell.runners.http_exchange"),
     "sql": ("daybell.runners.sql", "daybell.runners.sql_sqlite"),
     "notify": ("daybell.runners.notify",),
+    "workflow": ("daybell.runners.workflow",),
 }
 POSTGRES_MODULE: Final = "daybell.runners.sql_postgres"
 
 Version = tuple[str, str, int]  # tenant, job and number
+NodeVersion = tuple[Version, str]  # with the name of a node, or none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +70,20 @@ class Kinds:
             *(["task"] if options.tasks else []),
             *(["command"] if options.allow_command else []),
             "http",
+            "workflow",
             *(["notify"] if can_notify() else []),
             *(f"sql:{name}" for name in sorted(options.connections)),
         )
 
-    def find(self, version: Version) -> KindHandler | None:
+    def find(self, version: Version, node: str = "") -> KindHandler | NodeHandler | None:
+        """What runs a job, or a node of a workflow, as far as it is known."""
         shared = self._shared.get(asyncio.get_running_loop())
-        return None if shared is None else shared.handlers.get(version)
+        return None if shared is None else shared.handlers.get((version, node))
+
+    def find_workflow(self, version: Version) -> WorkflowHandler | None:
+        """What begins runs of a workflow, and knows its nodes."""
+        shared = self._shared.get(asyncio.get_running_loop())
+        return None if shared is None else shared.workflows.get(version)
 
     async def load(self, kind: str) -> None:
         """Import what runs jobs of a kind. That takes up to half a second, in which all others
@@ -91,20 +102,37 @@ class Kinds:
         """Know how this version is run, unless that is not done here."""
         if job.definition.needs not in self.offered:
             return
+        shared, version = self._here(), (job.tenant, job.name, job.version)
+        if job.definition.kind == "workflow":
+            from daybell.runners.workflow import WorkflowHandler
+
+            if len(shared.workflows) >= WORKFLOWS_MAX:
+                shared.workflows.clear()
+            shared.workflows[version] = WorkflowHandler(job.definition)
+            return
+        handler = shared.make(job.definition)
+        if handler is not None:
+            shared.keep(version, "", handler)
+
+    def learn_node(self, version: Version, node: str, definition: JobDefinition) -> None:
+        """Know how a node of a workflow is run that has no code."""
+        from daybell.runners.workflow import NodeHandler
+
+        shared = self._here()
+        shared.keep(version, node, NodeHandler(definition, shared.make))
+
+    def _here(self) -> Shared:
         loop = asyncio.get_running_loop()
         shared = self._shared.get(loop)
         if shared is None:
             shared = self._shared[loop] = Shared(self.options, self._app.handlers.secrets)
-        if len(shared.handlers) >= REMEMBERED_MAX:
-            shared.handlers.clear()
-        handler = shared.make(job.definition)
-        if handler is not None:
-            shared.handlers[job.tenant, job.name, job.version] = handler
+        return shared
 
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
         for shared in self._shared.values():
             shared.handlers.clear()
+            shared.workflows.clear()
 
     async def close(self) -> None:
         """End what the jobs of this event loop share."""
@@ -124,10 +152,17 @@ class Shared:
     """What jobs have in common in one event loop, made when the first of a kind comes."""
 
     def __init__(self, options: KindOptions, reveal: Reveal) -> None:
-        self.handlers: dict[Version, KindHandler] = {}
+        self.handlers: dict[NodeVersion, KindHandler | NodeHandler] = {}
+        self.workflows: dict[Version, WorkflowHandler] = {}
         self._options = options
         self._reveal = reveal
         self._opened = AsyncExitStack()
+
+    def keep(self, version: Version, node: str, handler: KindHandler | NodeHandler) -> None:
+        """Remember how something is run."""
+        if len(self.handlers) >= REMEMBERED_MAX:
+            self.handlers.clear()
+        self.handlers[version, node] = handler
 
     def make(self, definition: JobDefinition) -> KindHandler | None:
         """How a job is run; None: it is of a kind that a newer version brought."""

@@ -15,6 +15,7 @@ from daybell.core.references import SECRET_MARK, names_in
 from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.context import context_names
 from daybell.sdk.handle import Handle
+from daybell.sdk.nodes import Nodelike
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
@@ -36,7 +37,7 @@ class CallOptions(EnqueueOptions, total=False):
 CALL_OPTIONS: Final = frozenset(CallOptions.__optional_keys__)
 
 
-class Task(Generic[P, R, F]):
+class Task(Nodelike, Generic[P, R, F]):
     """A function that is a job. Calling it just runs it; `enqueue` has it run by a worker.
 
     It is typed by the arguments of `enqueue`, the result, and the function itself.

@@ -1,0 +1,119 @@
+"""Workflows as jobs: how a run begins, and how those of its nodes are run that have no code.
+
+A run is in a worker's hands only until its nodes are in the store. From then on it goes on with
+the end of each of them, wherever that is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, Protocol, cast
+
+from msgspec.structs import replace
+
+from daybell.core import payload
+from daybell.core.execution import Claimed
+from daybell.core.graph import Graph
+from daybell.core.job import JobDefinition
+from daybell.core.outputs import filled_settings
+from daybell.core.run import Plan
+from daybell.errors import InvalidArguments, UsageError
+from daybell.runners.kind import KindHandler
+from daybell.runners.running import Running, Stoppable
+
+# Larger definitions are read in a thread: meanwhile, all others would have to wait.
+QUICK_CHARS: Final = 50_000
+
+
+class Expandable(Running, Protocol):
+    """An execution that can become a run."""
+
+    async def expand(self, plan: Plan) -> None:
+        """See `engine.handlers.Running`, which this must fit."""
+        ...
+
+
+class WorkflowHandler:
+    """One version of a workflow."""
+
+    timeout = None  # of its nodes: beginning takes no time
+    grace = 0.0
+    goes_on = False
+    starts_once = False
+
+    def __init__(self, definition: JobDefinition) -> None:
+        self.retry = definition.retry
+        self._definition = definition
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return Graph.from_settings(self._definition.settings)
+
+    async def run(self, running: Expandable) -> str | None:
+        """Begin the run. What it consists of is in the store when this returns."""
+        try:
+            if running.claimed.args != "{}":
+                raise InvalidArguments("a workflow takes no arguments; bind them to its nodes")
+            plan = await self._quickly(lambda: self._graph.plan())
+        except Exception:
+            running.is_hopeless = True  # it will be no different next time
+            raise
+        await running.expand(plan)
+        return None
+
+    async def definition_of(self, name: str) -> JobDefinition | None:
+        """How a node of it is run; None: there is none of that name."""
+        graph = await self._quickly(lambda: self._graph)
+        node = graph.by_name.get(name)
+        return None if node is None else graph.definition_of(node, self._definition)
+
+    async def _quickly(self, work: Callable[[], Any]) -> Any:
+        if len(self._definition.settings) > QUICK_CHARS and "_graph" not in self.__dict__:
+            return await asyncio.to_thread(work)
+        return work()
+
+
+class NodeHandler:
+    """A node without code: its settings may have results of other nodes in them."""
+
+    def __init__(
+        self, definition: JobDefinition, make: Callable[[JobDefinition], KindHandler | None]
+    ) -> None:
+        self.retry = definition.retry
+        self.timeout = definition.timeout
+        self.starts_once = definition.on_lost == "dead"
+        self.goes_on = False
+        self.grace = 0.0
+        self._definition = definition
+        self._settings: dict[str, Any] = payload.decode(definition.settings)
+        self._make = make
+
+    async def run(self, running: Stoppable) -> str | None:
+        kind = self._definition.kind
+        try:
+            settings = filled_settings(kind, self._settings, running.claimed.args)
+            text = payload.encode(settings, what="settings")
+            handler = self._make(replace(self._definition, settings=text))
+        except UsageError:
+            running.is_hopeless = True
+            raise
+        assert handler is not None, kind
+        self.grace = handler.grace  # of a command, what its settings say
+        return await handler.run(cast("Stoppable", _Uncalled(running)))
+
+
+class _Uncalled:
+    """An execution that was called with nothing: what it came with is in its settings already."""
+
+    claimed: Claimed
+
+    def __init__(self, running: Stoppable) -> None:
+        self.__dict__ |= {"_running": running, "claimed": replace(running.claimed, args="{}")}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_running"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_running"], name, value)

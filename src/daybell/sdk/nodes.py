@@ -1,0 +1,315 @@
+"""Nodes of a workflow while it is written: what `>>`, `when`, `bind` and `map` make of tasks.
+
+They belong to the block that is open here and now (`draft`), and are only good for it. What comes
+out in the end is the JSON that `POST /jobs` takes, too; whether that makes sense is up to
+`core.graph`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast
+
+from daybell.client.requests import check_options
+from daybell.core.condition import Condition
+from daybell.core.duration import Duration
+from daybell.core.outputs import ITEM, OUTPUT, PATH
+from daybell.core.retry import Retry
+from daybell.errors import InvalidArguments, InvalidWorkflow, shown
+
+if TYPE_CHECKING:
+    from daybell.sdk.draft import Draft
+    from daybell.sdk.task import Task
+    from daybell.sdk.workflow import Workflow
+
+# The block that is being written, in this thread or task.
+draft: ContextVar[Draft | None] = ContextVar("daybell_workflow", default=None)
+
+
+class NodeOptions(TypedDict, total=False):
+    """What one node may say; what is left out is as its task, or the workflow, says."""
+
+    rule: str  # what it wants of its parents: all_success, all_done, one_failed, …
+    queue: str
+    priority: str | int
+    retries: int | Retry | Mapping[str, Any] | None
+    timeout: Duration | None
+
+
+NODE_OPTIONS: Final = frozenset(NodeOptions.__optional_keys__)
+
+
+class Linked:
+    """What can stand in `a >> [b, c] >> d`."""
+
+    def __rshift__(self, then: Linkable) -> Links:
+        return _open(">>").link(self, then)
+
+    def __lshift__(self, first: Linkable) -> Links:
+        _open("<<").link(first, self)
+        return _open("<<").links(first)
+
+    def __rrshift__(self, first: Iterable[Linked]) -> Links:
+        return _open(">>").link(first, self)
+
+    def __rlshift__(self, then: Iterable[Linked]) -> Links:
+        _open("<<").link(self, then)
+        return _open("<<").links(self)
+
+
+class Nodelike(Linked):
+    """A task or a workflow, which is a node of its own name where it is used in a block."""
+
+    def node(self, name: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
+        """A node that runs this: of this name, so that it may be there several times, or with these
+        options.
+        """
+        return _open("node()").add(self, name, options)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Node:
+        """Say what its node is called with: constants, and outputs of others."""
+        return self.node().bind(*args, **kwargs)
+
+    def map(self, over: Output | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
+        """Have its node run once for each item of a list, which is known when it comes to it."""
+        return self.node().map(over, **by_name)
+
+    def when(self, condition: str) -> When:
+        """Go on from its node only if that is true of its result: `"result.rows > 0"`."""
+        return self.node().when(condition)
+
+    def branch(self, *nodes: Linkable) -> Links:
+        """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
+        return self.node().branch(*nodes)
+
+    @property
+    def output(self) -> Output:
+        """What its node will return, to be passed to others."""
+        return self.node().output
+
+
+class Node(Linked):
+    """One node of the workflow that is being written."""
+
+    def __init__(
+        self,
+        home: Draft,
+        name: str,
+        *,
+        task: Task[..., Any, Any] | None = None,
+        job: str | None = None,
+        inner: Workflow | None = None,
+    ) -> None:
+        self.home = home
+        self.name = name
+        self.task = task
+        self.job = job  # the one that it runs, if it is no task
+        self.inner = inner  # that job, if it is a workflow of the same app
+        self.options: NodeOptions = {}
+        self.args: dict[str, Any] = {}
+        self.over: Any = None  # what it is mapped over, as JSON has it
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} of {self.home.name}>"
+
+    @property
+    def output(self) -> Output:
+        """What it will return, to be passed to others."""
+        return Output(self)
+
+    def set(self, options: NodeOptions) -> Node:
+        """Add what this one says for itself."""
+        check_options(options, NODE_OPTIONS, "node()")
+        for name, value in options.items():
+            if name in self.options and self.options[name] != value:
+                raise InvalidWorkflow(f"{self.home.named(self)} has two of {name}=; say it once")
+        self.options |= options
+        return self
+
+    def bind(self, *args: Any, **kwargs: Any) -> Node:
+        """Say what it is called with: constants, and outputs of others."""
+        self.home.check_open(self)
+        names = self.free_names() if args else []
+        if len(args) > len(names):
+            takes = ", ".join(names) or "none"
+            raise InvalidArguments(
+                f"{self.home.named(self)} is given {len(args)} arguments without a name, and takes"
+                f" {takes}"
+            )
+        given = dict(zip(names, args, strict=False))
+        for name, value in (*given.items(), *kwargs.items()):
+            if name in self.args or (name in given and name in kwargs):
+                raise InvalidArguments(f"{self.home.named(self)} is given {name!r} twice")
+            self.args[name] = self._said(value)
+        return self
+
+    def map(self, over: Output | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
+        """Have it run once for each item of a list. The item is its first argument that was not
+        bound, or the one of that name; what follows it gets the list of all results.
+        """
+        self.home.check_open(self)
+        if self.over is not None:
+            raise InvalidWorkflow(f"{self.home.named(self)} is mapped twice")
+        if (over is None) + len(by_name) != 1:
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} is mapped over one list: map(items), or map(name=items)"
+            )
+        name, items = next(iter(by_name.items()), (None, over))
+        if not isinstance(items, Output):
+            items = _constants(items, self)
+        self.over = self._said(items)
+        if name is None:
+            name = next((name for name in self.free_names() if name not in self.args), None)
+            if name is None:
+                raise InvalidArguments(
+                    f"{self.home.named(self)} has no argument left that could be given the item"
+                )
+        return self.bind(**{name: _Item()})
+
+    def when(self, condition: str) -> When:
+        """Go on from here only if that is true of its result."""
+        self.home.check_open(self)
+        return When(self, Condition.parse(condition).text)
+
+    def branch(self, *nodes: Linkable) -> Links:
+        """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
+        self.home.check_open(self)
+        if not nodes:
+            raise InvalidWorkflow(f"{self.home.named(self)} branches into nothing")
+        for end in self.home.ends(nodes):
+            self.home.link(self.when(_names(end.node.name)), end.node)
+        return self.home.links(nodes)
+
+    def free_names(self) -> list[str]:
+        """What it can be given by position, in this order."""
+        if self.task is None:
+            return []
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return [
+            name
+            for name, one in inspect.signature(self.task.function).parameters.items()
+            if one.kind in kinds and name not in self.task.context_names
+        ]
+
+    def _said(self, value: Any) -> Any:
+        """A value as JSON has it: outputs are references, and what they are of comes first."""
+        if isinstance(value, Output):
+            self.home.check_open(value.of)
+            self.home.link(value.of, self)
+            return value.reference()
+        if isinstance(value, _Item):
+            return {ITEM: True}
+        if isinstance(value, dict):
+            given = cast("dict[Any, Any]", value)
+            return {key: self._said(one) for key, one in given.items()}
+        if isinstance(value, list | tuple):
+            return [self._said(one) for one in cast("list[Any]", value)]
+        if isinstance(value, Linked):
+            raise InvalidArguments(
+                f"{self.home.named(self)} is given {value!r} itself; to pass on what it returns,"
+                " say .output"
+            )
+        return value
+
+
+class Output:
+    """What a node will return, or a part of that: `extract.output["rows"][0]`."""
+
+    __iter__ = None  # else Python would take its parts from 0 on, for ever
+
+    def __init__(self, of: Node, path: tuple[str, ...] = ()) -> None:
+        self.of = of
+        self.path = path
+
+    def __getitem__(self, key: str | int) -> Output:
+        part = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+        if not isinstance(part, str) or not part or "." in part:
+            raise InvalidWorkflow(
+                f"{shown(key)} cannot name a part of an output; it is a key without a dot, or a"
+                " place in a list"
+            )
+        return Output(self.of, (*self.path, part))
+
+    def reference(self) -> dict[str, str]:
+        """As JSON has it."""
+        path = {PATH: ".".join(self.path)} if self.path else {}
+        return {OUTPUT: self.of.name, **path}
+
+    def __repr__(self) -> str:
+        return f"<Output of {self.of.name}{''.join(f'[{part!r}]' for part in self.path)}>"
+
+
+class When(Linked):
+    """A node to go on from under a condition."""
+
+    def __init__(self, node: Node, condition: str) -> None:
+        self.node = node
+        self.condition = condition
+
+    def __repr__(self) -> str:
+        return f"<{self.node.name} when {self.condition}>"
+
+
+class Links(Linked):
+    """One or several nodes that a chain has come to."""
+
+    def __init__(self, ends: Iterable[End]) -> None:
+        self.ends = tuple(ends)
+
+    def __repr__(self) -> str:
+        return f"<Links {', '.join(end.node.name for end in self.ends)}>"
+
+
+class End(NamedTuple):
+    """A node in a chain, and what must be true to go on from it."""
+
+    node: Node
+    condition: str | None = None
+
+
+class _Item:
+    """Stands for the item of a mapped node."""
+
+
+Linkable: TypeAlias = "Linked | Iterable[Linkable]"
+
+
+def ends_of(thing: object) -> Iterator[object]:
+    """What is in lists in lists, one by one."""
+    if isinstance(thing, list | tuple | set):
+        for one in cast("Iterable[object]", thing):
+            yield from ends_of(one)
+    else:
+        yield thing
+
+
+def _open(what: str) -> Draft:
+    found = draft.get()
+    if found is None:
+        raise InvalidWorkflow(
+            f"{what} makes nodes of a workflow, and none is being written here; use it inside"
+            " `with app.workflow(…):`"
+        )
+    return found
+
+
+def open_draft(what: str) -> Draft:
+    """The workflow that is being written, or a clear word that there is none."""
+    return _open(what)
+
+
+def _constants(items: Any, node: Node) -> list[Any]:
+    given: object = items
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        said = shown(cast("object", given))
+        raise InvalidWorkflow(f"{node.home.named(node)} is mapped over {said}, which is no list")
+    return list(cast("Iterable[Any]", given))
+
+
+def _names(name: str) -> str:
+    """True of a result that is this name, or a list that has it. A text has it only as a whole."""
+    quoted = json.dumps(name, ensure_ascii=False)
+    return f"result == {quoted} or result[0] != null and {quoted} in result"
