@@ -32,6 +32,7 @@ PUBLIC = [
     "at",
     "cron",
     "every",
+    "job",
     "rrule",
 ]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daybell.sdk.app import App
     from daybell.sdk.context import Context
     from daybell.sdk.handle import ExecutionFailed
+    from daybell.sdk.workflow import job
 
 __version__ = "0.1.0.dev0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "at",
     "cron",
     "every",
+    "job",
     "rrule",
 ]
 
@@ -76,6 +78,7 @@ _HOMES = {
     "at": "daybell.core.when",
     "cron": "daybell.core.when",
     "every": "daybell.core.when",
+    "job": "daybell.sdk.workflow",
     "rrule": "daybell.core.when",
 }
 
