@@ -30,6 +30,7 @@ UPSTREAM_SKIPPED: Final = "upstream_skipped"
 CONDITION: Final = "condition"
 RULE: Final = "rule"
 FAIL_FAST: Final = "fail_fast"
+CANCELLED: Final = "cancelled"
 
 Edges: TypeAlias = tuple[tuple[str, str | None], ...]  # children, each with its condition
 
@@ -48,6 +49,7 @@ class NodeState(StrEnum):
 
 
 ENDED: Final = frozenset(NodeState) - {NodeState.WAITING, NodeState.READY, NodeState.STARTED}
+UNSTARTED: Final = frozenset({NodeState.WAITING, NodeState.READY})
 # Failed, as children, leaves and mapped nodes see it.
 LOST: Final = frozenset({NodeState.FAILED, NodeState.UPSTREAM_FAILED, NodeState.CANCELLED})
 
@@ -92,7 +94,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rule: Rule = Rule.ALL_SUCCESS
     parents: Counts = Counts(0)
     edges: Edges = ()
-    told: int = 0  # how many of its children know how it ended; of an item: 1 if its node does
+    told: int = 0  # how many of its children know how it ended; of an item: 1 as soon as it has
     is_wanted: bool = False  # its result is used: by others, by conditions, or it is a leaf
     group: str | None = None  # of an item: the mapped node
     is_map: bool = False
@@ -124,8 +126,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_todo(self) -> bool:
-        """Whether it waits for somebody to go on with it."""
-        return self.state is NodeState.READY or self.has_to_tell or self.has_to_spawn
+        """Whether it waits for somebody to go on with it. Those that are READY are looked for by
+        their state: there may be thousands that have to wait for room.
+        """
+        return self.has_to_tell or self.has_to_spawn
 
     def fate(self) -> Fate:
         """How its end looks to a child, conditions aside."""
@@ -243,6 +247,14 @@ class Todo(msgspec.Struct, frozen=True):
     limit: int
 
 
+class Ready(msgspec.Struct, frozen=True):
+    """Asks for nodes that are READY, in order: list[Node]. A run may have thousands of them, and
+    this is asked for often: let an index answer it.
+    """
+
+    limit: int
+
+
 class Unstarted(msgspec.Struct, frozen=True):
     """Asks for nodes that are WAITING or READY, in order: list[Node]."""
 
@@ -271,7 +283,7 @@ class Leaves(msgspec.Struct, frozen=True):
     """Asks for all leaves, in order: list[Node]."""
 
 
-Ask: TypeAlias = Read | Todo | Unstarted | Specs | Results | ItemResults | Leaves
+Ask: TypeAlias = Read | Todo | Ready | Unstarted | Specs | Results | ItemResults | Leaves
 
 
 def item_label(group: str, index: int) -> str:

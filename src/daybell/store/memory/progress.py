@@ -21,6 +21,7 @@ from daybell.core.run import (
     NodeState,
     Plan,
     Read,
+    Ready,
     Results,
     RunEnd,
     Specs,
@@ -90,6 +91,9 @@ def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:
             return [nodes[label].node for label in labels if label in nodes]
         case Todo(limit):
             return in_order(row.node for row in nodes.values() if row.node.is_todo)[:limit]
+        case Ready(limit):
+            ready = (row.node for row in nodes.values() if row.node.state is NodeState.READY)
+            return in_order(ready)[:limit]
         case Unstarted(limit):
             open_states = (NodeState.WAITING, NodeState.READY)
             return in_order(r.node for r in nodes.values() if r.node.state in open_states)[:limit]

@@ -1,0 +1,221 @@
+"""A run in hand: rows that were read, those that have changed, and the run's own counts.
+
+Reading is done by generators, which any store can drive: see `core.progress`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core import payload
+from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.run import (
+    LOST,
+    PROGRESS_BATCH,
+    Ask,
+    ItemResults,
+    NewNode,
+    Node,
+    NodeState,
+    Read,
+    Results,
+    Run,
+    Spec,
+    Specs,
+    Start,
+    Stopping,
+    item_label,
+)
+
+Asking: TypeAlias = Generator[Ask, Any, None]
+Given: TypeAlias = tuple[Spec, str | None]  # what starting takes, and the item
+
+OWN_FAILURES: Final = frozenset({NodeState.FAILED, NodeState.CANCELLED})
+
+
+class Hand:
+    """What is known of a run, and what is to be written."""
+
+    def __init__(self, run: Run, mint: Callable[[], UUID], limit: int) -> None:
+        self.run = run
+        # Counted here, and written into the run's row once.
+        self.left: int = run.left
+        self.running: int = run.running
+        self.ready: int = run.ready
+        self.lost_leaves = run.lost_leaves
+        self.failed = run.failed
+        self.stopping = run.stopping
+        self.mint = mint
+        self.limit = limit
+        self.budget: int = limit
+        self.nodes: dict[str, Node] = {}
+        self.changed: dict[str, None] = {}
+        self.new: dict[str, NewNode] = {}
+        self.results: dict[str, str] = {}
+        self.known: set[str] = set()  # results that came from the store
+        self.starts: list[Start] = []
+        # Each by label, in the order of arrival.
+        self.telling: dict[str, None] = {}
+        self.readied: dict[str, None] = {}  # READY, and in hand
+        self.spawning: dict[str, None] = {}
+        self.were_ready = 0  # rows in hand that the store still takes for READY
+        self.were_open = 0  # the same, for WAITING or READY
+        self._values: dict[str, Any] = {}
+
+    @property
+    def room(self) -> int:
+        """How many more may be started now."""
+        if self.run.max_running is None:
+            return PROGRESS_BATCH
+        return max(0, self.run.max_running - self.running)
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def put(self, node: Node) -> None:
+        self.nodes[node.label] = node
+        self.changed[node.label] = None
+
+    def meet(self, row: Node) -> Node:
+        """A row of the store, or what has become of it here."""
+        node = self.nodes.get(row.label)
+        if node is not None:
+            return node
+        self.nodes[row.label] = row
+        if row.state is NodeState.READY:
+            self.were_ready += 1
+            self.were_open += 1
+            self.readied[row.label] = None
+        elif row.state is NodeState.WAITING:
+            self.were_open += 1
+        return row
+
+    def read(self, labels: Iterable[str]) -> Asking:
+        missing = tuple(label for label in dict.fromkeys(labels) if label not in self.nodes)
+        if missing:
+            found: list[Node] = yield Read(missing)
+            for row in found:
+                self.meet(row)
+
+    def make_ready(self, node: Node) -> None:
+        self.put(replace(node, state=NodeState.READY))
+        self.readied[node.label] = None
+        self.ready += 1
+
+    def not_ready(self, label: str) -> None:
+        self.readied.pop(label, None)
+        self.ready -= 1
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    def end(
+        self,
+        node: Node,
+        state: NodeState,
+        reason: str | None = None,
+        result: str | None = None,
+        times: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A node of the graph has ended; an item: see `end_item`."""
+        if node.state is NodeState.READY:
+            self.not_ready(node.label)
+        self.left -= 1
+        if node.is_leaf and state in LOST:
+            self.lost_leaves += 1
+        self.note(node.label, state)
+        if result is not None and node.is_wanted:
+            self.results[node.label] = result
+        self.put(replace(node, state=state, reason=reason, **(times or {})))
+        if node.edges:
+            self.telling[node.label] = None
+
+    def note(self, label: str, state: NodeState) -> None:
+        """Something ended in this state: the first that fails by itself is remembered, and may be
+        what stops the run.
+        """
+        if state not in OWN_FAILURES or self.stopping is not None:
+            return
+        if self.failed is None:
+            self.failed = label
+        if self.run.fail_fast:
+            self.stopping = Stopping.FAIL_FAST
+
+    def end_items(self, ended: Mapping[str, tuple[int, int]]) -> Asking:
+        """So many items of mapped nodes have ended, and of these so many did not succeed. The node
+        ends with the last of them.
+        """
+        for group, (count, lost) in ended.items():
+            node = self.nodes[group]
+            node = replace(
+                node, items_ended=node.items_ended + count, items_lost=node.items_lost + lost
+            )
+            self.put(node)
+            if node.items_ended == node.items == node.spawned:
+                yield from self.end_map(node)
+
+    def end_map(self, node: Node) -> Asking:
+        """All items of a mapped node have ended. One that was cut short has said why."""
+        if node.items_lost or node.reason is not None:
+            is_cancelled = self.stopping is Stopping.CANCEL
+            why = node.reason or f"{node.items_lost:,} of {node.items:,} items did not succeed"
+            self.end(node, NodeState.CANCELLED if is_cancelled else NodeState.FAILED, why)
+            return
+        result = None
+        if node.is_wanted:
+            found: dict[str, str] = yield ItemResults(node.label)
+            ours = self.results
+            texts: list[str] = []
+            for index in range(node.items):
+                label = item_label(node.label, index)
+                texts.append(ours.get(label) or found.get(label, "null"))
+            result = f"[{','.join(texts)}]"
+            if len(result.encode()) > RESULT_BYTES_MAX:
+                why = f"the results of its items take more than {RESULT_BYTES_MAX:,} bytes"
+                self.end(node, NodeState.FAILED, why)
+                return
+        self.end(node, NodeState.SUCCEEDED, None, result)
+
+    # --- results and specs --------------------------------------------------------------------
+
+    def read_results(self, labels: Iterable[str]) -> Asking:
+        missing = tuple(label for label in dict.fromkeys(labels) if label not in self.results)
+        if missing:
+            found: dict[str, str] = yield Results(missing)
+            self.known |= found.keys()
+            self.results |= found
+
+    def value(self, label: str) -> Any:
+        """A result, as data; of what has none, null."""
+        if label in self._values:
+            return self._values[label]
+        text = self.results.get(label)
+        value = None if text is None else payload.decode(text)
+        if text is not None:
+            self._values[label] = value
+        return value
+
+    def specs(self, labels: Iterable[str]) -> Generator[Ask, Any, dict[str, Given]]:
+        texts: dict[str, tuple[str, str | None]] = {}
+        missing: list[str] = []
+        for label in labels:
+            new = self.new.get(label)
+            if new is None:
+                missing.append(label)
+            else:
+                texts[label] = new.spec, new.input
+        if missing:
+            texts |= yield Specs(tuple(missing))
+        return {label: (read_spec(text), given) for label, (text, given) in texts.items()}
+
+
+_decoder: Final = msgspec.json.Decoder(Spec)
+
+
+@lru_cache(maxsize=256)  # items of a mapped node have the same
+def read_spec(text: str) -> Spec:
+    return _decoder.decode(text)

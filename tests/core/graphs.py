@@ -1,0 +1,296 @@
+"""Runs of workflows over plain dicts, and a reference that says how they must end."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.condition import Condition
+from daybell.core.execution import State
+from daybell.core.graph import Graph
+from daybell.core.progress import advance
+from daybell.core.rules import Rule
+from daybell.core.run import (
+    LOST,
+    Advance,
+    Ask,
+    ItemResults,
+    Leaves,
+    NewNode,
+    Node,
+    NodeEnd,
+    NodeState,
+    Plan,
+    Read,
+    Ready,
+    Results,
+    Run,
+    RunEnd,
+    Specs,
+    Start,
+    Stopping,
+    Todo,
+    Unstarted,
+)
+
+OPEN = (NodeState.WAITING, NodeState.READY)
+OUTCOMES = (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED)
+
+
+@dataclass
+class Rows:
+    """What a store keeps of one run."""
+
+    run: Run
+    nodes: dict[str, Node]
+    specs: dict[str, tuple[str, str | None]]
+    results: dict[str, str] = field(default_factory=dict[str, str])
+    running: dict[str, Start] = field(default_factory=dict[str, Start])
+    begun: list[str] = field(default_factory=list[str])  # labels, in order of their start
+    end: RunEnd | None = None
+    minted: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan) -> Rows:
+        rows = cls(plan.run(UUID(int=1)), {}, {})
+        rows.insert(plan.nodes)
+        return rows
+
+    def insert(self, new: Iterable[NewNode]) -> None:
+        for one in new:
+            assert one.node.label not in self.nodes, "made twice"
+            self.nodes[one.node.label] = one.node
+            self.specs[one.node.label] = one.spec, one.input
+
+    def mint(self) -> UUID:
+        self.minted += 1
+        return UUID(int=1000 + self.minted)
+
+    def answer(self, ask: Ask) -> Any:
+        ordered = sorted(self.nodes.values(), key=lambda node: node.order)
+        match ask:
+            case Read(labels):
+                return [self.nodes[label] for label in labels if label in self.nodes]
+            case Todo(limit):
+                return [node for node in ordered if node.is_todo][:limit]
+            case Ready(limit):
+                return [node for node in ordered if node.state is NodeState.READY][:limit]
+            case Unstarted(limit):
+                return [node for node in ordered if node.state in OPEN][:limit]
+            case Specs(labels):
+                return {label: self.specs[label] for label in labels}
+            case Results(labels):
+                return {label: self.results[label] for label in labels if label in self.results}
+            case ItemResults(group):
+                of_group = {label for label, node in self.nodes.items() if node.group == group}
+                return {label: text for label, text in self.results.items() if label in of_group}
+            case Leaves():
+                return [node for node in ordered if node.is_leaf]
+
+    def advance(self, ended: Iterable[NodeEnd] = (), *, limit: int = 1000) -> None:
+        ends = list(ended)
+        asking = advance(self.run, ends, mint=self.mint, limit=limit)
+        try:
+            ask = next(asking)
+            while True:
+                ask = asking.send(self.answer(ask))
+        except StopIteration as stop:
+            self.write(stop.value)
+            size = len(stop.value.changed) + len(stop.value.new)
+            assert size <= 3 * limit + 2 * len(ends) + 2 * limit, "a bounded part of the work"
+
+    def write(self, step: Advance) -> None:
+        assert self.end is None, "it had ended"
+        self.run = step.run
+        for node in step.changed:
+            assert node.label in self.nodes
+            self.nodes[node.label] = node
+        self.insert(step.new)
+        self.results |= step.results
+        for start in step.starts:
+            assert start.label not in self.running, "started twice"
+            self.running[start.label] = start
+            self.begun.append(start.label)
+        self.end = step.end
+        self.check_counts()
+
+    def check_counts(self) -> None:
+        """What is counted is what there is, and work is never forgotten."""
+        rows = list(self.nodes.values())
+        run = self.run
+        assert run.left == sum(not row.is_ended for row in rows if row.group is None)
+        assert run.ready == sum(row.state is NodeState.READY for row in rows)
+        assert run.running == len(self.running)
+        assert run.lost_leaves == sum(row.state in LOST for row in rows if row.is_leaf)
+        assert run.max_running is None or run.running <= run.max_running
+        if self.end is not None:
+            assert run.left == 0
+            assert not run.is_todo
+        elif not run.is_todo:
+            assert not self.has_work()
+            assert run.left, "it has ended, and nobody said so"
+
+    def has_work(self) -> bool:
+        rows = self.nodes.values()
+        if self.run.stopping is not None:
+            return any(row.state in OPEN or row.is_todo for row in rows)
+        return any(row.is_todo for row in rows) or (self.run.ready > 0 and self.run.room > 0)
+
+    def settle(self, *, limit: int) -> None:
+        """Do all that can be done without anybody's end."""
+        calls = 10 + 4 * sum(2 + len(row.edges) + row.items for row in self.nodes.values())
+        while self.run.is_todo:
+            self.advance(limit=limit)
+            calls -= 1
+            assert calls, "there is something to do, for ever"
+
+    def ended(self, label: str, outcome: State, result: str | None) -> NodeEnd:
+        start = self.running.pop(label)
+        assert self.nodes[label].execution == start.id
+        return NodeEnd(label, start.id, outcome, result if outcome is State.SUCCEEDED else None)
+
+    def cancel(self) -> None:
+        self.run = replace(self.run, stopping=Stopping.CANCEL, is_todo=True)
+
+
+def play(
+    rows: Rows,
+    outcomes: Mapping[str, State],
+    results: Mapping[str, str],
+    *,
+    seed: int = 0,
+    limit: int = 1000,
+    cancel_after: int | None = None,
+) -> None:
+    """Run it to its end: executions end in an order that the seed decides on, in batches."""
+    dice = random.Random(seed)
+    rows.advance(limit=limit)
+    steps = 0
+    while rows.end is None:
+        if rows.run.is_todo and (not rows.running or dice.random() < 0.5):
+            rows.settle(limit=limit)
+            continue
+        assert rows.running, "nothing runs, and it has not ended"
+        if cancel_after is not None and steps >= cancel_after:
+            rows.cancel()
+            cancel_after = None
+        batch = dice.sample(sorted(rows.running), dice.randint(1, len(rows.running)))
+        ends = [
+            rows.ended(label, outcomes.get(label, State.SUCCEEDED), results.get(label, "1"))
+            for label in batch
+        ]
+        stale = [replace(end, execution=UUID(int=7)) for end in ends[:1]]
+        rows.advance([*stale, *ends], limit=limit)
+        steps += 1
+
+
+# --- the reference --------------------------------------------------------------------------------
+
+
+def verdict(rule: Rule, fates: list[str]) -> str:
+    """What a rule says once all parents have ended: run, skip or fail."""
+    succeeded, failed, skipped = (fates.count(one) for one in ("succeeded", "failed", "skipped"))
+    if not fates:
+        return "run"
+    answers = {
+        Rule.ALWAYS: "run",
+        Rule.ALL_DONE: "run",
+        Rule.ALL_SUCCESS: "fail" if failed else "skip" if skipped else "run",
+        Rule.ALL_FAILED: "run" if failed == len(fates) else "skip",
+        Rule.ONE_SUCCESS: "run" if succeeded else "fail" if failed else "skip",
+        Rule.ONE_FAILED: "run" if failed else "skip",
+        Rule.NONE_FAILED: "fail" if failed else "run",
+        Rule.NONE_FAILED_MIN_ONE_SUCCESS: "fail" if failed else "run" if succeeded else "skip",
+        Rule.NONE_SKIPPED: "skip" if skipped else "run",
+    }
+    return answers[rule]
+
+
+@dataclass
+class Reference:
+    """A workflow evaluated as a whole: each node when all before it are known."""
+
+    graph: Graph
+    outcomes: Mapping[str, State]
+    results: Mapping[str, str]
+    states: dict[str, NodeState] = field(default_factory=dict[str, NodeState])
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def evaluate(self) -> Reference:
+        for name in self.graph.order:
+            node = self.graph.by_name[name]
+            match verdict(node.rule, self.fates(name)):
+                case "run" if node.map is not None:
+                    self.run_items(name, node.map)
+                case "run":
+                    self.states[name] = self.run(name)
+                case "skip":
+                    self.states[name] = NodeState.SKIPPED
+                case _:
+                    self.states[name] = NodeState.UPSTREAM_FAILED
+        return self
+
+    def run(self, label: str) -> NodeState:
+        state = {
+            State.SUCCEEDED: NodeState.SUCCEEDED,
+            State.DEAD: NodeState.FAILED,
+            State.CANCELLED: NodeState.CANCELLED,
+            State.SKIPPED: NodeState.SKIPPED,
+        }[self.outcomes.get(label, State.SUCCEEDED)]
+        if state is NodeState.SUCCEEDED:
+            self.values[label] = json.loads(self.results.get(label, "1"))
+        return state
+
+    def run_items(self, name: str, over: Any) -> None:
+        items = over if isinstance(over, list) else self.values.get(over["output"])
+        if not isinstance(items, list):
+            self.states[name] = NodeState.FAILED
+            return
+        states = [self.run(f"{name}[{n}]") for n in range(len(items))]
+        for n, state in enumerate(states):
+            self.states[f"{name}[{n}]"] = state
+        if all(state is NodeState.SUCCEEDED for state in states):
+            self.states[name] = NodeState.SUCCEEDED
+            self.values[name] = [self.values[f"{name}[{n}]"] for n in range(len(items))]
+        else:
+            self.states[name] = NodeState.FAILED
+
+    def fates(self, name: str) -> list[str]:
+        return [
+            self.fate(edge.parent, edge.when) for edge in self.graph.edges if edge.child == name
+        ]
+
+    def fate(self, name: str, when: str | None) -> str:
+        state = self.states[name]
+        if state in LOST:
+            return "failed"
+        if state is not NodeState.SUCCEEDED:
+            return "skipped"
+        is_met = when is None or Condition.parse(when).holds(self.values.get(name))
+        return "succeeded" if is_met else "skipped"
+
+    @property
+    def leaves(self) -> list[str]:
+        parents = {edge.parent for edge in self.graph.edges}
+        return [name for name in self.graph.order if name not in parents]
+
+    @property
+    def is_lost(self) -> bool:
+        return any(self.states[name] in LOST for name in self.leaves)
+
+    @property
+    def result(self) -> Any:
+        told = {
+            name: self.values[name]
+            for name in self.leaves
+            if self.states[name] is NodeState.SUCCEEDED
+        }
+        if len(self.leaves) == 1:
+            return told.get(self.leaves[0])
+        return told or None
