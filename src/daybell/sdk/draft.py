@@ -76,8 +76,8 @@ class Draft:
 
     def link(self, first: Linkable, then: Linkable) -> Links:
         """Have one thing come before another, or all of these before all of those."""
-        children = list(self.ends(then))
-        for parent in self.ends(first):
+        parents, children = self.ends(first), self.ends(then)
+        for parent in parents:
             for child in children:
                 self._link(parent, child.node)
         return Links(children)

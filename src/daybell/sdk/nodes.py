@@ -153,7 +153,7 @@ class Node(Linked):
         self.home.check_open(self)
         if self.over is not None:
             raise InvalidWorkflow(f"{self.home.named(self)} is mapped twice")
-        if (over is None) + len(by_name) != 1:
+        if (over is not None) + len(by_name) != 1:
             raise InvalidWorkflow(
                 f"{self.home.named(self)} is mapped over one list: map(items), or map(name=items)"
             )

@@ -41,17 +41,15 @@ class Secrets:
     async def value(self, running: Running, value: Any) -> Any:
         """A part of a job's settings, with its secrets."""
         names = names_in(value)
-        if not names:
-            return value
-        return filled(value, "secret", (await self._opened(running, names)).__getitem__)
+        opened = await self._opened(running, names) if names else {}
+        return filled(value, "secret", opened.__getitem__)
 
     async def args(self, running: Running) -> dict[str, Any]:
         """What an execution was called with, with its secrets."""
         args = payload.decode(running.claimed.args, what="args")
         names = names_in_args(args)
-        if not names:
-            return args
-        return filled_args(args, (await self._opened(running, names)).__getitem__)
+        opened = await self._opened(running, names) if names else {}
+        return filled_args(args, opened.__getitem__)
 
     def forget(self) -> None:
         """Another store has others, under the same names."""
