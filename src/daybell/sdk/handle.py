@@ -36,7 +36,7 @@ class ExecutionFailed(DaybellError):
 
 
 class Handle(Generic[R]):
-    """One execution, to be waited for, looked at or cancelled."""
+    """One execution, to be waited for, looked at, told something or cancelled."""
 
     def __init__(
         self,
@@ -62,6 +62,22 @@ class Handle(Generic[R]):
     async def cancel(self) -> None:
         """Cancel it; one that runs is asked to stop."""
         await (await self._client()).cancel(self.id)
+
+    async def signal(self, name: str, data: Any = None) -> None:
+        """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`."""
+        await (await self._client()).signal(self.id, name, data)
+
+    async def approve(
+        self,
+        name: str = "approval",
+        *,
+        approved: bool = True,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Tell it what was decided, which it waits for, or will, with `ctx.wait_for_approval`."""
+        client = await self._client()
+        await client.approve(self.id, name, approved=approved, by=by, note=note)
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109
         """Wait for its end and return what the task returned.

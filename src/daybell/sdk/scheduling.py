@@ -1,4 +1,4 @@
-"""What an App can do about time, and by which name the store knows its code."""
+"""What an App can do about time and events, and by which name the store knows its code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from daybell.client import Client
 from daybell.client.when import When
 from daybell.core import payload
+from daybell.core.event import Published
 from daybell.core.schedule import Schedule
 from daybell.errors import InvalidArguments, UsageError, shown
 
@@ -21,7 +22,7 @@ LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another mod
 
 
 class Scheduling:
-    """The verbs of `App` for when its tasks run."""
+    """The verbs of `App` for when its tasks run, and go on."""
 
     tasks: dict[str, Task[..., Any, Any]]
     _home: Mapping[str, Any]  # of the module that made the app
@@ -57,6 +58,15 @@ class Scheduling:
         """Remove a schedule that `schedule` has made."""
         client, _, job = await self._found(job)
         await client.unschedule(job, name)
+
+    async def publish(
+        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
+    ) -> Published:
+        """Tell of an event: what waits for it with `ctx.wait_for_event` goes on.
+
+        `id` and `source` name it, so that one which is sent twice counts once.
+        """
+        return await (await self.client_for()).publish(name, data, source=source, id=id)
 
     @property
     def sync(self) -> SyncApp:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from daybell.client.when import When
 from daybell.core.duration import Duration
+from daybell.core.event import Published
 from daybell.core.execution import Execution, State
 from daybell.core.schedule import Schedule
 from daybell.errors import UsageError
@@ -80,7 +81,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class SyncApp:
-    """An app's methods about time that wait instead of being awaited."""
+    """An app's methods about time and events that wait instead of being awaited."""
 
     def __init__(self, app: Scheduling) -> None:
         self._app = app
@@ -97,6 +98,11 @@ class SyncApp:
 
     def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
         run(self._app.unschedule(job, name))
+
+    def publish(
+        self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
+    ) -> Published:
+        return run(self._app.publish(name, data, source=source, id=id))
 
 
 class SyncTask(Generic[P, R]):
@@ -155,6 +161,19 @@ class SyncHandle(Generic[R]):
 
     def cancel(self) -> None:
         run(self._handle.cancel())
+
+    def signal(self, name: str, data: Any = None) -> None:
+        run(self._handle.signal(name, data))
+
+    def approve(
+        self,
+        name: str = "approval",
+        *,
+        approved: bool = True,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        run(self._handle.approve(name, approved=approved, by=by, note=note))
 
     def result(self, timeout: Duration | None = None) -> R:
         return run(self._handle.result(timeout))

@@ -176,6 +176,12 @@ class Bench:
         left = self._find(handle.id)
         if left.state not in TERMINAL:  # it would run in a later step of the test
             await handle.cancel()
+            if runs and runs[-1].error is None:
+                raise UsageError(
+                    f"{task.name} is {condition(left, self._clock.now())}, and run() makes one"
+                    f" attempt; await {task.name}.enqueue(…), then bench.advance() or the event"
+                    " that it waits for"
+                )
         if not runs:
             raise UsageError(f"{task.name} cannot run: it is {condition(left, self._clock.now())}")
         for run in runs:

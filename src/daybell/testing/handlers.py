@@ -11,6 +11,7 @@ from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.engine.handlers import Handler, Handlers, Running
+from daybell.errors import Suspended
 from daybell.runners.threads import Call, Threads
 from daybell.sdk.app import App, AppHandlers
 
@@ -57,6 +58,8 @@ class Watched:
     async def run(self, running: Running) -> str | None:
         try:
             return await self._handler.run(running)
+        except Suspended:  # no error: it goes on another time
+            raise
         except BaseException as error:
             self._errors[running.claimed.id, running.claimed.attempt] = error
             raise

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.dependencies import Dependents
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import DURATION_SECONDS_MAX
@@ -65,6 +66,11 @@ class BenchStore(MemoryStore):
         due = await super().due_schedules(limit=limit, free=free)
         return replace(due, schedules=tuple(one for one in due.schedules if self._fires(one.job)))
 
+    async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
+        found = await super().dependents(limit=limit, after=after)
+        schedules = tuple(one for one in found.schedules if self._fires(one.schedule.job))
+        return replace(found, schedules=schedules)
+
     @contextmanager
     def _begin(self, tenant: str | None = None) -> Generator[Tables]:
         with self._lock, super()._begin(tenant) as tables:
@@ -107,6 +113,11 @@ class BenchStore(MemoryStore):
                 and (one.tenant, one.queue) not in tables.paused
                 and tables.definition(one).kind == "task"
                 and wanted(one)
+            ]
+            coming += [
+                wait.timeout_at
+                for (tenant, id, _), wait in tables.waits.items()
+                if wait.timeout_at is not None and wanted(tables.rows[tenant, id].execution)
             ]
             return min(coming, default=None)
 
