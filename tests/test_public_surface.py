@@ -10,6 +10,7 @@ import daybell
 
 PUBLIC = [
     "App",
+    "Approval",
     "Calendar",
     "Client",
     "Conflict",
@@ -20,11 +21,15 @@ PUBLIC = [
     "Misfire",
     "NotFound",
     "PermanentError",
+    "ReceivedEvent",
     "RemoteClient",
     "Retry",
     "RetryLater",
     "Schedule",
     "SchemaError",
+    "StepFailed",
+    "StepsChanged",
+    "Suspended",
     "Unavailable",
     "UsageError",
     "__version__",

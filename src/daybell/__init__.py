@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Calendar,
         Misfire,
         Schedule,
+        after,
         any_of,
         at,
         cron,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
         PermanentError,
         RetryLater,
         SchemaError,
+        StepFailed,
+        StepsChanged,
+        Suspended,
         Unavailable,
         UsageError,
     )
@@ -32,11 +36,13 @@ if TYPE_CHECKING:
     from daybell.sdk.context import Context
     from daybell.sdk.handle import ExecutionFailed
     from daybell.sdk.workflow import job
+    from daybell.sdk.received import Approval, ReceivedEvent
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "App",
+    "Approval",
     "Calendar",
     "Client",
     "Conflict",
@@ -47,14 +53,19 @@ __all__ = [
     "Misfire",
     "NotFound",
     "PermanentError",
+    "ReceivedEvent",
     "RemoteClient",
     "Retry",
     "RetryLater",
     "Schedule",
     "SchemaError",
+    "StepFailed",
+    "StepsChanged",
+    "Suspended",
     "Unavailable",
     "UsageError",
     "__version__",
+    "after",
     "any_of",
     "at",
     "cron",
@@ -66,14 +77,17 @@ __all__ = [
 # Imported when first asked for: a name that a program does not use costs it nothing.
 _HOMES = {
     "App": "daybell.sdk.app",
+    "Approval": "daybell.sdk.received",
     "Calendar": "daybell.core.when",
     "Client": "daybell.client",
     "Context": "daybell.sdk.context",
     "ExecutionFailed": "daybell.sdk.handle",
     "Misfire": "daybell.core.when",
+    "ReceivedEvent": "daybell.sdk.received",
     "RemoteClient": "daybell.client.remote.client",
     "Retry": "daybell.core.retry",
     "Schedule": "daybell.core.when",
+    "after": "daybell.core.when",
     "any_of": "daybell.core.when",
     "at": "daybell.core.when",
     "cron": "daybell.core.when",

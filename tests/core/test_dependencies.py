@@ -1,0 +1,130 @@
+"""When a job that depends on others may begin."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybell.core.dependencies import (
+    Begin,
+    Ended,
+    OnFailure,
+    Round,
+    Upstream,
+    may_begin,
+    next_round,
+)
+from daybell.core.execution import TERMINAL, State
+from daybell.core.when import After, Schedule, after, any_of, cron
+from daybell.errors import InvalidSchedule
+
+WAIT, SKIP, RUN = OnFailure
+FAILED = sorted(TERMINAL - {State.SUCCEEDED})
+UNFINISHED = sorted(set(State) - TERMINAL)
+
+
+def ended(at, state=State.SUCCEEDED, *, succeeded_at=None):
+    if state is State.SUCCEEDED:
+        succeeded_at = at
+    return Ended(ended_at=at, state=state, succeeded_at=succeeded_at)
+
+
+@pytest.mark.parametrize("policy", OnFailure)
+def test_a_round_is_over_when_each_has_ended(policy):
+    assert next_round(policy, []) is None
+    assert next_round(policy, [ended(10.0), Ended()]) is None
+    assert next_round(policy, [ended(10.0), ended(7.0)]) == Round(at=10.0, fires=True)
+
+
+def test_a_failure_is_waited_out_skipped_or_as_good_as_a_success():
+    failed = [ended(10.0), ended(12.0, State.DEAD)]
+
+    assert next_round(WAIT, failed) is None
+    assert next_round(SKIP, failed) == Round(at=12.0, fires=False)
+    assert next_round(RUN, failed) == Round(at=12.0, fires=True)
+
+
+def test_a_success_before_a_failure_counts_for_who_waits():
+    one = [ended(12.0, State.CANCELLED, succeeded_at=11.0)]
+
+    assert next_round(WAIT, one) == Round(at=11.0, fires=True)
+    assert next_round(SKIP, one) == Round(at=12.0, fires=False)
+
+
+# What the latest execution by then, and a newer success, mean to each policy.
+TABLE = [
+    *[(policy, State.SUCCEEDED, newer, Begin.NOW) for policy in OnFailure for newer in (0, 1)],
+    *[(p, state, newer, Begin.WAIT) for p in OnFailure for state in UNFINISHED for newer in (0, 1)],
+    *[(policy, None, 0, Begin.WAIT) for policy in OnFailure],
+    *[(policy, None, 1, Begin.NOW) for policy in OnFailure],
+    *[(WAIT, state, 0, Begin.WAIT) for state in FAILED],
+    *[(WAIT, state, 1, Begin.NOW) for state in FAILED],
+    *[(SKIP, state, newer, Begin.SKIP) for state in FAILED for newer in (0, 1)],
+    *[(RUN, state, newer, Begin.NOW) for state in FAILED for newer in (0, 1)],
+]
+
+
+def test_the_table_of_one_dependency():
+    for policy, state, newer, expected in TABLE:
+        one = Upstream(state=state, has_newer_success=bool(newer))
+        assert may_begin(policy, [one]) is expected, (policy, state, newer)
+    assert len(TABLE) == len(OnFailure) * (len(State) + 1) * 2
+
+
+def test_a_tick_that_has_still_to_fire_is_waited_for_whatever_came_before():
+    for policy, state, newer, _ in TABLE:
+        one = Upstream(state=state, has_newer_success=bool(newer), is_behind=True)
+        assert may_begin(policy, [one]) is Begin.WAIT
+
+
+UPSTREAM = st.builds(
+    Upstream,
+    state=st.none() | st.sampled_from(State),
+    has_newer_success=st.booleans(),
+    is_behind=st.booleans(),
+)
+
+
+@given(st.sampled_from(OnFailure), st.lists(UPSTREAM, max_size=5))
+def test_all_must_let_it_and_one_can_skip_it(policy, upstream):
+    each = [may_begin(policy, [one]) for one in upstream]
+
+    decided = may_begin(policy, upstream)
+
+    assert decided is may_begin(policy, upstream[::-1])
+    assert (decided is Begin.SKIP) == (Begin.SKIP in each)
+    assert (decided is Begin.NOW) == all(one is Begin.NOW for one in each)
+
+
+def test_after_is_a_schedule_without_times():
+    schedule = after("extract", "clean", "extract")
+
+    assert schedule == After(jobs=("extract", "clean"))
+    assert schedule.to_json() == '{"after":["extract","clean"]}'
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert Schedule.parse({"after": "extract"}) == after("extract")
+    assert schedule.next_after(0.0) is None
+    assert schedule.describe() == "When extract and clean have each succeeded"
+    assert after("extract").describe() == "When extract has succeeded"
+
+
+def test_after_takes_a_thousand_jobs_of_long_names():
+    schedule = after(*(f"{n:0200}" for n in range(1000)))
+
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: after(), "at least one job"),
+        (lambda: after("a/b\0"), "after: "),
+        (lambda: after(7), "after: "),
+        (lambda: Schedule.parse({"after": 7}), "must be a list of names"),
+        (lambda: Schedule.parse({"after": ["a"], "jitter": "5s"}), "jitter"),
+        (lambda: any_of(after("a"), cron("@daily")), "cannot be part of a union"),
+        (lambda: after(*map(str, range(1001))), "the limit is 1,000"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong, says):
+    with pytest.raises(InvalidSchedule, match=says):
+        wrong()
