@@ -22,10 +22,13 @@ CREATE TABLE daybell.step (
   error        text,
   PRIMARY KEY (execution, n, tenant)
 );
+CREATE INDEX step_started ON daybell.step (started_at, execution);
 
--- Open waits. A row whose execution has ended does no harm, and is removed when it is come across.
+-- Open waits. A row whose execution has ended does no harm, and is removed after a while: not at
+-- once, since it may come back from the dead, and ask again just then.
 CREATE TABLE daybell.wait (
   timeout_at  float8,
+  opened_at   float8 NOT NULL,
   tenant      int NOT NULL,
   n           int NOT NULL,
   execution   uuid NOT NULL,
