@@ -9,7 +9,7 @@ PLANS = {
     "touch a key": (access._TOUCH, "SEARCH api_key USING INDEX sqlite_autoindex_api_key_2 (id=?)"),
     "list keys": (access._LIST_KEYS, "SEARCH k USING INDEX api_key_tenant (tenant=?)"),
     "what was made": (quotas._MADE, "SEARCH execution USING INTEGER PRIMARY KEY (rowid>?)"),
-    "what runs": (quotas._RUNNING, "SCAN execution USING INDEX execution_running"),
+    "what runs": (quotas._RUNNING, "SEARCH execution USING INDEX execution_running (worker>?)"),
     "what is pending": (
         quotas._UNFINISHED,
         "SEARCH execution USING COVERING INDEX execution_claimable (lane=?)",

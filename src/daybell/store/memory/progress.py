@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant
 from daybell.core.progress import advance
 from daybell.core.run import (
+    UNSTARTED,
     Advance,
     Ask,
     ItemResults,
@@ -95,8 +96,7 @@ def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:
             ready = (row.node for row in nodes.values() if row.node.state is NodeState.READY)
             return in_order(ready)[:limit]
         case Unstarted(limit):
-            open_states = (NodeState.WAITING, NodeState.READY)
-            return in_order(r.node for r in nodes.values() if r.node.state in open_states)[:limit]
+            return in_order(r.node for r in nodes.values() if r.node.state in UNSTARTED)[:limit]
         case Specs(labels):
             return {label: (nodes[label].spec, nodes[label].input) for label in labels}
         case Results(labels):
@@ -108,8 +108,8 @@ def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:
     return {label: text for label, text in found.items() if text is not None}
 
 
-def in_order(nodes: Any) -> list[Node]:
-    return sorted(cast("list[Node]", nodes), key=lambda node: node.order)
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    return sorted(nodes, key=lambda node: node.order)
 
 
 def write(tables: Tables, key: RunKey, step: Advance, now: Instant) -> None:

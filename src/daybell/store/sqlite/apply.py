@@ -15,18 +15,20 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Outcome, State
+from daybell.core.execution import TERMINAL, Claimed, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.core.log import NewLogPart
+from daybell.core.run import NodeEnd
 from daybell.core.step import NewStep
 from daybell.core.worker import Report
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.sqlite import waits
+from daybell.store.sqlite.advancing import Advancing
 from daybell.store.sqlite.bulk import Bulk
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.endings import LINKS, Links, follow_up
-from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.endings import LINKS, Links, follow_up, tell_run
+from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.progress import left_to_do
 from daybell.store.sqlite.rows import Row
 
 CANCELLED_OUTCOME: Final = OUTCOME_CODES[Outcome.CANCELLED]
@@ -34,7 +36,7 @@ CANCELLED_OUTCOME: Final = OUTCOME_CODES[Outcome.CANCELLED]
 FENCE: Final = "tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker = ? AND state = 5"
 
 
-class SqliteApply(Part):
+class SqliteApply(Advancing):
     """Moves and reports, of `protocol.Executions`."""
 
     async def apply(
@@ -42,10 +44,15 @@ class SqliteApply(Part):
     ) -> list[Verdict]:
         del wait  # there are no locks on rows here
 
-        def operation(tx: Transaction) -> list[Verdict]:
-            return apply(tx, tx.names.tenant(tx, tenant), worker.bytes, transitions)
+        def operation(tx: Transaction) -> tuple[list[Verdict], list[RunKey]]:
+            owner = tx.names.tenant(tx, tenant)
+            verdicts = apply(tx, owner, worker.bytes, transitions)
+            return verdicts, left_to_do(tx)
 
-        return await self._write(operation)
+        verdicts, todo = await self._write(operation)
+        if todo:
+            await self._go_on(todo)
+        return verdicts
 
     async def report(
         self, tenant: str, *, worker: UUID, reports: Sequence[Report]
@@ -77,8 +84,12 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
         return send_back
     if move.gate is not None or move.schedule is not None:
         return one_by_one
+    if move.node is not None and move.run is None:
+        return one_by_one
     is_plain = move.outcome is Outcome.SUCCEEDED and move.checkpoint is None
-    return succeed if move.target is State.SUCCEEDED and is_plain else end
+    if move.target is State.SUCCEEDED and is_plain:
+        return succeed if move.node is None else succeed_nodes
+    return end if move.node is None else end_nodes
 
 
 def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
@@ -89,24 +100,47 @@ def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transitio
 
 # The same fence, for many rows. The plus signs leave SQLite no index to begin with but the one
 # that names the row.
-_SUCCEED: Final = Bulk(
-    """
+_SUCCEED_HEAD: Final = """
 UPDATE execution
    SET state = 6, outcome = 1, failures = column1, crashes = column2, result = column3,
        error = NULL, reason = column4, started_at = ? - column5, finished_at = ?, lease = NULL,
        log = column9
-  FROM (VALUES""",
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    """)
+  FROM (VALUES"""
+_SUCCEED_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SUCCEED_TAIL: Final = """)
  WHERE tenant = ? AND id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?
    AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
    AND schedule IS NULL
-""",
-)
+"""
+_SUCCEED: Final = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND node IS NULL")
+_SUCCEED_NODES: Final = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND node IS NOT NULL")
 
 
 def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the most common move: many rows in one statement, as in `bulk`."""
+    values = succeeding(moves)
+    if has_doubles(moves):
+        return end(tx, owner, worker, moves)
+    now = tx.now
+    return _SUCCEED.run(tx, values, first=(now, now), last=(owner, worker)) == len(moves)
+
+
+def succeed_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """The same for nodes: their runs are told together."""
+    if has_doubles(moves):
+        return end_nodes(tx, owner, worker, moves)
+    now = tx.now
+    made = _SUCCEED_NODES.run(tx, succeeding(moves), first=(now, now), last=(owner, worker))
+    return made == len(moves) and tell_runs(tx, owner, moves)
+
+
+def has_doubles(moves: list[Transition]) -> bool:
+    """Of two moves of one execution the first counts: they are made one after the other."""
+    return len({move.id for move in moves}) < len(moves)
+
+
+def succeeding(moves: list[Transition]) -> list[Any]:
+    """The values of _SUCCEED."""
     values: list[Any] = []
     for move in moves:
         values += (
@@ -120,10 +154,25 @@ def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition])
             move.lease.bytes,
             move.log,
         )
-    if len(set(values[5::9])) < len(moves):
-        return end(tx, owner, worker, moves)  # of two moves the first counts: one after the other
-    now = tx.now
-    return _SUCCEED.run(tx, values, first=(now, now), last=(owner, worker)) == len(moves)
+    return values
+
+
+def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
+    """Let runs hear of the ends of their nodes, before the operation is over."""
+    now, ended = tx.now, tx.ended
+    for move in moves:
+        assert move.run is not None and move.node is not None, "a node has a run"
+        end = NodeEnd(
+            move.node,
+            move.id,
+            move.target,
+            move.result if move.target is State.SUCCEEDED else None,
+            move.reason,
+            None if move.ran is None else now - move.ran,
+            now,
+        )
+        ended.setdefault((owner, move.run.bytes), []).append(end)
+    return True
 
 
 # What every end writes. A success leaves no error behind; another end keeps an earlier one.
@@ -139,12 +188,26 @@ _END: Final = f"""
 {_END_SET}
  WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL AND schedule IS NULL
 """
+_END_PLAIN: Final = f"{_END} AND node IS NULL"
+_END_NODES: Final = f"{_END} AND node IS NOT NULL"
+# If need be, the run is the dead letter.
+_DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE tenant = ? AND id = ? AND state = 7"
 
 
 def end(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make moves that end executions that are tied to no other; False if not all could be made."""
     rows = [(*ending(tx, move), *fence(owner, worker, move)) for move in moves]
-    return tx.executemany(_END, rows).rowcount == len(moves)
+    return tx.executemany(_END_PLAIN, rows).rowcount == len(moves)
+
+
+def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """The same for nodes: their runs are told together."""
+    rows = [(*ending(tx, move), *fence(owner, worker, move)) for move in moves]
+    if tx.executemany(_END_NODES, rows).rowcount < len(moves):
+        return False
+    dead = [(owner, move.id.bytes) for move in moves if move.target is State.DEAD]
+    tx.executemany(_DISCARD, dead)
+    return tell_runs(tx, owner, moves)
 
 
 def ending(tx: Transaction, move: Transition) -> Row:
@@ -166,7 +229,9 @@ def ending(tx: Transaction, move: Transition) -> Row:
     )
 
 
-def fence(owner: int, worker: bytes, move: Transition | Report | NewLogPart | NewStep) -> Row:
+def fence(
+    owner: int, worker: bytes, move: Claimed | Transition | Report | NewLogPart | NewStep
+) -> Row:
     """The values of FENCE."""
     return owner, move.id.bytes, move.attempt, move.lease.bytes, worker
 
@@ -236,6 +301,9 @@ def judge(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdi
         return Verdict(move.id, move.attempt, Ruling.STALE)
     n, state, attempt, lease, holder, _, cancel_requested_at, *links = row
     if (state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker):
+        if state > 5 and Links(*links).node is not None:
+            # It may have been made a moment ago, with others; to hear of an end twice does no harm.
+            tell_run(tx, n, Links(*links))
         return repeated(tx, row, worker, move)
     fault = checks.transition_fault(move)
     if fault is not None:
@@ -248,7 +316,7 @@ def judge(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdi
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
     tx.execute(_END_ONE, (*ending(tx, move), n))
-    follow_up(tx, Links(*links), STATE_CODES[move.target])
+    follow_up(tx, n, Links(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:
         return Verdict(move.id, move.attempt, Ruling.CANCELLED)
     return None

@@ -144,9 +144,16 @@ class ConnectionThread:
 class Writer(ConnectionThread):
     """The thread that writes."""
 
-    def __init__(self, path: str, clock: Clock, give: Callable[[Signal], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        clock: Clock,
+        give: Callable[[Signal], None],
+        settle: Callable[[Transaction], object],
+    ) -> None:
         super().__init__(path, clock)
         self._give = give
+        self._settle = settle  # what is done at the end of every operation
         self._held_back: Request | None = None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -182,7 +189,9 @@ class Writer(ConnectionThread):
         operation, future, _ = request
         if operation is None or future.cancelled():
             return Answer(future)
-        return Answer(future, operation(transaction))
+        value = operation(transaction)
+        self._settle(transaction)
+        return Answer(future, value)
 
     def _do_shielded(self, request: Request, transaction: Transaction) -> Answer:
         connection = self._connection
@@ -193,6 +202,7 @@ class Writer(ConnectionThread):
             if not connection.in_transaction:
                 raise  # a full disk, for one, undoes everything at once
             self._names.forget()
+            transaction.forget()
             connection.execute("ROLLBACK TO operation")
             answer = Answer(request.future, error=translated(error, self._path))
         connection.execute("RELEASE operation")

@@ -18,7 +18,7 @@ from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, STATE_CODES
-from daybell.store.sqlite import endings, gates
+from daybell.store.sqlite import cancelling, gates
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.names import Transaction, Version
 
@@ -172,7 +172,7 @@ class Creation:
         number = self._tx.names.current(self._tx, self._owner, job).job
         at_gate = {"gate": room.gate, "job": number, "now": self._tx.now}
         for (id,) in self._tx.execute(_UNFINISHED, at_gate).fetchall():
-            endings.cancel(self._tx, self._owner, UUID(bytes=id))
+            cancelling.cancel(self._tx, self._owner, UUID(bytes=id))
         del self._rooms[job]
 
     def _room(self, job: str) -> Room:

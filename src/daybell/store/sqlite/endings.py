@@ -8,8 +8,8 @@ from uuid import UUID
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.overlap import is_backfill
-from daybell.store.codes import STATE_CODES
-from daybell.store.outcomes import Cancellation
+from daybell.core.run import NodeEnd
+from daybell.store.codes import STATE_CODES, STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.names import Transaction
 from daybell.store.wakeups import Signal
@@ -25,18 +25,38 @@ class Links(NamedTuple):
     slot: int | None
     schedule: bytes | None
     scheduled_for: Instant | None
+    parent: bytes | None
+    node: str | None
 
 
-LINKS: Final = "tenant, gate, slot, schedule, scheduled_for"
+LINKS: Final = "tenant, gate, slot, schedule, scheduled_for, parent, node"
 
 
-def follow_up(tx: Transaction, links: Links, state: int) -> None:
-    """An execution has ended: its schedule hears of it, and its slot is handed on."""
+def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
+    """An execution has ended: its schedule and its run hear of it, and its slot is handed on."""
+    if links.node is not None:
+        tell_run(tx, n, links)
     if links.schedule is not None and not is_backfill(tx.names.gate_name(tx, links.gate)):
         tell(tx, links.tenant, links.schedule, state, links.scheduled_for)
     if links.slot == 1:
         assert links.gate is not None, "a slot is one of a gate"
         gates.hand_on(tx, links.gate)
+
+
+_ENDED: Final = """
+SELECT id, state, result, reason, started_at, finished_at FROM execution WHERE n = ?
+"""
+_DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
+
+
+def tell_run(tx: Transaction, n: int, links: Links) -> None:
+    """Let a run hear of the end of a node, before the operation is over."""
+    assert links.parent is not None and links.node is not None, "a node has a run"
+    id, state, *rest = tx.execute(_ENDED, (n,)).fetchone()
+    if state == DEAD:  # if need be, the run is the dead letter
+        tx.execute(_DISCARD, (n,))
+    end = NodeEnd(links.node, UUID(bytes=id), STATES[state], *rest)
+    tx.ended.setdefault((links.tenant, links.parent), []).append(end)
 
 
 _TELL: Final = """
@@ -75,10 +95,6 @@ def pause(tx: Transaction, job: int, note: str, *, again: bool = True) -> None:
     tx.execute(_PAUSE_SCHEDULES, (job,))
 
 
-_LOOK: Final = f"SELECT n, state, {LINKS} FROM execution WHERE tenant = ? AND id = ?"
-_REQUEST: Final = """
-UPDATE execution SET cancel_requested_at = ifnull(cancel_requested_at, ?) WHERE n = ?
-"""
 _END: Final = """
 UPDATE execution
    SET state = ?, finished_at = ?, reason = ?, slot = iif(gate IS NULL, NULL, 0)
@@ -86,23 +102,7 @@ UPDATE execution
 """
 
 
-def cancel(tx: Transaction, owner: int, id: UUID) -> Cancellation:
-    """End what has not started; ask what runs to end."""
-    row = tx.execute(_LOOK, (owner, id.bytes)).fetchone()
-    if row is None:
-        return Cancellation.UNKNOWN
-    n, state, *links = row
-    if state > 5:
-        return Cancellation.FINISHED
-    if state == 5:
-        tx.execute(_REQUEST, (tx.now, n))
-        tx.signals.add(Signal.ASK)
-        return Cancellation.REQUESTED
-    end(tx, n, Links(*links), State.CANCELLED)
-    return Cancellation.CANCELLED
-
-
 def end(tx: Transaction, n: int, links: Links, state: State, reason: str | None = None) -> None:
     """End what has not started."""
     tx.execute(_END, (STATE_CODES[state], tx.now, reason, n))
-    follow_up(tx, links, STATE_CODES[state])
+    follow_up(tx, n, links, STATE_CODES[state])

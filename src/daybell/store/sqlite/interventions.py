@@ -12,22 +12,26 @@ from daybell.core.lifecycle import EXPIRED
 from daybell.core.overlap import OVERLAP, gate_of
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.sqlite import gates, waits
-from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.endings import LINKS, Links, cancel, end
-from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.advancing import Advancing
+from daybell.store.sqlite.cancelling import cancel
+from daybell.store.sqlite.endings import LINKS, Links, end
+from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.progress import left_to_do
 from daybell.store.sqlite.quotas import queued_room
 from daybell.store.sqlite.strays import gather
 
 
-class SqliteInterventions(Part):
+class SqliteInterventions(Advancing):
     """Cancelling, expiry and dead letters, of `protocol.Executions`."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        def operation(tx: Transaction) -> list[Cancellation]:
+        def operation(tx: Transaction) -> tuple[list[Cancellation], list[RunKey]]:
             owner = tx.names.tenant(tx, tenant)
-            return [cancel(tx, owner, id) for id in ids]
+            return [cancel(tx, owner, id) for id in ids], left_to_do(tx)
 
-        return await self._write(operation)
+        answers, todo = await self._write(operation)
+        await self._go_on(todo)
+        return answers
 
     async def expire(self, *, limit: int = 1000) -> int:
         return await self._write(lambda tx: expire(tx, limit))

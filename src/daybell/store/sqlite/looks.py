@@ -52,7 +52,8 @@ def job_ids(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, UUI
 _SHOWN: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
 # Each of these conditions has an index of its own.
 _UNFINISHED: Final = " UNION ALL ".join(
-    f"SELECT n FROM execution WHERE {place}" for place in ("state <= 3", "state = 4", "state = 5")
+    f"SELECT n FROM execution WHERE {place} AND node IS NULL"
+    for place in ("state <= 3", "state = 4", "state = 5")
 )
 _COUNT: Final = f"SELECT count(*) FROM ({_UNFINISHED} LIMIT {FEW})"
 _ALL_STATES: Final = f"""
@@ -61,11 +62,12 @@ SELECT DISTINCT job, {_SHOWN} FROM execution
 """
 _RUNNING: Final = """
 SELECT DISTINCT job, 5 FROM execution
- WHERE state = 5 AND +job IN (SELECT value FROM json_each(?))
+ WHERE state = 5 AND node IS NULL AND +job IN (SELECT value FROM json_each(?))
 """
 _NEWEST_STATES: Final = f"""
 SELECT DISTINCT job, {_SHOWN} FROM (
-    SELECT job, state, run_at FROM execution WHERE job = ? ORDER BY id DESC LIMIT {LOOKED_AT_MAX})
+    SELECT job, state, run_at FROM execution WHERE job = ? AND node IS NULL
+     ORDER BY id DESC LIMIT {LOOKED_AT_MAX})
  WHERE state < 5
 """
 
@@ -89,7 +91,8 @@ def unfinished_states(tx: Transaction, jobs: Iterable[int], keys: str) -> dict[i
 
 _LAST: Final = f"""
 SELECT job, {EXECUTION_COLUMNS} FROM execution WHERE n IN (
-    SELECT (SELECT e.n FROM execution e WHERE e.job = k.value ORDER BY e.id DESC LIMIT 1)
+    SELECT (SELECT e.n FROM execution e WHERE e.job = k.value AND e.node IS NULL
+             ORDER BY e.id DESC LIMIT 1)
       FROM json_each(?) k)
 """
 

@@ -8,16 +8,19 @@ up once per transaction.
 from __future__ import annotations
 
 import sqlite3
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
 from daybell.core.overlap import Overlap, rule_of
+from daybell.core.run import NodeEnd
 from daybell.core.tenant import Quotas
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store.wakeups import Signal
+
+RunKey: TypeAlias = tuple[int, bytes]  # tenant, and the id of its execution
 
 REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
 
@@ -25,10 +28,20 @@ REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
 class Transaction:
     """What an operation works with: statements, the store's time, and the names known so far.
 
-    `signals` are given to who waits for them once all is committed.
+    `signals` are given to who waits for them once all is committed. `ended` are nodes whose runs
+    have to hear of it before that, and `todo` runs in which there is more to do than is done here.
     """
 
-    __slots__ = ("_connection", "execute", "executemany", "names", "now", "signals")
+    __slots__ = (
+        "_connection",
+        "ended",
+        "execute",
+        "executemany",
+        "names",
+        "now",
+        "signals",
+        "todo",
+    )
 
     def __init__(self, connection: sqlite3.Connection, names: Names, now: Instant) -> None:
         self._connection = connection
@@ -37,6 +50,12 @@ class Transaction:
         self.names = names
         self.now = now
         self.signals: set[Signal] = set()
+        self.ended: dict[RunKey, list[NodeEnd]] = {}
+        self.todo: dict[RunKey, None] = {}
+
+    def forget(self) -> None:
+        """The operation under way is undone."""
+        self.ended, self.todo = {}, {}
 
     def changes(self) -> int:
         """How many rows were changed on this connection so far."""

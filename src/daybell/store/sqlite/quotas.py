@@ -74,8 +74,10 @@ def queued_room(tx: Transaction, owner: int) -> float:
     return inf if most is None else most - tx.execute(_UNFINISHED, (owner, most)).fetchone()[0]
 
 
+# A workflow that waits for its nodes is in nobody's hands.
 _RUNNING: Final = """
-SELECT count(*) FROM (SELECT 1 FROM execution WHERE state = 5 AND +tenant = ? LIMIT ?)
+SELECT count(*) FROM (SELECT 1 FROM execution
+                       WHERE state = 5 AND worker IS NOT NULL AND +tenant = ? LIMIT ?)
 """
 
 

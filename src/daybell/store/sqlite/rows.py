@@ -33,7 +33,8 @@ CLAIMED_COLUMNS: Final = """
 n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
 scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
 iif(schedule IS NULL, NULL, (SELECT s.succeeded_for FROM schedule s
-                              WHERE s.tenant = execution.tenant AND s.id = execution.schedule))
+                              WHERE s.tenant = execution.tenant AND s.id = execution.schedule)),
+node, parent
 """
 
 
@@ -65,8 +66,10 @@ def claimed(
             cancel_requested_at,
             schedule,
             previous_success,
+            node,
+            parent,
         ) = row
-        version = names.version(tx, version_n)
+        version, lane = names.version(tx, version_n), names.lane_row(tx, lane_n)
         found.append(
             Claimed(
                 id=id,
@@ -75,8 +78,8 @@ def claimed(
                 tenant=tenant,
                 job=version.name,
                 version=version.version,
-                kind=version.needs,
-                queue=names.lane_row(tx, lane_n).queue,
+                kind=version.needs if node is None else lane.needs,
+                queue=lane.queue,
                 priority=PRIORITIES[priority],
                 args=args,
                 failures=failures,
@@ -92,6 +95,8 @@ def claimed(
                 cancel_requested=cancel_requested_at is not None,
                 schedule=None if schedule is None else UUID(bytes=schedule),
                 previous_success=previous_success,
+                node=node,
+                parent=None if parent is None else UUID(bytes=parent),
             )
         )
     return found
@@ -101,7 +106,7 @@ EXECUTION_COLUMNS: Final = """
 id, version, state, lane, priority, args, attempt, failures, crashes, created_at, run_at,
 scheduled_for, expires_at, started_at, finished_at, worker, unique_key, retries, timeout, gate,
 schedule, parent, outcome, result, error, reason, progress, note, checkpoint, cancel_requested_at,
-is_discarded
+is_discarded, node
 """
 
 
@@ -147,4 +152,5 @@ def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
         checkpoint=row[28],
         cancel_requested_at=row[29],
         is_discarded=bool(row[30]),
+        node=row[31],
     )

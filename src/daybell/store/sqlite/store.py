@@ -31,6 +31,8 @@ from daybell.store.sqlite.gates import SqliteGates
 from daybell.store.sqlite.interventions import SqliteInterventions
 from daybell.store.sqlite.logs import SqliteLogs
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.progress import left_to_do
+from daybell.store.sqlite.runs import SqliteRuns
 from daybell.store.sqlite.schedules import SqliteSchedules, next_cursor
 from daybell.store.sqlite.steps import SqliteSteps
 from daybell.store.sqlite.upkeep import SqliteUpkeep
@@ -53,6 +55,7 @@ class SqliteStore(
     SqliteInterventions,
     SqliteWorkers,
     SqliteSchedules,
+    SqliteRuns,
     SqliteSteps,
     SqliteDependencies,
     SqliteGates,
@@ -169,7 +172,7 @@ class SqliteStore(
         if applied is None:
             raise files.missing(self._path)
         migrate.check(migrate.known_migrations(PACKAGE), applied)
-        writer = Writer(self._path, self._clock, self._give)
+        writer = Writer(self._path, self._clock, self._give, left_to_do)
         reader = Reader(self._path, self._clock)
         await writer.start()
         try:

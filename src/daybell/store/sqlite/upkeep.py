@@ -178,6 +178,8 @@ SELECT n, created_at,
 _REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
 _REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", ")")
 _REMOVE_LOG_PARTS: Final = Bulk("DELETE FROM log WHERE execution IN (", "?", ")")
+_REMOVE_RUNS: Final = Bulk("DELETE FROM run WHERE execution IN (", "?", ")")
+_REMOVE_NODES: Final = Bulk("DELETE FROM node WHERE run IN (", "?", ")")
 _REMOVE_STEPS: Final = Bulk("DELETE FROM step WHERE execution IN (", "?", ")")
 _REMOVE_WAITS: Final = Bulk("DELETE FROM wait WHERE execution IN (", "?", ")")
 
@@ -192,6 +194,8 @@ def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int
     # With them, or a new execution that gets a removed one's number would inherit them.
     attempts = _REMOVE_ATTEMPTS.run(tx, over)
     parts = _REMOVE_LOG_PARTS.run(tx, over)
+    _REMOVE_RUNS.run(tx, over)
+    _REMOVE_NODES.run(tx, over)
     _REMOVE_STEPS.run(tx, over)
     _REMOVE_WAITS.run(tx, over)
     _REMOVE.run(tx, over)

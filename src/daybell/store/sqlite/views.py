@@ -138,16 +138,22 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> di
 
 _COUNT_PENDING: Final = f"""
 SELECT {_SHOWN_STATE}, count(*) FROM execution
- WHERE state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?) GROUP BY 1
+ WHERE state <= 3 AND node IS NULL AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?)
+ GROUP BY 1
 """
 _COUNT_OTHERS: Final = """
-SELECT 4, count(*) FROM execution WHERE state = 4 AND +tenant = ?
+SELECT 4, count(*) FROM execution WHERE state = 4 AND node IS NULL AND +tenant = ?
 UNION ALL
-SELECT 5, count(*) FROM execution WHERE state = 5 AND +tenant = ?
+SELECT 5, count(*) FROM execution WHERE state = 5 AND node IS NULL AND +tenant = ?
 UNION ALL
-SELECT state, count(*) FROM execution WHERE state >= 7 AND tenant = ? GROUP BY state
+SELECT state, count(*) FROM execution WHERE state >= 7 AND node IS NULL AND tenant = ?
+ GROUP BY state
 """
-_COUNT: Final = "SELECT count(*) FROM execution WHERE tenant = ?"
+# By their jobs: nodes are not in that index.
+_COUNT: Final = """
+SELECT count(*) FROM execution
+ WHERE node IS NULL AND job IN (SELECT j.n FROM job j WHERE j.tenant = ?)
+"""
 
 
 def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> dict[int, int]:
@@ -178,6 +184,8 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> tuple[list
             owner,
             where.queue,
         )
+    if not where.shows_nodes:
+        add("node IS NULL")
     if where.ids is not None:
         places = ", ".join("?" * len(where.ids))
         add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))

@@ -146,7 +146,7 @@ UPDATE execution
        started_at = NULL, progress = NULL, note = NULL
  WHERE {_HELD} AND cancel_requested_at IS NULL
 """
-_LINKS: Final = f"SELECT {LINKS} FROM execution WHERE {_HELD}"
+_LINKS: Final = f"SELECT n, {LINKS} FROM execution WHERE {_HELD}"
 _CANCEL: Final = f"""
 UPDATE execution
    SET state = 8, outcome = 5, reason = NULL, finished_at = ?, lease = NULL,
@@ -165,8 +165,8 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         # What is still there has been asked to end.
         links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
-        for row in links:
-            follow_up(tx, Links(*row), CANCELLED)
+        for n, *row in links:
+            follow_up(tx, n, Links(*row), CANCELLED)
     return count
 
 

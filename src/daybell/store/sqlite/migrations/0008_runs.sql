@@ -6,6 +6,15 @@
 
 ALTER TABLE execution ADD COLUMN node TEXT;
 
+-- The list of a job is without the nodes of its runs, and so are counts of states.
+DROP INDEX execution_job;
+CREATE INDEX execution_job ON execution (job, id, node) WHERE node IS NULL;
+DROP INDEX execution_claimable;
+CREATE INDEX execution_claimable ON execution (lane, priority, run_at, id, state, node)
+    WHERE state <= 3;
+DROP INDEX execution_ended_otherwise;
+CREATE INDEX execution_ended_otherwise ON execution (tenant, state, id, node) WHERE state >= 7;
+
 CREATE TABLE run (
     execution   INTEGER PRIMARY KEY,  -- execution.n
     total       INTEGER NOT NULL,
@@ -53,3 +62,4 @@ CREATE TABLE node (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX node_todo ON node (run, place) WHERE is_todo = 1;
+CREATE INDEX node_ready ON node (run, place) WHERE state = 2;

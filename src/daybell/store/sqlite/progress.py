@@ -1,0 +1,208 @@
+"""How runs of workflows go on, in the transaction that has ended some of their nodes.
+
+Ends are collected in the transaction and told at the end of the operation, so that a batch of
+reports drives each run once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from daybell.core.execution import State
+from daybell.core.progress import advance
+from daybell.core.run import PROGRESS_BATCH, NodeEnd, Plan, Run, RunEnd, Start, Stopping
+from daybell.errors import JobNotFound
+from daybell.store import driving
+from daybell.store.codes import OUTCOME_CODES, STATE_CODES
+from daybell.store.ids import mint
+from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.endings import LINKS, Links, follow_up
+from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.rows import Row
+from daybell.store.sqlite.run_rows import (
+    RUN_COLUMNS,
+    answer,
+    insert_nodes,
+    insert_run,
+    read_run,
+    write,
+)
+from daybell.store.wakeups import Signal
+
+
+class Held(NamedTuple):
+    """A run in hand, with what its nodes have of it."""
+
+    owner: int
+    n: int
+    job: int
+    version: int
+    lane: int
+    priority: int
+    run: Run
+
+
+_FIND: Final = f"""
+SELECT e.n, e.job, e.version, e.lane, e.priority, {RUN_COLUMNS}
+  FROM execution e JOIN run r ON r.execution = e.n
+ WHERE e.tenant = ? AND e.id = ? AND e.state = 5
+"""
+
+
+def find(tx: Transaction, key: RunKey) -> Held | None:
+    """A run that has begun, and has not ended."""
+    row = tx.execute(_FIND, key).fetchone()
+    if row is None:
+        return None
+    return Held(key[0], *row[:5], run=read_run(UUID(bytes=key[1]), row[5:]))
+
+
+def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
+    """Keep the nodes of a run that begins, and start the first."""
+    insert_run(tx, n, plan.run(UUID(bytes=key[1])))
+    insert_nodes(tx, n, plan.nodes, {})
+    go_on(tx, key)
+
+
+def settle(tx: Transaction) -> None:
+    """Let runs know which of their nodes have ended."""
+    while tx.ended:
+        ended, tx.ended = tx.ended, {}
+        for key, ends in ended.items():
+            go_on(tx, key, ends)
+
+
+def left_to_do(tx: Transaction) -> list[RunKey]:
+    """The same at the end of an operation; answers the runs in which there is more to do."""
+    settle(tx)
+    todo, tx.todo = tx.todo, {}
+    return list(todo)
+
+
+def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
+    """Do a bounded part of what can be done in a run."""
+    tx.todo.pop(key, None)
+    held = find(tx, key)
+    if held is None:
+        return
+    is_cut = False
+    if held.run.stopping is Stopping.CANCEL:
+        cancelled = cancel_nodes(tx, key)
+        is_cut = len(cancelled) == PROGRESS_BATCH
+        ended = [*ended, *cancelled]
+    step = driving.drive(advance(held.run, ended, mint=mint), lambda ask: answer(tx, held.n, ask))
+    is_todo = step.run.is_todo or is_cut
+    if is_todo:
+        tx.todo[key] = None
+    write(tx, held.n, step, is_todo=is_todo)
+    gone = start_all(tx, held, step.starts)
+    if step.end is not None:
+        end(tx, held.n, step.end)
+    if gone:
+        go_on(tx, key, gone)
+
+
+_START: Final = Bulk(
+    """
+INSERT INTO execution
+       (tenant, id, job, version, lane, priority, state, created_at, run_at, args, expires_at,
+        retries, timeout, parent, node)
+VALUES""",
+    "(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
+
+
+def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeEnd]:
+    """Create executions of nodes; answers the ends of those whose job is gone."""
+    rows: list[Any] = []
+    gone: list[NodeEnd] = []
+    for start in starts:
+        try:
+            rows += a_row(tx, run, start)
+        except JobNotFound:
+            gone.append(driving.without_job(start))
+    if rows:
+        _START.run(tx, rows)
+        tx.signals.add(Signal.CLAIM)
+    return gone
+
+
+def a_row(tx: Transaction, run: Held, start: Start) -> Row:
+    """The execution of a node. It passes no gate: the run has passed its own."""
+    if start.job is None:
+        version = tx.names.version(tx, run.version)
+        queue, priority, expires = tx.names.lane_row(tx, run.lane).queue, run.priority, None
+    else:
+        version = tx.names.current(tx, run.owner, start.job)
+        queue, priority, expires = version.queue, version.priority, version.expires
+    return (
+        run.owner,
+        start.id.bytes,
+        version.job,
+        version.n,
+        tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs),
+        priority if start.priority is None else int(start.priority),
+        tx.now,
+        tx.now,
+        start.args,
+        None if expires is None else tx.now + expires,
+        start.retries,
+        start.timeout,
+        run.run.id.bytes,
+        start.label,
+    )
+
+
+_END: Final = """
+UPDATE execution
+   SET state = ?, outcome = ?, result = ?, error = ?, reason = ?, finished_at = ?,
+       slot = iif(gate IS NULL, NULL, 0)
+ WHERE n = ?
+"""
+_LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
+
+
+def end(tx: Transaction, n: int, how: RunEnd) -> None:
+    """The last node has ended, and with it the run."""
+    links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+    state, outcome = STATE_CODES[how.state], OUTCOME_CODES[driving.OUTCOMES[how.state]]
+    tx.execute(_END, (state, outcome, how.result, how.error, how.reason, tx.now, n))
+    follow_up(tx, n, links, state)
+
+
+_STOP: Final = "UPDATE run SET stopping = 'cancel', is_todo = 1 WHERE execution = ?"
+
+
+def stop(tx: Transaction, key: RunKey, n: int) -> None:
+    """Cancel all that is not over in a run. It ends with the last of it."""
+    tx.execute(_STOP, (n,))
+    go_on(tx, key)
+
+
+_OF_RUN: Final = "tenant = ? AND parent = ? AND node IS NOT NULL"
+_REQUEST: Final = f"""
+UPDATE execution SET cancel_requested_at = ?
+ WHERE {_OF_RUN} AND state = 5 AND cancel_requested_at IS NULL
+RETURNING n, id, worker IS NULL
+"""
+_CANCEL: Final = f"""
+UPDATE execution SET state = 8, finished_at = ?, reason = NULL
+ WHERE n IN (SELECT n FROM execution WHERE {_OF_RUN} AND state <= 4 LIMIT ?)
+RETURNING id, node, started_at
+"""
+
+
+def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
+    """End nodes that wait to be claimed, so many; ask those that run to end."""
+    requested = tx.execute(_REQUEST, (tx.now, *key)).fetchall()
+    for n, id, is_run in requested:
+        if is_run:
+            stop(tx, (key[0], id), n)
+    if requested:
+        tx.signals.add(Signal.ASK)
+    return [
+        NodeEnd(node, UUID(bytes=id), State.CANCELLED, None, None, started_at, tx.now)
+        for id, node, started_at in tx.execute(_CANCEL, (tx.now, *key, PROGRESS_BATCH)).fetchall()
+    ]

@@ -1,0 +1,111 @@
+"""Runs of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.lifecycle import after_cancel
+from daybell.core.run import Plan, RunDetail
+from daybell.store import driving
+from daybell.store.checks import check_limit
+from daybell.store.codes import STATES
+from daybell.store.sqlite import progress
+from daybell.store.sqlite.advancing import Advancing, go_on
+from daybell.store.sqlite.apply import FENCE, fence, judge
+from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.rows import shown_state
+from daybell.store.sqlite.run_rows import NODE_COLUMNS, RUN_COLUMNS, read_node, read_run
+
+
+class SqliteRuns(Advancing):
+    """See `protocol.Runs`."""
+
+    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+        def operation(tx: Transaction) -> tuple[bool, list[RunKey]]:
+            owner = tx.names.tenant(tx, tenant)
+            is_made = expand(tx, owner, worker.bytes, claimed, plan)
+            return is_made, progress.left_to_do(tx)
+
+        is_made, todo = await self._write(operation)
+        await self._go_on(todo)
+        return is_made
+
+    async def advance(self, tenant: str, run: UUID) -> bool:
+        def operation(tx: Transaction) -> bool:
+            return go_on(tx, (tx.names.tenant(tx, tenant), run.bytes))
+
+        return await self._write(operation)
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        check_limit(limit)
+        found = await self._read(lambda tx: tx.execute(_TODO, (limit,)).fetchall())
+        for key in found:
+            await self._write(lambda tx, key=key: go_on(tx, key))
+        return len(found)
+
+    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
+        return await self._read(lambda tx: get_run(tx, tx.names.tenant(tx, tenant), id))
+
+    async def rerun(
+        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    ) -> Enqueued:
+        raise NotImplementedError
+
+
+_HELD: Final = f"SELECT n, cancel_requested_at FROM execution WHERE {FENCE}"
+_BEGIN: Final = """
+UPDATE execution SET attempt = attempt + 1, worker = NULL, lease = NULL, started_at = ? WHERE n = ?
+"""
+
+
+def expand(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: Plan) -> bool:
+    """Begin a run, if it still is in this worker's hands."""
+    row = tx.execute(_HELD, fence(owner, worker, claimed)).fetchone()
+    if row is None:
+        return False
+    n, cancel_requested_at = row
+    if cancel_requested_at is not None:
+        judge(tx, owner, worker, after_cancel(claimed))
+        return True
+    tx.execute(_BEGIN, (tx.now, n))
+    progress.begin(tx, (owner, claimed.id.bytes), n, plan)
+    return True
+
+
+_TODO: Final = """
+SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution
+ WHERE r.is_todo = 1 ORDER BY r.execution LIMIT ?
+"""
+
+
+_RUN: Final = f"""
+SELECT e.n, e.finished_at, {RUN_COLUMNS} FROM execution e JOIN run r ON r.execution = e.n
+ WHERE e.tenant = ? AND e.id = ?
+"""
+_NODES: Final = (
+    f"SELECT {NODE_COLUMNS}, result FROM node WHERE run = ? AND of IS NULL ORDER BY place"
+)
+_EXECUTIONS: Final = """
+SELECT e.id, e.state, e.run_at, e.started_at
+  FROM node CROSS JOIN execution e ON e.tenant = ? AND e.id = node.execution
+ WHERE node.run = ? AND node.of IS NULL
+"""
+
+
+def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
+    row = tx.execute(_RUN, (owner, id.bytes)).fetchone()
+    if row is None:
+        return None
+    n, finished_at, *columns = row
+    executions = {
+        UUID(bytes=id): (STATES[shown_state(state, run_at, tx.now)], started_at)
+        for id, state, run_at, started_at in tx.execute(_EXECUTIONS, (owner, n))
+    }
+    nodes = [
+        driving.shown_node(read_node(row), row[-1], executions)
+        for row in tx.execute(_NODES, (n,)).fetchall()
+    ]
+    return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)
