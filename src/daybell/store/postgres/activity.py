@@ -32,7 +32,12 @@ class Tallying(Connected):
       UNION ALL
       SELECT v.id, v.finished_at FROM unnest('{{6,7,8,9}}'::smallint[]) s(state),
              LATERAL (SELECT h.id, h.finished_at FROM daybell.history h
-                       WHERE h.tenant = $1 AND h.state = s.state
+                       WHERE h.tenant = $1 AND h.state = s.state AND h.node IS NULL
+                         AND h.id >= (SELECT first_before FROM b)
+                         AND h.finished_at >= (SELECT before FROM b)
+                      UNION ALL
+                      SELECT h.id, h.finished_at FROM daybell.history h
+                       WHERE h.tenant = $1 AND h.state = s.state AND h.node IS NOT NULL
                          AND h.id >= (SELECT first_before FROM b)
                          AND h.finished_at >= (SELECT before FROM b)) v)
     SELECT b.now,

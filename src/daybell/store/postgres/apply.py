@@ -22,10 +22,13 @@ from daybell.store.codes import OUTCOMES, STATE_CODES
 from daybell.store.postgres.claim import Fence
 from daybell.store.postgres.columns import IN_HISTORY
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.endings import Links
 from daybell.store.postgres.moves import HELD, IS_HELD, Batch, Moving, by_lease
+from daybell.store.postgres.waits import Waiting, is_for_event
 
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 5
+NO_LINKS: Final[Links] = (None, None, None)
 
 # The number in an id: numbers compare ten times faster than ids, and in the same order.
 _by_id: Final = attrgetter("id.int")
@@ -36,12 +39,13 @@ class Way(Enum):
 
     SUCCEED = "the plain end"
     END = "any other end"
-    END_LINKED = "an end that a gate or a schedule waits for"
+    END_LINKED = "an end that a gate, a schedule or a run waits for"
     BACK = "back to be claimed again"
+    WAIT = "back, to wait for an event that may have come"
     UNLOCKED = "whatever is not locked by others"
 
 
-class Applying(Moving):
+class Applying(Moving, Waiting):
     """Ends and ways back."""
 
     async def apply(
@@ -110,11 +114,14 @@ class Applying(Moving):
                     made = await self.end(link, key, batch)
                 case Way.BACK:
                     made = await self.back(link, key, batch)
+                case Way.WAIT:
+                    waits = batch.only(await self.unless_over(link, key, batch.moves))
+                    made = await self.back(link, key, waits)
                 case Way.END_LINKED:
                     made = await self.end_linked(link, key, batch)
                 case Way.UNLOCKED:
                     made = await self._make_unlocked(link, key, batch)
-        self.say_rearmed()
+        await self._follow_through(way)
         verdicts, again = await self._judge(batch, made)
         if not again:
             return verdicts
@@ -128,28 +135,20 @@ class Applying(Moving):
             verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
         return verdicts
 
-    # For a reaper, who must not be stopped by one client that froze inside a transaction.
-    LOCK_GATES = """
-    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
-       FOR UPDATE SKIP LOCKED
-    """
-    LOCK_SCHEDULES_FREE = """
-    SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
-       FOR NO KEY UPDATE SKIP LOCKED
-    """
-    # A schedule that is gone is in nobody's way.
-    GONE = """
-    SELECT u.id FROM unnest($2::uuid[]) u(id)
-     WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
-    """
+    async def _follow_through(self, way: Way) -> None:
+        if way is Way.UNLOCKED:
+            self.say_news()  # what runs have left to do may be locked, and is left to upkeep
+        else:
+            await self.after_commit()
+
     LOCK_LIVE = """
     SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED
     """
 
     async def _make_unlocked(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
-        free = await self._lock_free(link, tenant, batch)
-        moves = [m for m in batch.moves if m.gate in free and m.schedule in free]
+        free, held = await self.lock_links_free(link, tenant, {_links(m) for m in batch.moves})
+        moves = [move for move in batch.moves if _links(move) in free]
         rows = await link.fetch(self.LOCK_LIVE, tenant, [move.id for move in moves])
         locked = {row["id"]: row["is_cancelling"] for row in rows}
         ends = [m for m in moves if m.id in locked and (locked[m.id] or m.target in TERMINAL)]
@@ -158,25 +157,13 @@ class Applying(Moving):
         ]
         made: dict[Fence, Row] = {}
         if backs:
+            backs = await self.unless_over(link, tenant, backs)
             made |= await self.back(link, tenant, batch.only(backs))
         if ends:
             ended = await self.end(link, tenant, batch.only(ends), is_linked=True)
-            await self.follow_up(link, tenant, ended.values())
+            await self.follow_up(link, tenant, ended.values(), held)
             made |= ended
         return made
-
-    async def _lock_free(self, link: Link, tenant: int, batch: Batch) -> set[str | UUID | None]:
-        """Lock the schedules and gates of these moves that nobody else has locked."""
-        free: set[str | UUID | None] = {None}
-        schedules = sorted({m.schedule for m in batch.moves if m.schedule is not None})
-        if schedules:
-            locked = await link.fetch(self.LOCK_SCHEDULES_FREE, tenant, schedules)
-            gone = await link.fetch(self.GONE, tenant, schedules)
-            free |= {row["id"] for row in (*locked, *gone)}
-        gates = sorted({m.gate for m in batch.moves if m.gate is not None and m.schedule in free})
-        if gates:
-            free |= {row["key"] for row in await link.fetch(self.LOCK_GATES, tenant, gates)}
-        return free
 
     async def _judge(
         self, batch: Batch, made: dict[Fence, Row]
@@ -204,7 +191,9 @@ class Applying(Moving):
         current = {row["id"]: row["attempt"] for row in rows}
         again = {
             # With the links that it has, which whoever claimed it may not have known.
-            replace(move, gate=row["gate"], schedule=row["schedule"]): row["is_cancelling"]
+            replace(move, gate=row["gate"], schedule=row["schedule"], run=row["run"]): row[
+                "is_cancelling"
+            ]
             for move in doubtful
             if (row := held.get(_fence(move))) is not None
         }
@@ -240,7 +229,8 @@ class Applying(Moving):
 
     STILL_HELD = f"""
     WITH {HELD}
-    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling, v.gate, v.schedule
+    SELECT v.id, v.attempt, v.cancel_requested_at IS NOT NULL AS is_cancelling, v.gate, v.schedule,
+           CASE WHEN v.node IS NOT NULL THEN v.parent END AS run
       FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
 
@@ -281,8 +271,8 @@ def _by_way(
     for move in moves:
         is_cancelled = move.id in cancelled
         if move.target not in TERMINAL and not is_cancelled:
-            way = Way.BACK
-        elif move.gate is not None or move.schedule is not None:
+            way = Way.WAIT if is_for_event(move) else Way.BACK
+        elif _links(move) != NO_LINKS:
             way = Way.END_LINKED
         elif move.target is State.SUCCEEDED and not is_cancelled:
             way = Way.SUCCEED
@@ -293,7 +283,16 @@ def _by_way(
 
 
 def _is_plain(move: Transition) -> bool:
-    return move.target is State.SUCCEEDED and move.gate is None and move.schedule is None
+    return (
+        move.target is State.SUCCEEDED
+        and move.gate is None
+        and move.schedule is None
+        and move.run is None
+    )
+
+
+def _links(move: Transition) -> Links:
+    return move.gate, move.schedule, move.run
 
 
 def _ruling(

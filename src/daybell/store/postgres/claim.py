@@ -30,7 +30,8 @@ CLAIMED_COLUMNS: Final = (
     " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
     " v.gate, v.cancel_requested_at, v.schedule,"
     " CASE WHEN v.schedule IS NOT NULL THEN (SELECT s.succeeded_for FROM daybell.schedule s"
-    " WHERE s.tenant = v.tenant AND s.id = v.schedule) END AS previous_success"
+    " WHERE s.tenant = v.tenant AND s.id = v.schedule) END AS previous_success,"
+    " v.node, v.parent"
 )
 
 # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
@@ -366,6 +367,8 @@ def _claimed(
         cancel_requested_at,
         schedule,
         previous_success,
+        node,
+        parent,
         *_,
     ) = row
     lane = lanes[lane_key]
@@ -393,4 +396,6 @@ def _claimed(
         cancel_requested_at is not None,
         schedule,
         previous_success,
+        node,
+        parent,
     )

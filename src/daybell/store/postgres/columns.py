@@ -7,17 +7,21 @@ from typing import Final
 # All columns of `live` but those that an end changes, as they go on to history and dead.
 KEPT: Final = (
     "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
-    " scheduled_for, expires_at, schedule, parent, cancel_requested_at, progress, note, created_at,"
-    " run_at"
+    " scheduled_for, expires_at, schedule, parent, node, cancel_requested_at, progress, note,"
+    " created_at, run_at"
 )
 ENDED: Final = (
     f"{KEPT}, failures, crashes, state, outcome, finished_at, started_at, worker, result, error,"
     " reason, checkpoint, log"
 )
 # A finished `u.id`, as `h`: one probe for each of the four ends, whatever the planner believes.
+# Nodes of runs have an index of their own.
 IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
            LATERAL (SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
-                       AND h.id = u.id LIMIT 1) h"""
+                       AND h.id = u.id AND h.node IS NULL
+                    UNION ALL
+                    SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
+                       AND h.id = u.id AND h.node IS NOT NULL LIMIT 1) h"""
 
 # What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it. LIMIT 1
 # makes this one probe for each, whatever the planner believes of the table's size.

@@ -106,7 +106,7 @@ class Defining(Scheduling):
                     await self.charge(link, key, len(specs.made))
         finally:
             self.names.forget_job(key, name)  # it was read before it was committed
-        self.notifier.touch(key, specs.queues)
+        await self.announce(specs)
         if job.schedules:
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return made, answer

@@ -1,10 +1,10 @@
-"""What an end means to others: the slot it hands on, and the schedule that waits for news."""
+"""What an end means to others: the slot it hands on, the schedule and the run that wait for it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -14,11 +14,16 @@ from daybell.core.instant import Instant
 from daybell.core.overlap import is_backfill
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.gates import Admission
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
+from daybell.store.postgres.progressing import Ends, Progressing, node_ends
+from daybell.store.postgres.run_rows import Held
 
 SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
 DEAD: Final = STATE_CODES[State.DEAD]
+
+
+# What the end of an execution concerns: its gate, its schedule, its run.
+Links = tuple[str | None, UUID | None, UUID | None]
 
 
 class News(msgspec.Struct):
@@ -37,10 +42,15 @@ class News(msgspec.Struct):
             self.failures += 1
 
 
-class Ending(Admission):
-    """Locks in the order schedule, gate; then, when the rows have gone, what follows."""
+class Ending(Progressing):
+    """Locks in the order schedule, gate, run; then, when the rows have gone, what follows."""
 
     _is_rearmed = False  # a schedule has a new time, which is to be said after the commit
+
+    def say_news(self) -> None:
+        """Wake who waits for schedules or for work, if ends have led to any. After the commit."""
+        self.say_filled()
+        self.say_rearmed()
 
     def say_rearmed(self) -> None:
         """Wake who waits for schedules, if an end has set the time of one. After the commit."""
@@ -54,17 +64,78 @@ class Ending(Admission):
     """
 
     async def lock_links(
-        self, link: Link, tenant: int, schedules: Collection[UUID], gates: Collection[str]
-    ) -> None:
-        """Lock what these ends will change beside their own rows."""
+        self,
+        link: Link,
+        tenant: int,
+        schedules: Collection[UUID],
+        gates: Collection[str],
+        runs: Collection[UUID] = (),
+    ) -> dict[UUID, Held]:
+        """Lock what these ends will change beside their own rows; answers the runs."""
+        around = await self.around(link, tenant, runs)
+        schedules = {*schedules, *_named(around, "schedule")}
+        gates = {*gates, *_named(around, "gate")}
         if schedules:
             await link.execute(self.LOCK_SCHEDULES, tenant, sorted(schedules))
         if gates:
             await self.lock_gates(link, tenant, gates)
+        return await self.lock_runs(link, tenant, _named(around, "id"))
 
-    async def follow_up(self, link: Link, tenant: int, ended: Iterable[Row]) -> None:
-        """Hand on slots and tell schedules, for rows that name state, gate, schedule and tick."""
+    # For a reaper, who must not be stopped by one client that froze inside a transaction.
+    LOCK_GATES_FREE = """
+    SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
+       FOR UPDATE SKIP LOCKED
+    """
+    LOCK_SCHEDULES_FREE = """
+    SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
+       FOR NO KEY UPDATE SKIP LOCKED
+    """
+    # A schedule that is gone is in nobody's way.
+    GONE = """
+    SELECT u.id FROM unnest($2::uuid[]) u(id)
+     WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
+    """
+
+    async def lock_links_free(
+        self, link: Link, tenant: int, links: Collection[Links]
+    ) -> tuple[set[Links], dict[UUID, Held]]:
+        """The same without waiting: answers for which of these all that they concern was free, and
+        the runs.
+        """
+        around = {
+            row["id"]: row
+            for row in await self.around(link, tenant, {run for *_, run in links if run})
+        }
+        concerned = {one: _concerned(one, around) for one in links}
+        free: set[str | UUID | None] = {None}
+        schedules = {schedule for some in concerned.values() for schedule in some[1]}
+        if schedules:
+            locked = await link.fetch(self.LOCK_SCHEDULES_FREE, tenant, sorted(schedules))
+            gone = await link.fetch(self.GONE, tenant, sorted(schedules))
+            free |= {row["id"] for row in (*locked, *gone)}
+        gates = {gate for some in concerned.values() if some[1] <= free for gate in some[0]}
+        if gates:
+            locked = await link.fetch(self.LOCK_GATES_FREE, tenant, sorted(gates))
+            free |= {row["key"] for row in locked}
+        runs = {run for some in concerned.values() if some[0] | some[1] <= free for run in some[2]}
+        held = await self.lock_runs(link, tenant, runs, wait=False)
+        free |= held.keys()
+        return {one for one, (g, s, r) in concerned.items() if g | s | r <= free}, held
+
+    async def follow_up(
+        self,
+        link: Link,
+        tenant: int,
+        ended: Iterable[Row],
+        held: Mapping[UUID, Held],
+        also: Ends | None = None,
+    ) -> None:
+        """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
+        runs that go on in any case.
+        """
         rows = list(ended)
+        if held:
+            rows += await self.go_on(link, tenant, held, {**(also or {}), **node_ends(rows)})
         slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
         await self.free_slots(link, tenant, slots)
         news: dict[UUID, News] = {}
@@ -115,3 +186,24 @@ class Ending(Admission):
         """Stop the schedules of a job."""
         await link.execute(self.PAUSE, job, note)
         await link.execute(self.STOP_SCHEDULES, job)
+
+
+def _named(rows: Iterable[Row], column: str) -> set[Any]:
+    return {row[column] for row in rows if row[column] is not None}
+
+
+def _concerned(links: Links, around: Mapping[UUID, Row]) -> tuple[set[str], set[UUID], set[UUID]]:
+    """The gates, schedules and runs that an end concerns, if it should be that of its run, too."""
+    gate, schedule, run = links
+    gates = set[str]() if gate is None else {gate}
+    schedules = set[UUID]() if schedule is None else {schedule}
+    runs = set[UUID]()
+    while run is not None:
+        runs.add(run)
+        row = around.get(run)
+        if row is None:
+            break
+        gates |= _named([row], "gate")
+        schedules |= _named([row], "schedule")
+        run = row["parent"]
+    return gates, schedules, runs

@@ -72,7 +72,7 @@ class Enqueueing(Entering, Metering):
                         await self.charge(link, specs.tenant, len(specs.made))
                     if entries:
                         await record(link, specs.tenant, entries)
-                self.notifier.touch(specs.tenant, specs.queues)
+                await self.announce(specs)
                 return answers
             except Outdated:
                 specs = await self.resolve(tenant, executions, fresh=True)

@@ -20,9 +20,10 @@ from daybell.store.checks import in_the_way
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.columns import IN_HISTORY
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.continuing import Continuing
 from daybell.store.postgres.gates import Room
 from daybell.store.postgres.listener import WORKERS
-from daybell.store.postgres.pending import Pending, ids_of
+from daybell.store.postgres.pending import ids_of
 from daybell.store.postgres.specs import Outdated, Spec, Specs
 
 
@@ -42,7 +43,7 @@ class Passing(msgspec.Struct):
         self.executions = [e for e in self.executions if e.id not in answers]
 
 
-class Entering(Pending):
+class Entering(Continuing):
     """Admission of what is new."""
 
     async def pass_gates(
@@ -107,6 +108,12 @@ class Entering(Pending):
             if execution.schedule is None:
                 raise await self._in_the_way(link, specs, execution, gate)
         return entry
+
+    async def announce(self, specs: Specs) -> None:
+        """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
+        self.notifier.touch(specs.tenant, specs.queues)
+        if self.cancelled:
+            await self.after_commit()
 
     async def take(self, link: Link, specs: Specs, passing: Passing, made: Sequence[Row]) -> None:
         """Count the slots of those that were created and let in."""
@@ -190,7 +197,8 @@ class Entering(Pending):
         others = [row["id"] for row in rows]
         live, pending = await self.end_pending(link, specs.tenant, others, State.CANCELLED)
         if live - pending:
-            await link.execute(self.CANCEL_RUNNING, specs.tenant, list(live - pending))
+            runs = await self.ask_to_stop(link, specs.tenant, live - pending)
+            self.cancelled |= {(specs.tenant, run): None for run in runs}
             specs.news.add(WORKERS)
         return (await self.look_into(link, specs.tenant, [gate]))[gate]
 

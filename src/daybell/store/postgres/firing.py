@@ -75,7 +75,7 @@ class Advancing(Enqueueing):
                 if attempt < STALE_TRIES - 1:
                     continue
                 raise
-            self.notifier.touch(specs.tenant, specs.queues)
+            await self.announce(specs)
             return [firing.schedule in advanced for firing in firings]
         raise Unavailable("the jobs of these schedules change faster than they can fire; try again")
 
@@ -113,9 +113,9 @@ class Advancing(Enqueueing):
 
     async def _fire(self, specs: Specs, firings: list[Firing]) -> set[UUID]:
         async with self.db.transaction() as link:
-            return await self.advance(link, specs, firings)
+            return await self.advance_cursors(link, specs, firings)
 
-    async def advance(
+    async def advance_cursors(
         self, link: Link, specs: Specs, firings: list[Firing], *, paused: bool = False
     ) -> set[UUID]:
         """Fire in the caller's transaction; answers which cursors were moved on."""

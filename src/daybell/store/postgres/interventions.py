@@ -23,9 +23,10 @@ from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import ids_of
 from daybell.store.postgres.specs import Outdated
 from daybell.store.postgres.strays import STRAYS, Gathering
+from daybell.store.postgres.waits import ANY_TIMED_OUT, Waiting
 
 
-class Intervening(Gathering):
+class Intervening(Gathering, Waiting):
     """Cancel, expire, revive and discard."""
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
@@ -46,22 +47,31 @@ class Intervening(Gathering):
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
             live, pending = await self.end_pending(link, key, wanted, State.CANCELLED)
-            await link.execute(self.CANCEL_RUNNING, key, list(live - pending))
+            runs = await self.ask_to_stop(link, key, live - pending)
             ended = await ids_of(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
             if not live:
                 recording.idle(self.db)
-        self.say_rearmed()
+        await self.after_commit()
         if live - pending:
             self.notifier.touch(key, [WORKERS])
+        over = await self._stop_runs(key, runs) if runs else set[UUID]()
 
         def answer(id: UUID) -> Cancellation:
-            if id in pending:
+            if id in pending or id in over:
                 return Cancellation.CANCELLED
             if id in live:
                 return Cancellation.REQUESTED
             return Cancellation.FINISHED if id in ended else Cancellation.UNKNOWN
 
         return [answer(id) for id in ids]
+
+    async def _stop_runs(self, tenant: int, runs: list[UUID]) -> set[UUID]:
+        """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
+        for run in runs:
+            await self.stop_run(tenant, run)
+        await self.after_commit()
+        async with self.db.link() as link:
+            return {*runs} - await ids_of(link, self.FIND_UNFINISHED, tenant, runs)
 
     # What is too late and not seen to have started. The subselect, unlike the function itself, can
     # be looked up in the index. What is in the wrong place is asked for in passing.
@@ -72,6 +82,7 @@ class Intervening(Gathering):
              ORDER BY expires_at LIMIT $1) e
      GROUP BY tenant
      UNION ALL {STRAYS}
+     UNION ALL {ANY_TIMED_OUT}
     """
 
     async def expire(self, *, limit: int = 1000) -> int:
@@ -79,7 +90,9 @@ class Intervening(Gathering):
             rows = await link.fetch(self.EXPIRED, limit)
         ended = 0
         for tenant, ids, lane, queue in rows:
-            if lane is not None:
+            if tenant is None:
+                await self.time_out_waits(limit=limit)
+            elif lane is not None:
                 await self.gather(tenant, lane, queue)
             else:
                 ended += await self.db.settled(partial(self._expire, tenant, ids))
@@ -88,7 +101,7 @@ class Intervening(Gathering):
     async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
         async with self.db.transaction() as link:
             _, ended = await self.end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
-        self.say_rearmed()
+        await self.after_commit()
         return len(ended)
 
     # In the order asked for: of two that want the same unique key, the first gets it.
@@ -137,7 +150,7 @@ class Intervening(Gathering):
         distinct = list(dict.fromkeys(ids))
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            gates = await self.lock_links_of(link, key, "dead", distinct)
+            gates, _ = await self.lock_links_of(link, key, "dead", distinct)
             dead = await ids_of(link, self.LOCK_DEAD, key, distinct)
             wanted = [id for id in distinct if id in dead]
             revived, over = await self._bring_back(link, key, wanted)

@@ -45,10 +45,17 @@ class Notifier:
         self._db = db
         self._touched: set[str] = set()
         self._sender: asyncio.Task[None] | None = None
+        self.near: list[Mapping[str, Callable[[], None]]] = []  # who listens in this process
 
-    def touch(self, tenant: int, queues: Iterable[str]) -> None:
-        """Something in these queues may be claimed."""
-        self._touched.update(f"{tenant}:{queue}" for queue in queues)
+    def touch(self, tenant: int, queues: Iterable[str], *, here: bool = False) -> None:
+        """Something in these queues may be claimed. `here`: who listens in this process hears it at
+        once, and not by way of the server.
+        """
+        said = {f"{tenant}:{queue}" for queue in queues}
+        self._touched |= said
+        if here:
+            for wake in {wanted[word] for wanted in self.near for word in said & wanted.keys()}:
+                wake()
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send())
 

@@ -53,17 +53,19 @@ class Looking(Viewing):
     # The offset has each looked up in the agenda, instead of joining all of it.
     UNFINISHED_STATES = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
-      SELECT DISTINCT CASE WHEN v.state = 4 OR v.run_at > {NOW} THEN v.state ELSE 1 END AS state
+      SELECT DISTINCT
+             CASE WHEN v.state IN (4, 5) OR v.run_at > {NOW} THEN v.state ELSE 1 END AS state
         FROM (SELECT v.state, v.lane, v.priority, v.run_at, v.id FROM daybell.live v
-               WHERE v.job = k.job ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}) v
-       WHERE v.state = 4 OR EXISTS (
+               WHERE v.job = k.job AND v.node IS NULL
+               ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}) v
+       WHERE v.state IN (4, 5) OR EXISTS (
              SELECT FROM daybell.agenda a WHERE a.lane = v.lane AND a.priority = v.priority
                 AND a.run_at = v.run_at AND a.id = v.id OFFSET 0)) x
     UNION
     SELECT v.job, 5 FROM h, LATERAL (
-      SELECT v.job FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+      SELECT v.job, v.node FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
          AND v.attempt = h.attempt LIMIT 1) v
-     WHERE v.job = ANY($2::int[])
+     WHERE v.node IS NULL AND v.job = ANY($2::int[])
     """
 
     async def _unfinished(self, link: Link, tenant: int, jobs: list[int]) -> dict[int, set[State]]:
@@ -76,11 +78,13 @@ class Looking(Viewing):
     NEWEST = """
     SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
       SELECT u.id FROM (
-        (SELECT v.id FROM daybell.live v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
+        (SELECT v.id FROM daybell.live v WHERE v.job = k.job AND v.node IS NULL
+          ORDER BY v.id DESC LIMIT 1)
         UNION ALL
         (SELECT v.id FROM daybell.dead v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
         UNION ALL
-        (SELECT v.id FROM daybell.history v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)) u
+        (SELECT v.id FROM daybell.history v WHERE v.job = k.job AND v.node IS NULL
+          ORDER BY v.id DESC LIMIT 1)) u
        ORDER BY u.id DESC LIMIT 1) x
     """
 
@@ -92,7 +96,7 @@ class Looking(Viewing):
         wanted = query.bind(ids)
         parts = [
             f"{part} AND {'h' if part == RUNNING else 'v'}.id = ANY({wanted}::uuid[])"
-            for part in parts_of(None)
+            for part in parts_of(None, nodes=False)
         ]
         rows = await link.fetch(WITH + " UNION ALL ".join(parts), *query.values)
         return {one.job: one for one in await self._executions(link, tenant, rows)}

@@ -7,9 +7,11 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
+from daybell.core.execution import Claimed
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.log import NewLogPart
+from daybell.core.step import NewStep
 from daybell.core.worker import Report
 from daybell.errors import UsageError
 from daybell.store import checks
@@ -17,6 +19,7 @@ from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.postgres.claim import Claiming, Fence
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.progressing import TOLD
 
 # What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
 # moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
@@ -64,6 +67,7 @@ class Moving(Claiming):
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
          AND v.cancel_requested_at IS NULL AND v.gate IS NULL AND v.schedule IS NULL
+         AND v.node IS NULL
       RETURNING v.*),
     {OVER}
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
@@ -91,13 +95,14 @@ class Moving(Claiming):
         self.forget_leases(done)
         return int(answer.rpartition(" ")[2]) == len(moves)
 
-    # Where cancelling was asked for, that is what it ends as. A dead one goes where people look.
+    # Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
+    # a node's, that is the run.
     END = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
-         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL))
+         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL))
       RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, u.failures, u.crashes,
@@ -118,9 +123,12 @@ class Moving(Claiming):
              USING (id, attempt)
        WHERE coalesce(d.job, 0) > 0),
     {OVER},
-    x AS (INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7),
-    y AS (INSERT INTO daybell.history ({ENDED}) SELECT {ENDED} FROM e WHERE state <> 7)
-    SELECT id, attempt, state, gate, schedule, scheduled_for FROM e
+    x AS (
+      INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7 AND node IS NULL),
+    y AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {ENDED} FROM e WHERE state <> 7 OR node IS NOT NULL)
+    SELECT {TOLD} FROM e
     """
 
     async def end(
@@ -132,7 +140,7 @@ class Moving(Claiming):
         over: list[UUID] | None = None,
         is_linked: bool = False,
     ) -> dict[Fence, Row]:
-        """Ends. What a gate or a schedule waits for is left out, unless they are locked."""
+        """Ends. What a gate, a schedule or a run waits for is left out, unless they are locked."""
         moves, done = batch.moves, self.done_leases[:] if over is None else over
         rows = await link.fetch(
             self.END,
@@ -156,12 +164,13 @@ class Moving(Claiming):
     async def end_linked(
         self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
     ) -> dict[Fence, Row]:
-        """Ends that mean something to a gate or a schedule, which are locked first."""
+        """Ends that mean something to a gate, a schedule or a run, which are locked first."""
         gates = {move.gate for move in batch.moves if move.gate is not None}
         schedules = {move.schedule for move in batch.moves if move.schedule is not None}
-        await self.lock_links(link, tenant, schedules, gates)
+        runs = {move.run for move in batch.moves if move.run is not None}
+        held = await self.lock_links(link, tenant, schedules, gates, runs)
         made = await self.end(link, tenant, batch, over=over, is_linked=True)
-        await self.follow_up(link, tenant, made.values())
+        await self.follow_up(link, tenant, made.values(), held)
         return made
 
     # Each row is found and locked by itself, then changed where it lies.
@@ -279,7 +288,7 @@ def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
 
 
 def fences(
-    moves: Sequence[Transition | Report | NewLogPart], leases: Iterable[UUID]
+    moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep], leases: Iterable[UUID]
 ) -> tuple[list[UUID], list[int], list[int]]:
     """Ids, attempts, and the places of their leases in the list of leases, from 1."""
     places = {lease: place for place, lease in enumerate(leases, 1)}
@@ -288,7 +297,9 @@ def fences(
     return [move.id for move in moves], [move.attempt for move in moves], which
 
 
-def by_lease(moves: Sequence[Transition | Report | NewLogPart]) -> dict[UUID, int]:
+def by_lease(
+    moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep],
+) -> dict[UUID, int]:
     """How many moves there are of each lease. They come in runs that share the very same object."""
     counts: dict[UUID, int] = {}
     start = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from daybell.core.execution import State
@@ -10,14 +10,17 @@ from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.endings import Ending
+from daybell.store.postgres.run_rows import Held
 
 
 class Pending(Ending):
     """Taking back what has not started."""
 
     LINKS = """
-    SELECT DISTINCT gate, schedule FROM daybell.{table}
-     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND (gate IS NOT NULL OR schedule IS NOT NULL)
+    SELECT DISTINCT gate, schedule, CASE WHEN node IS NOT NULL THEN parent END AS run
+      FROM daybell.{table}
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+       AND (gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL)
     """
     # Under this lock nothing can end or come back; a claim can still take one, which the next
     # statement then waits for.
@@ -44,25 +47,35 @@ class Pending(Ending):
     """
     # A parked one has no slot to hand on.
     END_PENDING = f"""
-    WITH d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
     h AS (
       INSERT INTO daybell.history ({ENDED})
-      SELECT {KEPT}, failures, crashes, $3, NULL, daybell.now(), NULL, NULL, NULL, error, $4,
+      SELECT {KEPT}, failures, crashes, $3, NULL, (SELECT now FROM t), NULL, NULL, NULL, error, $4,
              checkpoint, NULL
         FROM d)
-    SELECT $3 AS state, schedule, scheduled_for, CASE WHEN id = ANY($5::uuid[]) THEN NULL
-           ELSE gate END AS gate FROM d WHERE gate IS NOT NULL OR schedule IS NOT NULL
+    SELECT id, attempt, $3 AS state, schedule, scheduled_for, node, parent,
+           NULL::float8 AS started_at, (SELECT now FROM t) AS finished_at, NULL::text AS result,
+           $4::text AS reason, CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate
+      FROM d WHERE gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL
     """
     CANCEL_RUNNING = """
     UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
-     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING id, state = 5 AS is_run
     """
+
+    async def ask_to_stop(self, link: Link, tenant: int, ids: Collection[UUID]) -> list[UUID]:
+        """Have running executions cancelled by who runs them. Answers those that are expanded runs:
+        the caller has to stop them, when this transaction is made.
+        """
+        rows = await link.fetch(self.CANCEL_RUNNING, tenant, list(ids)) if ids else []
+        return [row["id"] for row in rows if row["is_run"]]
 
     async def end_pending(
         self, link: Link, tenant: int, ids: Sequence[UUID], state: State, reason: str | None = None
     ) -> tuple[set[UUID], set[UUID]]:
         """End what has not started. Answers which are unfinished, and which it has ended."""
-        await self.lock_links_of(link, tenant, "live", ids)
+        _, held = await self.lock_links_of(link, tenant, "live", ids)
         live = await ids_of(link, self.LOCK_UNFINISHED, tenant, ids)
         inside = await ids_of(link, self.UNQUEUE, tenant, list(live))
         parked = await ids_of(link, self.UNPARK, tenant, list(live))
@@ -72,18 +85,25 @@ class Pending(Ending):
             ended = await link.fetch(
                 self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
             )
-            await self.follow_up(link, tenant, ended)
+            await self.follow_up(link, tenant, ended, held)
         return live, pending
 
     async def lock_links_of(
-        self, link: Link, tenant: int, table: str, ids: Sequence[UUID]
-    ) -> set[str]:
-        """Lock the schedules and gates of these executions; answers the gates."""
+        self,
+        link: Link,
+        tenant: int,
+        table: str,
+        ids: Sequence[UUID],
+        runs: Collection[UUID] = (),
+    ) -> tuple[set[str], dict[UUID, Held]]:
+        """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
+        of the executions, and the runs.
+        """
         rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
         gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
         schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
-        await self.lock_links(link, tenant, schedules, gates)
-        return gates
+        runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}
+        return gates, await self.lock_links(link, tenant, schedules, gates, runs)
 
 
 async def ids_of(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:

@@ -200,19 +200,20 @@ class Scheduling(Advancing):
                 await self.db.settled(lambda s=specs: self._resume(s, name, left))
             except Outdated:
                 continue
-            self.notifier.touch(specs.tenant, specs.queues)
+            await self.announce(specs)
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
             return
         raise Unavailable("this job changes faster than it can be resumed; try again")
 
-    # Waited for: `advance` steps over what is locked, and would leave it to fire what it missed.
+    # Waited for: `advance_cursors` steps over what is locked, and would leave it to fire what it
+    # missed.
     LOCK_PAUSED = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
 
     async def _resume(self, specs: Specs, name: str, firings: list[Firing]) -> None:
         async with self.db.transaction() as link:
             job = await self._job(link, specs.tenant, name)
             await link.execute(self.LOCK_PAUSED, job)
-            await self.advance(link, specs, firings, paused=True)
+            await self.advance_cursors(link, specs, firings, paused=True)
             await link.execute(self.RESUME, job)
 
     async def _job(self, link: Link, tenant: int, name: str) -> int:

@@ -12,7 +12,9 @@ from daybell.store.postgres.interventions import Intervening
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES, WORKERS, Listener
 from daybell.store.postgres.logs import Logging
 from daybell.store.postgres.looks import Looking
+from daybell.store.postgres.runs import Running
 from daybell.store.postgres.schedules import Scheduling
+from daybell.store.postgres.steps import Stepping
 from daybell.store.postgres.transactions import Transacting
 from daybell.store.postgres.upkeep import Maintaining
 from daybell.store.postgres.vault import Keeping
@@ -23,9 +25,11 @@ class PostgresStore(
     Intervening,
     Transacting,
     Scheduling,
+    Stepping,
     Depending,
     Logging,
     Looking,
+    Running,
     Maintaining,
     Admitting,
     Auditing,
@@ -62,29 +66,29 @@ class PostgresStore(
     ) -> Callable[[], Awaitable[None]]:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-        if self.db.is_pooled and self.listen_url is None:
-            return _nothing  # a pooler passes no notifications on
         wanted = {f"{key}:{queue}": wake for queue in queues}
         if ask is not None:
             wanted[f"{key}:{WORKERS}"] = ask
         return await self._listen(wanted)
 
     async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        if self.db.is_pooled and self.listen_url is None:
-            return _nothing
         return await self._listen({f"{ALL_TENANTS}:{SCHEDULES}": wake})
 
     async def _listen(self, wanted: dict[str, Callable[[], None]]) -> Callable[[], Awaitable[None]]:
-        listener = Listener(self.listen_url or self.db.url, wanted)
-        self._listeners.add(listener)
+        near = self.notifier.near
+        near.append(wanted)
+        listener: Listener | None = None
+        if not self.db.is_pooled or self.listen_url is not None:
+            # A pooler passes no notifications on.
+            listener = Listener(self.listen_url or self.db.url, wanted)
+            self._listeners.add(listener)
 
         async def stop() -> None:
-            self._listeners.discard(listener)
-            await listener.stop()
+            near[:] = [one for one in near if one is not wanted]
+            if listener is not None:
+                self._listeners.discard(listener)
+                await listener.stop()
 
-        await listener.start()
+        if listener is not None:
+            await listener.start()
         return stop
-
-
-async def _nothing() -> None:
-    pass

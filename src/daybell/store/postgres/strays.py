@@ -27,7 +27,7 @@ class Gathering(Leasing):
     """
     # With those that still wait at a gate. Whoever ends one locks it here first, too.
     LOCK_STRAYS = """
-    SELECT id FROM daybell.live WHERE job = $1 AND version = $2 AND lane = $3
+    SELECT id FROM daybell.live WHERE job = $1 AND version = $2 AND lane = $3 AND node IS NULL
      ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED
     """
     MOVE_STRAYS = """

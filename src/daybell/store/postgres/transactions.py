@@ -107,7 +107,7 @@ class Transacting(Moving):
         batch = Batch(tenant, worker, [move])
         key = await self.names.tenant(link, tenant)
         # Leases that are over are left to others: this transaction may be undone.
-        if move.gate is None and move.schedule is None:
+        if move.gate is None and move.schedule is None and move.run is None:
             return await self.succeed(link, key, batch, over=[])
         made = (await self.end_linked(link, key, batch, over=[])).values()
         return [row["state"] for row in made] == [STATE_CODES[State.SUCCEEDED]]
@@ -133,7 +133,7 @@ class Transaction:
             raise Unavailable(f"PostgreSQL does not answer: {error}") from error
         if is_made:
             self._store.settle(worker, {move.lease: 1})
-            self._store.say_rearmed()
+            await self._store.after_commit()
         return is_made
 
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:

@@ -6,6 +6,7 @@ import shlex
 from typing import Final
 
 from daybell.core.instant import Instant
+from daybell.core.limits import EVENT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import WorkerState
 from daybell.errors import SchemaError
@@ -13,6 +14,7 @@ from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS, REQUEST_
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
+from daybell.store.postgres.forgetting import IS_LEFT_OVER, LEFT_OVER_SECONDS, Forgetting
 from daybell.store.postgres.leader import Leading
 from daybell.store.postgres.sweeping import Sweeping
 from daybell.store.postgres.words import FILLED_MAX, Wording
@@ -23,16 +25,16 @@ MIGRATIONS: Final = "daybell.store.postgres"
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 # What this program reads and writes by name. A newer schema may have more, which it can do without.
 TABLES: Final = (
-    "agenda", "api_key", "attempt", "attempt_rest", "dead", "gate", "history", "history_rest",
-    "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log", "log_rest",
-    "parked", "paused_queue", "schedule", "secret", "template", "tenant", "tenant_minute", "tick",
-    "worker",
+    "agenda", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
+    "history_rest", "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log",
+    "log_rest", "node", "parked", "paused_queue", "run", "schedule", "secret", "step", "template",
+    "tenant", "tenant_minute", "tick", "wait", "worker",
 )  # fmt: skip
 APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = ("charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now")
 
 
-class Maintaining(Leading, Sweeping, Wording):
+class Maintaining(Leading, Sweeping, Wording, Forgetting):
     """Retention, schema and health."""
 
     async def retain(self, policy: Retention) -> Removed:
@@ -58,7 +60,8 @@ class Maintaining(Leading, Sweeping, Wording):
                 " AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)",
                 now - policy.workers,
             )
-            others = await self._remove_others(link, now)
+            others = await self._remove_others(link, now, before)
+            steps, has_more_steps = await self.forget_steps(link, before)
         gates = await self.remove_gates(now)
         filled = await self.fill_words()
         counts = (executions, attempts, parts, ticks, workers, gates, *others)
@@ -70,13 +73,41 @@ class Maintaining(Leading, Sweeping, Wording):
             log_parts=parts,
             gates=gates,
             partitions=partitions,
-            others=sum(others),
-            is_complete=max(counts) < REMOVED_ROWS_MAX and filled < FILLED_MAX,
+            others=sum(others) + steps,
+            is_complete=max(counts) < REMOVED_ROWS_MAX
+            and filled < FILLED_MAX
+            and not has_more_steps,
         )
 
-    async def _remove_others(self, link: Link, now: Instant) -> list[int]:
-        """What is kept for a time of its own."""
+    # Runs end before their executions are removed, and some come back from the dead.
+    OLD_RUNS = f"""
+    SELECT r.id FROM daybell.run r WHERE r.finished_at < $1
+       AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.id = r.id AND v.tenant = r.tenant)
+       AND NOT EXISTS (SELECT FROM daybell.dead d WHERE d.id = r.id AND d.tenant = r.tenant)
+     ORDER BY r.finished_at LIMIT {REMOVED_ROWS_MAX}
+    """
+
+    async def _remove_runs(self, link: Link, before: Instant) -> list[int]:
+        """Nodes of old runs, then the runs whose nodes are gone."""
+        runs = [row["id"] for row in await link.fetch(self.OLD_RUNS, before)]
+        if not runs:
+            return []
+        nodes = await link.execute(
+            "DELETE FROM daybell.node WHERE ctid = ANY(ARRAY(SELECT n.ctid FROM daybell.node n"
+            f" WHERE n.run = ANY($1::uuid[]) LIMIT {REMOVED_ROWS_MAX}))",
+            runs,
+        )
+        removed = await link.execute(
+            "DELETE FROM daybell.run r WHERE r.id = ANY($1::uuid[])"
+            " AND NOT EXISTS (SELECT FROM daybell.node n WHERE n.run = r.id)",
+            runs,
+        )
+        return [int(answer.rpartition(" ")[2]) for answer in (nodes, removed)]
+
+    async def _remove_others(self, link: Link, now: Instant, before: Instant) -> list[int]:
+        """What is kept for a time of its own, and what belongs to executions."""
         return [
+            *await self._remove_runs(link, before),
             await self._remove(link, "idempotency", "at < $1", now - REQUEST_KEPT_SECONDS),
             await self._remove(
                 link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS
@@ -85,6 +116,10 @@ class Maintaining(Leading, Sweeping, Wording):
                 link, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS
             ),
             await link.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
+            # Before the events, so that none is looked for in vain.
+            await self._remove(link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
+            await self._remove(link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
+            await self._remove(link, "wait w", IS_LEFT_OVER, now - LEFT_OVER_SECONDS),
         ]
 
     async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:

@@ -22,8 +22,8 @@ from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 SHOWN: Final = (
     "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
     " v.created_at, v.run_at, v.scheduled_for, v.expires_at, v.started_at, v.unique_key, v.retries,"
-    " v.timeout, v.gate, v.schedule, v.parent, v.error, v.reason, v.progress, v.note, v.checkpoint,"
-    " v.cancel_requested_at"
+    " v.timeout, v.gate, v.schedule, v.parent, v.node, v.error, v.reason, v.progress, v.note,"
+    " v.checkpoint, v.cancel_requested_at"
 )
 UNFINISHED: Final = "NULL::float8 AS finished_at, NULL::smallint AS outcome, NULL::text AS result"
 FINISHED: Final = "v.finished_at, v.outcome, v.result"
@@ -42,6 +42,10 @@ CLAIMABLE: Final = f"""
     FROM daybell.live v JOIN daybell.agenda a
       ON a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
    WHERE v.tenant = $1"""
+# Runs of workflows that have begun: in nobody's hands.
+EXPANDED: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
+    FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5"""
 WAITING: Final = f"""
   SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
     FROM daybell.live v WHERE v.tenant = $1 AND v.state = 4"""
@@ -51,6 +55,9 @@ DEAD: Final = f"""
 ENDED: Final = f"""
   SELECT {SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7 AS is_discarded
     FROM daybell.history v WHERE v.tenant = $1"""
+# Nodes of runs have an index of their own, so whoever wants both kinds asks twice.
+NOT_NODES: Final = "v.node IS NULL"
+NODES: Final = "v.node IS NOT NULL"
 WITH: Final = """
 WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
 h AS MATERIALIZED (
@@ -73,6 +80,10 @@ class Query:
     def add(self, condition: str, value: object) -> None:
         """A condition with `{}` where its value goes."""
         self._conditions.append(condition.format(self.bind(value)))
+
+    def only(self, condition: str) -> None:
+        """A condition without a value."""
+        self._conditions.append(condition)
 
     def over(self, part: str, *more: str) -> str:
         """One part of the list with all conditions on it."""
@@ -155,8 +166,12 @@ class Viewing(Tallying):
             FROM daybell.agenda a JOIN daybell.lane l ON l.key = a.lane
            WHERE l.tenant = $1 GROUP BY l.queue),
     r AS (SELECT l.queue, count(*) AS running
-            FROM h, LATERAL (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
-                                AND v.attempt = h.attempt LIMIT 1) v, daybell.lane l
+            FROM (SELECT v.lane
+                    FROM h, LATERAL (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1
+                                        AND v.id = h.id AND v.attempt = h.attempt LIMIT 1) v
+                  UNION ALL
+                  SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5) v,
+                 daybell.lane l
            WHERE l.key = v.lane GROUP BY l.queue),
     w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
             JOIN daybell.lane l ON l.key = v.lane
@@ -203,6 +218,8 @@ class Viewing(Tallying):
         if where.queue is not None:
             lanes = await self.names.lanes_of_queue(link, key, where.queue)
             query.add("v.lane = ANY({}::int[])", lanes)
+        if not where.shows_nodes:
+            query.only(NOT_NODES)
         for condition, value in (
             ("v.id = ANY({}::uuid[])", None if where.ids is None else sorted(where.ids)),
             ("v.schedule = {}", where.schedule),
@@ -220,11 +237,14 @@ class Viewing(Tallying):
         return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
-def parts_of(states: frozenset[State] | None) -> Iterator[str]:
-    """The parts of the list where executions of these states are."""
+def parts_of(states: frozenset[State] | None, *, nodes: bool = True) -> Iterator[str]:
+    """The parts of the list where executions of these states are, and those of nodes of runs. What
+    is unfinished is not told apart here.
+    """
     wanted = frozenset(State) if states is None else states
     if State.RUNNING in wanted:
         yield RUNNING
+        yield EXPANDED
     due = [f"v.run_at <= {NOW}"] if State.QUEUED in wanted else []
     later = [STATE_CODES[state] for state in (State.SCHEDULED, State.RETRYING) if state in wanted]
     if later:
@@ -239,7 +259,9 @@ def parts_of(states: frozenset[State] | None) -> Iterator[str]:
     # One part for each state: then each is in the index's order.
     for state in (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED):
         if state in wanted:
-            yield f"{ENDED} AND v.state = {STATE_CODES[state]}"
+            yield f"{ENDED} AND v.state = {STATE_CODES[state]} AND {NOT_NODES}"
+            if nodes:
+                yield f"{ENDED} AND v.state = {STATE_CODES[state]} AND {NODES}"
 
 
 def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
@@ -247,7 +269,7 @@ def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
     if where.dead_letters:
         parts = [DEAD] if where.states is None or State.DEAD in where.states else []
     else:
-        parts = list(parts_of(where.states))
+        parts = list(parts_of(where.states, nodes=where.shows_nodes))
     if where.worker is None:
         yield from (query.over(part) for part in parts)
         return
@@ -286,6 +308,7 @@ def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
         gate=row["gate"],
         schedule=row["schedule"],
         parent=row["parent"],
+        node=row["node"],
         outcome=None if outcome is None else OUTCOMES[outcome],
         result=row["result"],
         error=row["error"],

@@ -1,0 +1,108 @@
+"""What runs have left to do after a transaction: the next part of it, in one of its own.
+
+Whoever made the first transaction goes on for a while. If he is gone by then, what is left is seen
+in the tables, and done by `advance_runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.execution import State
+from daybell.core.run import Stopping
+from daybell.errors import Unavailable
+from daybell.store.driving import ADVANCE_ROUNDS
+from daybell.store.postgres.listener import WORKERS
+from daybell.store.postgres.pending import Pending
+
+CANCELLED_MAX: Final = 1000  # nodes at a time
+
+
+class Continuing(Pending):
+    """Runs between two transactions."""
+
+    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
+        super().__init__(url, listen_url=listen_url)
+        self.cancelled: dict[tuple[int, UUID], None] = {}  # runs to be stopped after the commit
+
+    async def after_commit(self) -> None:
+        """Wake who waits for what this transaction has done, and go on with its runs."""
+        self.say_news()
+        if not self.unfinished and not self.cancelled:
+            return
+        # What was asked for is done; what else there is to do can wait for upkeep.
+        with suppress(Unavailable):
+            for _ in range(ADVANCE_ROUNDS):
+                cancelled, self.cancelled = self.cancelled, {}
+                unfinished, self.unfinished = self.unfinished, {}
+                for tenant, run in cancelled:
+                    await self.stop_run(tenant, run)
+                for tenant, run in unfinished:
+                    await self.advance_run(tenant, run)
+                self.say_news()
+                if not self.unfinished and not self.cancelled:
+                    break
+
+    async def advance_run(self, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
+        """Do a part of what is left to do in a run; True: there is more. None: others are at it,
+        and the caller did not want to wait.
+        """
+        return await self.db.settled(partial(self._advance, tenant, run, wait))
+
+    async def _advance(self, tenant: int, run: UUID, wait: bool) -> bool | None:
+        async with self.db.transaction() as link:
+            if wait:
+                held = await self.lock_links(link, tenant, (), (), [run])
+            else:
+                free, held = await self.lock_links_free(link, tenant, [(None, None, run)])
+                if not free:
+                    return None
+            if run not in held or held[run].is_finished:
+                return False
+            await self.follow_up(link, tenant, (), held, {run: ()})
+        return (tenant, run) in self.unfinished
+
+    async def stop_run(self, tenant: int, run: UUID) -> None:
+        """Have nothing more started in a run, and cancel what was."""
+        await self.db.settled(partial(self._stop, tenant, run))
+        while await self._cancel_nodes(tenant, run):
+            pass
+
+    async def _stop(self, tenant: int, run: UUID) -> None:
+        async with self.db.transaction() as link:
+            held = await self.lock_links(link, tenant, (), (), [run])
+            one = held.get(run)
+            if one is None or one.is_finished:
+                return
+            held[run] = replace(one, run=replace(one.run, stopping=Stopping.CANCEL, is_todo=True))
+            await self.follow_up(link, tenant, (), held, {run: ()})
+
+    # Nothing comes after these: a run that is stopped starts no more.
+    STARTED = f"""
+    SELECT id FROM daybell.live WHERE parent = $2 AND tenant + 0 = $1 AND node IS NOT NULL
+       AND cancel_requested_at IS NULL ORDER BY id LIMIT {CANCELLED_MAX}
+    """
+
+    async def _cancel_nodes(self, tenant: int, run: UUID) -> int:
+        """Cancel some executions of nodes; answers how many."""
+        async with self.db.link() as link:
+            ids = [row["id"] for row in await link.fetch(self.STARTED, tenant, run)]
+        if ids:
+            inner = await self.db.settled(partial(self._cancel_some, tenant, ids))
+            for one in inner:
+                await self.stop_run(tenant, one)
+        return len(ids)
+
+    async def _cancel_some(self, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
+        async with self.db.transaction() as link:
+            live, pending = await self.end_pending(link, tenant, ids, State.CANCELLED)
+            inner = await self.ask_to_stop(link, tenant, live - pending)
+        if live - pending:
+            self.notifier.touch(tenant, [WORKERS])
+        return inner

@@ -1,0 +1,206 @@
+"""How runs of workflows go on: in the transaction that has ended one of their nodes.
+
+`core.progress.advance` decides, one run at a time; here several are driven side by side, so that a
+batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
+without the run's lock. Locks of runs come after those of gates and before those of executions, that
+of an inner run before those of the runs around it: the end of a node may be the end of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybell.core.progress import advance
+from daybell.core.run import PROGRESS_BATCH, Advance, Ask, NodeEnd, RunEnd
+from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
+from daybell.store.driving import OUTCOMES
+from daybell.store.ids import mint
+from daybell.store.postgres.columns import ENDED, KEPT
+from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.gates import Admission
+from daybell.store.postgres.run_rows import RUN_COLUMNS, Held, columns, read_run
+from daybell.store.postgres.starting import Starting
+
+Ends = Mapping[UUID, Sequence[NodeEnd]]  # by run
+# What one transaction may do for many runs, and the least that it does for each.
+BATCH_MAX: Final = 4 * PROGRESS_BATCH
+BATCH_MIN: Final = 20
+
+# What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
+TOLD: Final = (
+    "id, attempt, state, gate, schedule, scheduled_for, node, parent, started_at, finished_at,"
+    " CASE WHEN node IS NOT NULL THEN result END AS result,"
+    " CASE WHEN node IS NOT NULL THEN reason END AS reason"
+)
+
+
+class Progressing(Admission, Starting):
+    """Runs whose locks this transaction has."""
+
+    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
+        super().__init__(url, listen_url=listen_url)
+        self.unfinished: dict[tuple[int, UUID], None] = {}  # runs with more to do after the commit
+
+    # These columns never change, so that it is known what to lock before anything is locked.
+    AROUND = """
+    WITH RECURSIVE c AS (
+      SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
+       WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
+      UNION
+      SELECT r.* FROM c, LATERAL (
+        SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
+         WHERE r.id = c.parent AND r.tenant = $1 LIMIT 1) r)
+    SELECT id, gate, schedule, parent FROM c
+    """
+
+    async def around(self, link: Link, tenant: int, runs: Collection[UUID]) -> list[Row]:
+        """These runs and those around them, with what their ends would concern."""
+        return await link.fetch(self.AROUND, tenant, list(runs)) if runs else []
+
+    LOCK_RUNS = f"""
+    SELECT {RUN_COLUMNS}, daybell.now() AS now FROM daybell.run r
+     WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
+     ORDER BY r.depth DESC, r.id FOR UPDATE
+    """
+
+    async def lock_runs(
+        self, link: Link, tenant: int, runs: Collection[UUID], *, wait: bool = True
+    ) -> dict[UUID, Held]:
+        """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
+        if not runs:
+            return {}
+        query = self.LOCK_RUNS if wait else f"{self.LOCK_RUNS} SKIP LOCKED"
+        return {row["id"]: _held(row) for row in await link.fetch(query, tenant, list(runs))}
+
+    async def go_on(
+        self, link: Link, tenant: int, held: Mapping[UUID, Held], ended: Ends
+    ) -> list[Row]:
+        """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
+        is to be told of those that ended with it.
+        """
+        runs = dict(held)
+        waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
+        over: list[Row] = []
+        while waiting:
+            depth = max(runs[run].depth for run in waiting)
+            some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
+            for run in some:
+                del waiting[run]
+            steps = await self._drive(link, tenant, runs, some)
+            if not steps:
+                continue
+            await self.write(link, tenant, runs, steps)
+            starts = [(runs[run], start) for run, step in steps.items() for start in step.starts]
+            gone = await self.start_nodes(link, tenant, starts) if starts else {}
+            rows = await self._end_runs(link, tenant, steps)
+            over += rows
+            for run, step in steps.items():
+                runs[run] = replace(runs[run], run=step.run, is_finished=step.end is not None)
+                if step.run.is_todo:
+                    self.unfinished[tenant, run] = None
+            for run, ends in (*gone.items(), *node_ends(rows).items()):
+                if run in runs:
+                    waiting.setdefault(run, []).extend(ends)
+        return over
+
+    async def _drive(
+        self, link: Link, tenant: int, runs: dict[UUID, Held], ended: Ends
+    ) -> dict[UUID, Advance]:
+        """Ask what each of these runs comes to, and answer what is asked on the way."""
+        going: dict[UUID, Generator[Ask, Any, Advance]] = {}
+        limit = min(PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
+        for run, ends in ended.items():
+            if runs[run].is_finished:
+                continue
+            now = max([runs[run].now, *(end.finished_at or 0.0 for end in ends)])
+            runs[run] = replace(runs[run], now=now)
+            going[run] = advance(runs[run].run, ends, mint=mint, limit=limit)
+        steps: dict[UUID, Advance] = {}
+        answers: dict[UUID, Any] = dict.fromkeys(going)
+        while answers:
+            asks: dict[UUID, Ask] = {}
+            for run, answer in answers.items():
+                try:
+                    asks[run] = going[run].send(answer)
+                except StopIteration as stop:
+                    steps[run] = stop.value
+            answers = await self.answers(link, tenant, asks)
+        return steps
+
+    # An expanded run is in nobody's hands, and its row is changed under the run's lock only.
+    END_RUNS = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    d AS (
+      DELETE FROM daybell.live v
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND v.state = 5 RETURNING v.*),
+    e AS MATERIALIZED (
+      SELECT {KEPT}, failures, crashes, u.state, u.outcome, (SELECT now FROM t) AS finished_at,
+             d.started_at, NULL::uuid AS worker, u.result, u.error, u.reason, checkpoint,
+             NULL::text AS log
+        FROM d FULL JOIN unnest($2::uuid[], $3::smallint[], $4::smallint[], $5::text[], $6::text[],
+                                $7::text[])
+             u(id, state, outcome, result, error, reason) USING (id)
+       WHERE coalesce(d.job, 0) > 0),
+    x AS (
+      INSERT INTO daybell.dead ({ENDED}) SELECT {ENDED} FROM e WHERE state = 7 AND node IS NULL),
+    y AS (
+      INSERT INTO daybell.history ({ENDED})
+      SELECT {ENDED} FROM e WHERE state <> 7 OR node IS NOT NULL)
+    SELECT {TOLD} FROM e
+    """
+
+    async def _end_runs(self, link: Link, tenant: int, steps: Mapping[UUID, Advance]) -> list[Row]:
+        ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
+        if not ends:
+            return []
+        return await link.fetch(
+            self.END_RUNS, tenant, *columns([_end(run, end) for run, end in ends])
+        )
+
+
+def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
+    """The ends of nodes among these, by run."""
+    ends: dict[UUID, list[NodeEnd]] = {}
+    for row in rows:
+        if row["node"] is not None:
+            ends.setdefault(row["parent"], []).append(
+                NodeEnd(
+                    row["node"],
+                    row["id"],
+                    STATES[row["state"]],
+                    row["result"],
+                    row["reason"],
+                    row["started_at"],
+                    row["finished_at"],
+                )
+            )
+    return ends
+
+
+def _held(row: Row) -> Held:
+    return Held(
+        run=read_run(row),
+        job=row["job"],
+        version=row["version"],
+        lane=row["lane"],
+        priority=row["priority"],
+        depth=row["depth"],
+        now=row["now"],
+        is_finished=row["finished_at"] is not None,
+    )
+
+
+def _end(run: UUID, end: RunEnd) -> tuple[Any, ...]:
+    """The end of a run as END_RUNS takes it."""
+    return (
+        run,
+        STATE_CODES[end.state],
+        OUTCOME_CODES[OUTCOMES[end.state]],
+        end.result,
+        end.error,
+        end.reason,
+    )

@@ -1,0 +1,205 @@
+"""Runs of workflows: how they begin, who goes on with them, and what is seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from daybell.core.execution import Claimed, Enqueued, NewExecution, State
+from daybell.core.instant import Instant
+from daybell.core.lifecycle import after_cancel
+from daybell.core.run import Plan, RunDetail, Spec
+from daybell.store.checks import check_limit
+from daybell.store.codes import STATES
+from daybell.store.driving import shown_node
+from daybell.store.postgres.apply import Applying
+from daybell.store.postgres.connection import SNAPSHOT, Link, Row
+from daybell.store.postgres.moves import HELD, IS_HELD, by_lease, fences
+from daybell.store.postgres.run_rows import (
+    NODE_COLUMNS,
+    RUN_COLUMNS,
+    Held,
+    read_node,
+    read_run,
+)
+from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH, Viewing
+
+_read_spec = msgspec.json.Decoder(Spec).decode
+
+
+class Running(Applying, Viewing):
+    """See `protocol.Runs`."""
+
+    async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
+        key = await self.names.prepare_lanes(tenant, _lanes(claimed, plan))
+        is_made = await self.db.settled(lambda: self._expand(key, worker, claimed, plan))
+        if is_made is None:
+            verdicts = await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
+            return not verdicts
+        if is_made:
+            self.settle(worker, {claimed.lease: 1})
+            await self.after_commit()
+        return is_made
+
+    # From here on it is in nobody's hands. What the worker holds says the attempt before.
+    EXPAND = f"""
+    WITH {HELD}
+    UPDATE daybell.live v
+       SET attempt = v.attempt + 1, state = 5, started_at = daybell.now(), progress = NULL,
+           note = NULL, reason = NULL
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+       AND v.cancel_requested_at IS NULL
+    RETURNING v.job, v.version, v.lane, v.priority, v.gate, v.schedule, v.parent, v.node,
+              v.started_at AS now
+    """
+    IS_CANCELLED = f"""
+    WITH {HELD}
+    SELECT v.cancel_requested_at IS NOT NULL FROM daybell.live v
+     WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
+    """
+    BEGIN = """
+    INSERT INTO daybell.run (id, tenant, total, unended, running, ready, max_running, fail_fast,
+           is_todo, job, version, lane, priority, depth, gate, schedule, parent, node)
+    VALUES ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+    """
+    BEGIN_AGAIN = """
+    UPDATE daybell.run SET finished_at = NULL WHERE id = $2 AND tenant = $1
+    """
+
+    async def _expand(self, tenant: int, worker: UUID, claimed: Claimed, plan: Plan) -> bool | None:
+        """Begin a run. None: it is to be cancelled instead."""
+        leases = by_lease([claimed])
+        guard = (tenant, worker, list(leases), *fences([claimed], leases))
+        async with self.db.transaction() as link:
+            _, held = await self.lock_links_of(link, tenant, "live", [claimed.id], [claimed.id])
+            row = await link.fetchrow(self.EXPAND, *guard)
+            if row is None:
+                is_cancelled = await link.fetchval(self.IS_CANCELLED, *guard)
+                return None if is_cancelled else False
+            if claimed.id in held:  # it has begun before, and goes on with what it has
+                await link.execute(self.BEGIN_AGAIN, tenant, claimed.id)
+                held[claimed.id] = replace(held[claimed.id], is_finished=False)
+            else:
+                held[claimed.id] = await self._begin(link, tenant, claimed.id, row, held, plan)
+            await self.follow_up(link, tenant, (), held, {claimed.id: ()})
+        return True
+
+    async def _begin(
+        self, link: Link, tenant: int, id: UUID, row: Row, held: dict[UUID, Held], plan: Plan
+    ) -> Held:
+        """Keep the nodes of a run that was not there before."""
+        run = plan.run(id)
+        around = None if row["node"] is None else held.get(row["parent"])
+        depth = 0 if around is None else around.depth + 1
+        await link.execute(
+            self.BEGIN,
+            tenant,
+            id,
+            run.total,
+            run.left,
+            run.running,
+            run.ready,
+            run.max_running,
+            run.fail_fast,
+            run.is_todo,
+            row["job"],
+            row["version"],
+            row["lane"],
+            row["priority"],
+            depth,
+            row["gate"],
+            row["schedule"],
+            None if around is None else row["parent"],
+            row["node"],
+        )
+        await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))
+        return Held(
+            run, row["job"], row["version"], row["lane"], row["priority"], depth, row["now"]
+        )
+
+    async def advance(self, tenant: str, run: UUID) -> bool:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+        has_more = await self.advance_run(key, run)
+        self.unfinished.pop((key, run), None)  # the caller knows
+        self.say_news()
+        return bool(has_more)
+
+    # Runs with something to do; those that were to be stopped by somebody who is gone.
+    UNFINISHED = """
+    (SELECT tenant, id, false AS is_stopping FROM daybell.run WHERE is_todo ORDER BY id LIMIT $1)
+    UNION ALL
+    (SELECT r.tenant, r.id, true FROM daybell.run r
+      WHERE r.stopping = 'cancel' AND r.finished_at IS NULL AND EXISTS (
+            SELECT FROM daybell.live v WHERE v.parent = r.id AND v.tenant = r.tenant
+               AND v.node IS NOT NULL AND v.cancel_requested_at IS NULL)
+      ORDER BY r.id LIMIT $1)
+    UNION ALL
+    (SELECT r.tenant, r.id, true
+       FROM (SELECT v.id, v.tenant FROM daybell.live v
+              WHERE v.cancel_requested_at IS NOT NULL AND v.state = 5) v,
+            LATERAL (SELECT r.tenant, r.id, r.stopping FROM daybell.run r
+                      WHERE r.id = v.id AND r.tenant = v.tenant LIMIT 1) r
+      WHERE r.stopping IS DISTINCT FROM 'cancel' LIMIT $1)
+    """
+
+    async def advance_runs(self, *, limit: int = 100) -> int:
+        check_limit(limit)
+        async with self.db.link() as link:
+            rows = await link.fetch(self.UNFINISHED, limit)
+        found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}
+        advanced = 0
+        for (tenant, run), is_stopping in list(found.items())[:limit]:
+            if is_stopping:
+                await self.stop_run(tenant, run)
+            elif await self.advance_run(tenant, run, wait=False) is None:
+                continue
+            self.unfinished.pop((tenant, run), None)
+            advanced += 1
+        self.say_news()
+        return advanced
+
+    RUN = f"SELECT {RUN_COLUMNS} FROM daybell.run r WHERE r.id = $2 AND r.tenant = $1"
+    NODES = f"""
+    SELECT {NODE_COLUMNS}, n.result FROM daybell.node n
+     WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL ORDER BY n.place
+    """
+    STARTED_NODES = WITH + " UNION ALL ".join(
+        f"SELECT id, state, started_at FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
+        for part in (RUNNING, EXPANDED, CLAIMABLE, WAITING)
+    )
+
+    async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
+        async with self.db.transaction(SNAPSHOT) as link:
+            key = await self.names.tenant(link, tenant)
+            row = await link.fetchrow(self.RUN, key, id)
+            if row is None:
+                return None
+            nodes = await link.fetch(self.NODES, key, id)
+            started = await link.fetch(self.STARTED_NODES, key, id) if row["running"] else []
+        executions: dict[UUID, tuple[State, Instant | None]] = {
+            one["id"]: (STATES[one["state"]], one["started_at"]) for one in started
+        }
+        return RunDetail(
+            read_run(row),
+            tuple(shown_node(read_node(one), one["result"], executions) for one in nodes),
+            row["finished_at"],
+        )
+
+    async def rerun(
+        self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
+    ) -> Enqueued:
+        raise NotImplementedError
+
+
+def _lanes(claimed: Claimed, plan: Plan) -> set[tuple[str, str]]:
+    """Where the run's own nodes will be queued."""
+    specs = (_read_spec(text) for text in {new.spec for new in plan.nodes})
+    return {
+        (spec.queue or claimed.queue, spec.needs or claimed.kind)
+        for spec in specs
+        if spec.job is None
+    }
