@@ -221,10 +221,14 @@ class Reference:
     results: Mapping[str, str]
     states: dict[str, NodeState] = field(default_factory=dict[str, NodeState])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
+    fixed: dict[str, NodeState] = field(default_factory=dict[str, NodeState])  # from an earlier run
 
     def evaluate(self) -> Reference:
+        self.states |= self.fixed
         for name in self.graph.order:
             node = self.graph.by_name[name]
+            if name in self.fixed:
+                continue
             match verdict(node.rule, self.fates(name)):
                 case "run" if node.map is not None:
                     self.run_items(name, node.map)
@@ -244,8 +248,11 @@ class Reference:
             State.SKIPPED: NodeState.SKIPPED,
         }[self.outcomes.get(label, State.SUCCEEDED)]
         if state is NodeState.SUCCEEDED:
-            self.values[label] = json.loads(self.results.get(label, "1"))
+            self.values[label] = self.value_of(label)
         return state
+
+    def value_of(self, label: str) -> Any:
+        return json.loads(self.results.get(label, "1"))
 
     def run_items(self, name: str, over: Any) -> None:
         items = over if isinstance(over, list) else self.values.get(over["output"])

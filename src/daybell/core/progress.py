@@ -270,9 +270,9 @@ class _Progress(Starter):
         """Mapped nodes make no more items."""
         self.spawning.clear()
         for node in [node for node in self.nodes.values() if node.has_to_spawn]:
-            cut = replace(node, items=node.spawned, reason=reason)
+            cut = replace(node, reason=reason)
             self.put(cut)
-            if cut.items_ended == cut.items:
+            if cut.items_ended == cut.spawned:
                 yield from self.end_map(cut)
 
     # --- the end of the run -------------------------------------------------------------------

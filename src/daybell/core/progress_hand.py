@@ -155,14 +155,15 @@ class Hand:
                 node, items_ended=node.items_ended + count, items_lost=node.items_lost + lost
             )
             self.put(node)
-            if node.items_ended == node.items == node.spawned:
+            if node.items_ended == node.spawned and not node.has_to_spawn:
                 yield from self.end_map(node)
 
     def end_map(self, node: Node) -> Asking:
         """All items of a mapped node have ended. One that was cut short has said why."""
         if node.items_lost or node.reason is not None:
             is_cancelled = self.stopping is Stopping.CANCEL
-            why = node.reason or f"{node.items_lost:,} of {node.items:,} items did not succeed"
+            lost = node.items_lost + node.items - node.spawned
+            why = node.reason or f"{lost:,} of {node.items:,} items did not succeed"
             self.end(node, NodeState.CANCELLED if is_cancelled else NodeState.FAILED, why)
             return
         result = None

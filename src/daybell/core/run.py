@@ -122,7 +122,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_to_spawn(self) -> bool:
-        return self.state is NodeState.STARTED and self.spawned < self.items
+        """Whether it makes more items. One that was cut short has a reason before it has ended."""
+        is_begun = self.state is NodeState.STARTED and self.spawned < self.items
+        return is_begun and self.reason is None
 
     @property
     def is_todo(self) -> bool:
