@@ -347,30 +347,10 @@ def _claimed(
 ) -> Claimed:
     # Unpacked at once, and put together by position: by name, both take twice as long.
     (
-        id,
-        attempt,
-        job,
-        version,
-        lane_key,
-        priority,
-        args,
-        failures,
-        crashes,
-        created_at,
-        run_at,
-        expires_at,
-        scheduled_for,
-        retries,
-        timeout,
-        checkpoint,
-        gate,
-        cancel_requested_at,
-        schedule,
-        previous_success,
-        node,
-        parent,
-        *_,
-    ) = row
+        id, attempt, job, version, lane_key, priority, args, failures, crashes, created_at, run_at,
+        expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
+        previous_success, node, parent, *_,
+    ) = row  # fmt: skip
     lane = lanes[lane_key]
     return Claimed(
         id,

@@ -91,7 +91,7 @@ class NodeRows:
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
-    TODO = FIRST % "n.is_todo"
+    GOING_ON = FIRST % "n.is_todo"
     READY = FIRST % "n.is_ready"
     UNSTARTED = FIRST % "n.is_open"
     LEAVES = FIRST % "n.of IS NULL AND n.edges = '[]'"
@@ -128,7 +128,7 @@ class NodeRows:
 
     def _question(self, kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
         if kind in (Todo, Ready, Unstarted):
-            query = {Todo: self.TODO, Ready: self.READY, Unstarted: self.UNSTARTED}[kind]
+            query = {Todo: self.GOING_ON, Ready: self.READY, Unstarted: self.UNSTARTED}[kind]
             return query, [list(asks), [ask.limit for ask in asks.values()]]
         if kind is Leaves:
             return self.LEAVES, [list(asks), [None] * len(asks)]
