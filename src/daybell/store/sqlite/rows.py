@@ -42,64 +42,44 @@ def claimed(
     tx: Transaction, tenant: str, leases: Sequence[UUID], rows: Sequence[Row]
 ) -> list[Claimed]:
     """Executions in a worker's hands, each with its lease."""
+    ids = uuids([row[1] for row in rows])
+    return [
+        a_claimed(tx, tenant, id, lease, row)
+        for id, lease, row in zip(ids, leases, rows, strict=True)
+    ]
+
+
+def a_claimed(tx: Transaction, tenant: str, id: UUID, lease: UUID, row: Row) -> Claimed:
     names = tx.names
-    found: list[Claimed] = []
-    for id, lease, row in zip(uuids([row[1] for row in rows]), leases, rows, strict=True):
-        (
-            _,
-            _,
-            attempt,
-            version_n,
-            lane_n,
-            priority,
-            args,
-            failures,
-            crashes,
-            created_at,
-            run_at,
-            expires_at,
-            scheduled_for,
-            retries,
-            timeout,
-            checkpoint,
-            gate,
-            cancel_requested_at,
-            schedule,
-            previous_success,
-            node,
-            parent,
-        ) = row
-        version, lane = names.version(tx, version_n), names.lane_row(tx, lane_n)
-        found.append(
-            Claimed(
-                id=id,
-                attempt=attempt,
-                lease=lease,
-                tenant=tenant,
-                job=version.name,
-                version=version.version,
-                kind=version.needs if node is None else lane.needs,
-                queue=lane.queue,
-                priority=PRIORITIES[priority],
-                args=args,
-                failures=failures,
-                crashes=crashes,
-                created_at=created_at,
-                run_at=run_at,
-                expires_at=expires_at,
-                scheduled_for=scheduled_for,
-                retries=retries,
-                timeout=timeout,
-                checkpoint=checkpoint,
-                gate=None if gate is None else names.gate_name(tx, gate),
-                cancel_requested=cancel_requested_at is not None,
-                schedule=None if schedule is None else UUID(bytes=schedule),
-                previous_success=previous_success,
-                node=node,
-                parent=None if parent is None else UUID(bytes=parent),
-            )
-        )
-    return found
+    version, lane = names.version(tx, row[3]), names.lane_row(tx, row[4])
+    gate, schedule, node, parent = row[16], row[18], row[20], row[21]
+    return Claimed(
+        id=id,
+        attempt=row[2],
+        lease=lease,
+        tenant=tenant,
+        job=version.name,
+        version=version.version,
+        kind=version.needs if node is None else lane.needs,
+        queue=lane.queue,
+        priority=PRIORITIES[row[5]],
+        args=row[6],
+        failures=row[7],
+        crashes=row[8],
+        created_at=row[9],
+        run_at=row[10],
+        expires_at=row[11],
+        scheduled_for=row[12],
+        retries=row[13],
+        timeout=row[14],
+        checkpoint=row[15],
+        gate=None if gate is None else names.gate_name(tx, gate),
+        cancel_requested=row[17] is not None,
+        schedule=None if schedule is None else UUID(bytes=schedule),
+        previous_success=row[19],
+        node=node,
+        parent=None if parent is None else UUID(bytes=parent),
+    )
 
 
 EXECUTION_COLUMNS: Final = """

@@ -1,0 +1,220 @@
+"""Which nodes of a run are started, and which are not: rules, conditions, limits, stops."""
+
+import json
+
+import pytest
+
+from daybell.core.execution import State
+from daybell.core.run import Spec, Stopping
+from daybell.store import driving
+from tests.builders import TENANT, look
+from tests.store.runs import (
+    a_mapped_plan,
+    a_plan,
+    begun,
+    detail,
+    end,
+    labels,
+    nodes,
+    reasons,
+    run_to_end,
+    state,
+    take,
+)
+
+S, D, K = State.SUCCEEDED, State.DEAD, State.SKIPPED
+
+# What becomes of a node by its rule, if of its parents one succeeds, fails or is skipped.
+TABLE = {
+    "all_success": {"sss": S, "ssf": K, "ssk": K, "fff": K, "kkk": K},
+    "all_done": {"sss": S, "ssf": S, "sfk": S, "fff": S, "kkk": S},
+    "all_failed": {"sss": K, "ssf": K, "fff": S, "ffk": K, "kkk": K},
+    "one_success": {"sss": S, "sff": S, "fff": K, "skk": S, "kkk": K},
+    "one_failed": {"sss": K, "ssf": S, "fff": S, "sfk": S, "kkk": K},
+    "none_failed": {"sss": S, "ssf": K, "ssk": S, "kkk": S},
+    "none_failed_min_one_success": {"sss": S, "ssf": K, "skk": S, "kkk": K},
+    "none_skipped": {"sss": S, "ssf": S, "ssk": K, "fff": S},
+    "always": {"sss": S, "ssf": S, "fff": S, "kkk": S},
+}
+
+
+@pytest.mark.parametrize("rule", TABLE)
+async def test_a_rule_decides_by_how_parents_ended(store, rule):
+    cases = TABLE[rule]
+    graph: dict[str, list[str]] = {"gate": []}
+    rules, when, failing = {}, {}, []
+    for case in cases:
+        rules[case] = rule
+        for place, fate in enumerate(case):
+            parent = f"{case}-{place}"
+            graph[parent] = [case]
+            failing += [parent] if fate == "f" else []
+            if fate == "k":
+                graph["gate"].append(parent)
+                when["gate", parent] = "result > 1"
+    run = await begun(store, a_plan(graph, rules=rules, when=when))
+
+    await run_to_end(store, failing=failing, results={"gate": 1})
+
+    shown = await nodes(store, run)
+    assert {case: shown[case] for case in cases} == cases
+
+
+async def test_a_condition_decides_which_branch_is_taken(store):
+    graph = {"count": ["many", "few"], "many": ["tell"], "few": ["tell"]}
+    when = {("count", "many"): "result.rows > 10", ("count", "few"): "result.rows <= 10"}
+    rules = {"tell": "none_failed_min_one_success"}
+    run = await begun(store, a_plan(graph, when=when, rules=rules))
+
+    rounds = await run_to_end(store, results={"count": {"rows": 12}})
+
+    assert rounds == [["count"], ["many"], ["tell"]]
+    assert (await nodes(store, run))["few"] is State.SKIPPED
+    assert (await reasons(store, run))["few"] == "condition"
+    assert await state(store, run) is State.SUCCEEDED
+
+
+async def test_a_long_row_of_skipped_nodes_is_walked_to_its_end(store):
+    length = 1500
+    graph = {"n0": ["n1"]} | {f"n{i}": [f"n{i + 1}"] for i in range(1, length)}
+    run = await begun(store, a_plan(graph, when={("n0", "n1"): "result == 1"}))
+
+    await end(store, await take(store), results={"n0": 0})
+
+    found = await detail(store, run)
+    assert [one.state for one in found.nodes] == [State.SUCCEEDED] + [State.SKIPPED] * length
+    assert (found.run.left, found.run.is_todo) == (0, False)
+    assert await state(store, run) is State.SUCCEEDED
+
+
+async def test_what_is_left_of_a_long_row_is_done_by_upkeep(store, monkeypatch):
+    monkeypatch.setattr(driving, "ADVANCE_ROUNDS", 0)
+    length = 2500
+    graph = {"n0": ["n1"]} | {f"n{i}": [f"n{i + 1}"] for i in range(1, length)}
+    run = await begun(store, a_plan(graph, when={("n0", "n1"): "result == 1"}))
+    await end(store, await take(store), results={"n0": 0})
+    assert await state(store, run) is State.RUNNING
+
+    assert await store.advance(TENANT, run)
+    assert await state(store, run) is State.RUNNING
+    assert await store.advance_runs() == 1
+
+    assert await state(store, run) is State.SUCCEEDED
+    assert await store.advance_runs() == 0
+    assert not await store.advance(TENANT, run)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2500])
+async def test_a_mapped_node_has_an_execution_per_item(store, count):
+    run = await begun(store, a_mapped_plan())
+
+    rounds = await run_to_end(store, results={"list": list(range(count))})
+
+    done = [label for each in rounds for label in each]
+    assert sorted(done) == sorted(["list", "join", *(f"each[{i}]" for i in range(count))])
+    assert done[-1] == "join"
+    assert await state(store, run) is State.SUCCEEDED
+    (_, mapped, join) = (await detail(store, run)).nodes
+    assert json.loads(mapped.result) == [f"each[{i}]" for i in range(count)]
+    assert (mapped.node.items, mapped.node.items_ended) == (count, count)
+    assert join.state is State.SUCCEEDED
+
+
+async def test_items_get_their_value_and_the_join_gets_all_results(store):
+    await begun(store, a_mapped_plan())
+    await end(store, await take(store), results={"list": [{"id": 7}, [8]]})
+
+    hands = await take(store)
+    given = {one.node: json.loads(one.args)["x"] for one in hands.executions}
+    assert given == {"each[0]": {"id": 7}, "each[1]": [8]}
+
+    await end(store, hands, results={"each[0]": 70, "each[1]": 80})
+    assert json.loads((await take(store)).one.args) == {"all": [70, 80]}
+
+
+async def test_a_failed_item_fails_its_node(store):
+    run = await begun(store, a_mapped_plan())
+
+    await run_to_end(store, results={"list": [1, 2, 3]}, failing=["each[1]"])
+
+    assert await state(store, run) is State.DEAD
+    shown = await nodes(store, run)
+    assert (shown["each"], shown["join"]) == (State.DEAD, State.SKIPPED)
+    assert (await reasons(store, run))["each"].startswith("1 of 3 items")
+
+
+async def test_what_is_no_list_cannot_be_mapped_over(store):
+    run = await begun(store, a_mapped_plan())
+
+    await run_to_end(store, results={"list": "abc"})
+
+    assert (await nodes(store, run))["each"] is State.DEAD
+    assert "no list" in (await reasons(store, run))["each"]
+
+
+async def test_no_more_nodes_run_at_once_than_the_workflow_allows(store):
+    graph = {f"n{i}": ["last"] for i in range(7)}
+    run = await begun(store, a_plan(graph, max_running=3))
+    first = await take(store)
+    assert labels(first) == ["n0", "n1", "n2"]
+
+    await end(store, first._replace(executions=first.executions[:1]))
+
+    assert labels(await take(store)) == ["n3"]
+    assert (await nodes(store, run))["n4"] is State.WAITING
+
+
+async def test_a_mapped_node_minds_the_same_limit(store):
+    await begun(store, a_mapped_plan(max_running=2))
+
+    rounds = await run_to_end(store, results={"list": list(range(5))})
+
+    assert [len(each) for each in rounds] == [1, 2, 2, 1, 1]
+
+
+async def test_fail_fast_starts_nothing_more(store):
+    graph = {"a": ["c"], "b": ["d"], "c": [], "d": []}
+    run = await begun(store, a_plan(graph, fail_fast=True))
+    hands = await take(store)
+    assert labels(hands) == ["a", "b"]
+
+    await end(store, hands._replace(executions=hands.executions[:1]), failing=["a"])
+    assert (await detail(store, run)).run.stopping is Stopping.FAIL_FAST
+    assert (await take(store)).executions == []
+    assert await state(store, run) is State.RUNNING
+    await end(store, hands._replace(executions=hands.executions[1:]))
+
+    shown = await nodes(store, run)
+    assert shown == {"a": D, "b": S, "c": K, "d": K}
+    assert (await reasons(store, run))["d"] == "fail_fast"
+    assert (await look(store, run)).reason == "nodes_failed"
+
+
+async def test_without_it_what_can_still_run_does(store):
+    run = await begun(store, a_plan({"a": ["c"], "b": ["d"], "c": [], "d": []}))
+
+    rounds = await run_to_end(store, failing=["a"])
+
+    assert rounds == [["a", "b"], ["d"]]
+    assert await state(store, run) is State.DEAD
+
+
+async def test_arguments_that_are_too_large_fail_the_node(store):
+    spec = Spec(needs="task", args='{"x": {"output": "a"}, "y": {"output": "a"}}', outputs=("a",))
+    run = await begun(store, a_plan({"a": ["b"]}, specs={"b": spec}))
+
+    await run_to_end(store, results={"a": "x" * 700_000})
+
+    assert (await nodes(store, run))["b"] is State.DEAD
+    assert "bytes" in (await reasons(store, run))["b"]
+
+
+async def test_a_fan_in_of_a_thousand_starts_its_child_once(store):
+    graph = {f"n{i}": ["last"] for i in range(1000)}
+    run = await begun(store, a_plan(graph))
+
+    rounds = await run_to_end(store)
+
+    assert rounds[-1] == ["last"]
+    assert sum("last" in each for each in rounds) == 1
+    assert await state(store, run) is State.SUCCEEDED
