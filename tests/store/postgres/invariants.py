@@ -12,7 +12,7 @@ from typing import Final
 
 import asyncpg
 
-# Where an execution is: an unfinished one in exactly one of these four places, and in `live`.
+# Where an execution is: an unfinished one in exactly one of these five places, and in `live`.
 PLACES: Final = """
     WITH held AS (
       SELECT l.tenant, x.id, x.attempt, l.id AS lease
@@ -22,6 +22,8 @@ PLACES: Final = """
       SELECT id, 'agenda' AS place FROM daybell.agenda
       UNION ALL SELECT id, 'lease ' || lease FROM held
       UNION ALL SELECT id, 'parked' FROM daybell.parked
+      UNION ALL SELECT v.id, 'expanded' FROM daybell.live v JOIN daybell.run r ON r.id = v.id
+                 WHERE v.state = 5
       UNION ALL SELECT v.id, 'waiting' FROM daybell.live v
                  WHERE v.state = 4 AND coalesce(v.reason NOT IN ('gate', 'overlap'), true)),
     kept AS (
@@ -38,6 +40,16 @@ RULES: Final[dict[str, str]] = {
     "nothing but unfinished executions is anywhere": """
         SELECT p.id || ' is in ' || p.place || ' and not in live' FROM place p
          WHERE NOT EXISTS (SELECT FROM daybell.live v WHERE v.id = p.id)""",
+    "who waits for an event has said for which": """
+        SELECT v.id || ' waits for an event, and has no open wait' FROM daybell.live v
+         WHERE v.state = 4 AND v.reason = 'event' AND NOT EXISTS (
+               SELECT FROM daybell.wait w WHERE w.tenant = v.tenant AND w.execution = v.id)""",
+    "an open wait is a step that is not done": """
+        SELECT w.execution || ' waits in step ' || w.n || ', which is done or is none'
+          FROM daybell.wait w JOIN daybell.live v ON v.tenant = w.tenant AND v.id = w.execution
+         WHERE NOT EXISTS (
+               SELECT FROM daybell.step s WHERE s.tenant = w.tenant AND s.execution = w.execution
+                  AND s.n = w.n AND NOT s.is_done)""",
     "an execution is kept once": """
         SELECT id || ' is kept in ' || string_agg(kept, ' and ') FROM kept
          GROUP BY tenant, id HAVING count(*) > 1""",
@@ -53,6 +65,7 @@ RULES: Final[dict[str, str]] = {
     "every attempt but the last is logged": """
         SELECT k.id || ' is at attempt ' || k.attempt || ' with ' || count(a.id) || ' in the log'
           FROM kept k LEFT JOIN daybell.attempt a ON a.tenant = k.tenant AND a.id = k.id
+         WHERE NOT EXISTS (SELECT FROM daybell.run r WHERE r.id = k.id)
          GROUP BY k.id, k.attempt HAVING count(a.id) <> k.attempt - 1""",
     "the agenda says what live says": """
         SELECT a.id || ' differs between agenda and live'
@@ -85,7 +98,32 @@ RULES: Final[dict[str, str]] = {
            SELECT FROM kept k WHERE k.tenant = t.tenant AND k.id = t.execution)""",
     "a succeeded execution has a worker and no error": """
         SELECT id || ' succeeded by ' || coalesce(worker::text, 'nobody') FROM daybell.history
-         WHERE state = 6 AND (worker IS NULL OR error IS NOT NULL OR outcome <> 1)""",
+         WHERE state = 6 AND (error IS NOT NULL OR outcome <> 1 OR (worker IS NULL
+                 AND NOT EXISTS (SELECT FROM daybell.run r WHERE r.id = history.id)))""",
+    "a run counts its nodes": """
+        SELECT r.id || ' says ' || (r.unended, r.running, r.ready) || ' and has '
+               || (count(*) FILTER (WHERE n.state <= 3 AND n.of IS NULL),
+                   count(*) FILTER (WHERE n.state = 3 AND NOT n.is_map),
+                   count(*) FILTER (WHERE n.state = 2))
+          FROM daybell.run r JOIN daybell.node n ON n.run = r.id
+         GROUP BY r.id, r.unended, r.running, r.ready
+        HAVING (r.unended, r.running, r.ready) IS DISTINCT FROM
+               (count(*) FILTER (WHERE n.state <= 3 AND n.of IS NULL),
+                count(*) FILTER (WHERE n.state = 3 AND NOT n.is_map),
+                count(*) FILTER (WHERE n.state = 2))""",
+    "a started node has an execution": """
+        SELECT n.label || ' of ' || n.run || ' is started, and its execution is not unfinished'
+          FROM daybell.node n
+         WHERE n.state = 3 AND NOT n.is_map
+           AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.id = n.execution)""",
+    "an unfinished node belongs to a run that goes on": """
+        SELECT v.id || ' is node ' || v.node || ' of ' || v.parent FROM daybell.live v
+         WHERE v.node IS NOT NULL AND NOT EXISTS (
+               SELECT FROM daybell.run r JOIN daybell.node n ON n.run = r.id
+                WHERE r.id = v.parent AND r.finished_at IS NULL AND n.label = v.node
+                  AND n.execution = v.id AND n.state = 3)""",
+    "nothing of a run is a dead letter but itself": """
+        SELECT d.id || ' is node ' || d.node FROM daybell.dead d WHERE d.node IS NOT NULL""",
 }
 # A gate may hold more than fit after its capacity was lowered; only then is this left out.
 CAPACITY: Final = "a gate lets in no more than fit"

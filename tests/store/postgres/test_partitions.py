@@ -8,6 +8,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.view import Retention
 from daybell.errors import ExecutionNotFound
+from daybell.store.postgres.columns import KEPT
 from tests.builders import TENANT, apply, claimed, dead, finished, look, retry, states, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import settle, stepped_store
@@ -120,7 +121,7 @@ async def test_a_finish_that_meets_a_day_just_made_is_made(stepped, store, clock
     await maker.execute("SELECT daybell.make_days(1)")
 
     finishing = asyncio.create_task(apply(stepped, hands, success(second), retry(third)))
-    assert await settle(sql, finishing, stepped.steps.processes), "it should wait for the new day"
+    assert await settle(sql, finishing, stepped.pace.processes), "it should wait for the new day"
     await transaction.commit()
 
     assert await finishing == []
@@ -137,14 +138,15 @@ async def test_a_day_is_made_while_a_finish_for_it_is_under_way(store, clock, pl
     transaction = finisher.transaction()
     await transaction.start()
     await finisher.execute(
-        "WITH d AS (DELETE FROM daybell.live RETURNING *) INSERT INTO daybell.history"
-        " SELECT d.*, daybell.now(), 1, $1::uuid, NULL FROM d",
+        "WITH d AS (DELETE FROM daybell.live RETURNING *)"
+        f" INSERT INTO daybell.history ({KEPT}, failures, crashes, state, finished_at, worker)"
+        f" SELECT {KEPT}, failures, crashes, state, daybell.now(), $1::uuid FROM d",
         hands.worker,
     )
     maker = await stepped_store(place.url)
 
     making = asyncio.create_task(maker.retain(WEEK))
-    assert await settle(sql, making, maker.steps.processes), "it should wait for the finish"
+    assert await settle(sql, making, maker.pace.processes), "it should wait for the finish"
     await transaction.commit()
 
     await making
@@ -162,7 +164,7 @@ async def test_two_who_make_the_same_days_at_once_both_succeed(clock, place, sql
     second = await stepped_store(place.url)
 
     making = asyncio.create_task(second.retain(WEEK))
-    await settle(sql, making, second.steps.processes)
+    await settle(sql, making, second.pace.processes)
     await transaction.commit()
 
     await making

@@ -348,8 +348,8 @@ def _claimed(
     # Unpacked at once, and put together by position: by name, both take twice as long.
     (
         id, attempt, job, version, lane_key, priority, args, failures, crashes, created_at, run_at,
-        expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
-        previous_success, node, parent, *_,
+        expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at,
+        schedule, previous_success, node, parent, *_,
     ) = row  # fmt: skip
     lane = lanes[lane_key]
     return Claimed(

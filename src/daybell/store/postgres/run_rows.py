@@ -84,17 +84,17 @@ class NodeRows:
     READ = f"SELECT {NODE_COLUMNS} {THESE}"
     SPECS = f"SELECT n.run, n.label, n.spec, n.input {THESE}"
     RESULTS = f"SELECT n.run, n.label, n.result {THESE} WHERE n.result IS NOT NULL"
-    FIRST = f"""
+    SOME_NODES = f"""
     SELECT {NODE_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most),
            LATERAL (SELECT * FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1 AND %s
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
-    GOING_ON = FIRST % "n.is_todo"
-    READY = FIRST % "n.is_ready"
-    UNSTARTED = FIRST % "n.is_open"
-    LEAVES = FIRST % "n.of IS NULL AND n.edges = '[]'"
+    GOING_ON = SOME_NODES % "n.is_todo"
+    READY = SOME_NODES % "n.is_ready"
+    UNSTARTED = SOME_NODES % "n.is_open"
+    LEAVES = SOME_NODES % "n.of IS NULL AND n.edges = '[]'"
     ITEM_RESULTS = """
     SELECT n.run, n.label, n.result
       FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) u(run, of, low, high),
