@@ -44,7 +44,7 @@ def test_a_rule_is_answered_as_soon_as_no_later_end_can_change_the_answer(rule: 
                 assert answers == {words[decision]}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(stories(), LIMITS, SEEDS)
 def test_a_run_ends_as_the_reference_says_whatever_the_order(
     story: Story, limit: int, seed: int
@@ -71,7 +71,7 @@ def test_a_run_ends_as_the_reference_says_whatever_the_order(
         assert result == expected.result
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(stories(is_stoppable=True), LIMITS, SEEDS, st.none() | st.integers(0, 5))
 def test_a_run_that_is_stopped_ends_and_starts_nothing_that_its_rule_forbids(
     story: Story, limit: int, seed: int, cancel_after: int | None

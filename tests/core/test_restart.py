@@ -78,7 +78,7 @@ def keep(reference: Reference, before: Rows, name: str) -> None:
         reference.values[name] = [reference.values[f"{name}[{n}]"] for n in range(node.items)]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(
     stories(is_stoppable=True, nodes_max=25),
     st.sampled_from([1, 2, 5, 1000]),
@@ -180,3 +180,33 @@ def test_what_cannot_begin_again_is_refused(labels: list[str] | None, said: str)
 
     with pytest.raises(UsageError, match=said):
         begin_again(rows, labels=labels)
+
+
+def test_a_mapped_node_whose_list_may_be_another_begins_with_no_items() -> None:
+    said = {
+        "nodes": [
+            {"name": "list", "task": "t"},
+            {"name": "each", "task": "t", "map": {"output": "list"}},
+        ]
+    }
+    rows = Rows.of(Graph.parse(said).plan())
+    play(rows, {"each[1]": State.DEAD}, {"list": "[1,2,3]"})
+
+    again = begin_again(rows, labels=["list"])
+    play(again, {}, {"list": "[7,8]"})
+
+    assert sorted(again.begun) == ["each[0]", "each[1]", "list"]
+    assert again.specs["each[0]"][1] == "7"
+
+
+def test_what_waits_for_nobody_starts_at_once_again() -> None:
+    said = {
+        "nodes": [{"name": "a", "task": "t"}, {"name": "b", "task": "t", "rule": "always"}],
+        "edges": [["a", "b"]],
+    }
+    rows = a_run(said, {"a": State.DEAD})
+
+    again = begin_again(rows)
+    again.advance()
+
+    assert again.begun == ["a", "b"]

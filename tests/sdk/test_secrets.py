@@ -8,7 +8,7 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.cli.logs import Lines
 from daybell.client.sealing import Sealer, new_key
-from daybell.core.references import SECRET_MARK
+from daybell.core.references import SECRET_MARK, literal
 from daybell.core.secret import NewSecret
 from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
@@ -103,6 +103,15 @@ async def test_secrets_are_put_in_however_deep(app, task):
         "number": 1,
     }
     assert result["value"]["list"] == [MASK, "plain", f"Bearer {MASK}{MASK}"]
+
+
+@pytest.mark.parametrize("task", ["echo", "echo_in_a_process"])
+async def test_data_that_looks_like_a_secret_is_data(app, task):
+    looks = literal({"rows": [TOKEN, {"join": ["Bearer ", TOKEN]}]})
+
+    result = await (await app.tasks[task].enqueue(looks)).result(timeout=WAIT)
+
+    assert result["value"] == {"rows": [TOKEN, {"join": ["Bearer ", TOKEN]}]}
 
 
 async def test_the_arguments_as_a_whole_are_no_reference(app: App):

@@ -21,7 +21,7 @@ from daybell.core.limits import CONDITION_CHARS_MAX, CONDITION_DEPTH_MAX
 from daybell.errors import InvalidWorkflow, shown
 
 _TOKEN: Final = re.compile(
-    r"""(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    r"""(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
       | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
       | (?P<word>[A-Za-z_]\w*)
       | (?P<sign>==|!=|<=|>=|[<>()\[\].,-])
@@ -158,14 +158,17 @@ class _Reader:
         )
 
     def _either(self) -> Node:
-        self._depth += 1
-        if self._depth > CONDITION_DEPTH_MAX:
-            self._refuse("it is nested too deeply")
+        self._go_deeper()
         items = [self._both()]
         while self._take("or"):
             items.append(self._both())
         self._depth -= 1
         return items[0] if len(items) == 1 else Junction("or", tuple(items))
+
+    def _go_deeper(self) -> None:
+        self._depth += 1
+        if self._depth > CONDITION_DEPTH_MAX:
+            self._refuse("it is nested too deeply")
 
     def _both(self) -> Node:
         items = [self._negated()]
@@ -178,7 +181,9 @@ class _Reader:
         while self._take("not"):
             count += 1
         compared = self._compared()
-        return Not(compared) if count % 2 else (Not(Not(compared)) if count else compared)
+        if count == 0:
+            return compared
+        return Not(compared) if count % 2 else Not(Not(compared))
 
     def _compared(self) -> Node:
         left = self._operand()
@@ -200,11 +205,13 @@ class _Reader:
             if self._take("."):
                 token = self._next
                 if token.kind != "word":
-                    self._refuse("a name is missing after '.'")
+                    self._refuse("a name is missing after '.'; a list's first item is [0]")
                 self._place += 1
                 node = Part(node, Constant(token.text))
             elif self._take("["):
+                self._go_deeper()
                 key = self._operand()
+                self._depth -= 1
                 self._need("]")
                 node = Part(node, key)
             else:

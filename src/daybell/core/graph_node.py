@@ -356,8 +356,7 @@ def _hide(value: Any, hidden: list[Any]) -> Any:
 
 
 def _show(value: Any, hidden: list[Any]) -> Any:
-    if not hidden:
-        return value
+    """With references in their places again, as plain JSON."""
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         named = given.get("parameter")
