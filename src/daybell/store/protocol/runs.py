@@ -27,6 +27,9 @@ class Runs(Protocol):
         Under the same fence as `apply`: False if it is in other hands by now, and nothing is
         written. Cancelling that was asked for before makes it end as cancelled, here. `attempt` is
         raised, so that no late report of the claim matches.
+
+        A run that was revived, or that takes over from another (`rerun`), has its nodes already: it
+        goes on with those, and `plan` is not looked at.
         """
         ...
 
@@ -52,8 +55,11 @@ class Runs(Protocol):
     ) -> Enqueued:
         """Begin a new run, under the version of an old one that has ended, which starts with these
         nodes and all that depends on them, and takes over the rest. None: those that did not
-        succeed. Raises UsageError for a label that is not in it, ExecutionNotFound.
+        succeed. It is enqueued like any execution, and begins when it is claimed and expanded.
+        Raises UsageError for a label that is not in it, and for what is no run or has not ended;
+        ExecutionNotFound; and what `enqueue` raises.
 
-        A dead run itself goes on with `revive`, which keeps what has succeeded.
+        A dead run itself goes on with `revive`, which keeps what has succeeded: it is put back to be
+        claimed, like any dead letter, and goes on when it is expanded.
         """
         ...
