@@ -160,7 +160,7 @@ class Applying(Moving, Waiting):
             backs = await self.unless_over(link, tenant, backs)
             made |= await self.back(link, tenant, batch.only(backs))
         if ends:
-            ended = await self.end(link, tenant, batch.only(ends), is_linked=True)
+            ended = await self.end(link, tenant, batch.only(ends), is_linked=True, runs=held)
             await self.follow_up(link, tenant, ended.values(), held)
             made |= ended
         return made

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.run import Stopping
 from daybell.errors import Unavailable
-from daybell.store.driving import ADVANCE_ROUNDS
+from daybell.store import driving
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import Pending
 
@@ -38,7 +38,7 @@ class Continuing(Pending):
             return
         # What was asked for is done; what else there is to do can wait for upkeep.
         with suppress(Unavailable):
-            for _ in range(ADVANCE_ROUNDS):
+            for _ in range(driving.ADVANCE_ROUNDS):
                 cancelled, self.cancelled = self.cancelled, {}
                 unfinished, self.unfinished = self.unfinished, {}
                 for tenant, run in cancelled:

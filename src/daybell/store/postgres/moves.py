@@ -102,7 +102,8 @@ class Moving(Claiming):
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
-         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL))
+         AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL))
+         AND (v.node IS NULL OR v.parent = ANY($19::uuid[]))
       RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, u.failures, u.crashes,
@@ -139,8 +140,11 @@ class Moving(Claiming):
         *,
         over: list[UUID] | None = None,
         is_linked: bool = False,
+        runs: Iterable[UUID] = (),
     ) -> dict[Fence, Row]:
-        """Ends. What a gate, a schedule or a run waits for is left out, unless they are locked."""
+        """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
+        of runs that are not among these, which are.
+        """
         moves, done = batch.moves, self.done_leases[:] if over is None else over
         rows = await link.fetch(
             self.END,
@@ -157,6 +161,7 @@ class Moving(Claiming):
             [move.checkpoint for move in moves],
             [move.log for move in moves],
             is_linked,
+            list(runs),
         )
         self.forget_leases(done)
         return {(row["id"], row["attempt"]): row for row in rows}
@@ -169,7 +174,7 @@ class Moving(Claiming):
         schedules = {move.schedule for move in batch.moves if move.schedule is not None}
         runs = {move.run for move in batch.moves if move.run is not None}
         held = await self.lock_links(link, tenant, schedules, gates, runs)
-        made = await self.end(link, tenant, batch, over=over, is_linked=True)
+        made = await self.end(link, tenant, batch, over=over, is_linked=True, runs=held)
         await self.follow_up(link, tenant, made.values(), held)
         return made
 

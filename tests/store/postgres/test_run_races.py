@@ -1,0 +1,227 @@
+"""Runs of workflows that several processes work on at the same moment."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from msgspec.structs import replace
+
+from daybell.core.execution import State
+from daybell.core.overlap import Overlap
+from daybell.core.run import Spec
+from tests.builders import TENANT, a_job, an_execution, apply, claim, death, success
+from tests.store.postgres.invariants import violations
+from tests.store.postgres.steps import Fate, Stop, settle, stepped_store
+from tests.store.runs import (
+    SETTINGS,
+    a_mapped_plan,
+    a_plan,
+    begun,
+    end,
+    labels,
+    run_to_end,
+    state,
+    take,
+)
+
+JOIN = {"a": ["join"], "b": ["join"]}
+STARTED = "SELECT count(*) FROM daybell.live WHERE node = $1"
+
+
+@pytest.fixture
+async def crowd(place):
+    """Four processes, as far as the database can tell."""
+    async with AsyncExitStack() as stack:
+        stores = [place.connect() for _ in range(4)]
+        for store in stores:
+            await store.open()
+            stack.push_async_callback(store.close)
+        yield stores
+
+
+@pytest.fixture
+async def stepped(place):
+    store = await stepped_store(place.url)
+    yield store
+    await store.close()
+
+
+async def test_the_child_of_a_thousand_parents_that_end_at_once_starts_once(store, crowd, sql):
+    names = [f"p{number}" for number in range(1000)]
+    run = await begun(store, a_plan({name: ["join"] for name in names}))
+    hands = [await take(one, 250) for one in crowd]
+    assert [len(one.executions) for one in hands] == [250] * 4
+
+    async def finish(store, hands):
+        groups = [hands.executions[start : start + 50] for start in range(0, 250, 50)]
+        for group in groups:
+            await apply(store, hands, *map(success, group))
+
+    await asyncio.gather(*map(finish, crowd, hands))
+
+    assert await sql.fetchval(STARTED, "join") == 1
+    assert await violations(sql) == []
+    assert await run_to_end(store) == [["join"]]
+    assert await state(store, run) is State.SUCCEEDED
+
+
+async def test_of_two_parents_that_end_at_once_the_second_waits_for_the_first(store, stepped, sql):
+    await begun(store, a_plan(JOIN))
+    first, second = await take(store, 1), await take(store, 1)
+    stepped.db.stop = stop = Stop(after=5)  # its end is written, and the run's lock is held
+
+    ending = asyncio.create_task(apply(stepped, first, success(first.one)))
+    await stop.arrival()
+    processes = [row["pid"] for row in await sql.fetch("SELECT pid FROM pg_stat_activity")]
+    later = asyncio.create_task(apply(store, second, success(second.one)))
+    assert await settle(sql, later, processes), "it should wait for the run's lock"
+    stop.resumed.set()
+
+    assert (await ending, await later) == ([], [])
+    assert await sql.fetchval(STARTED, "join") == 1
+    assert await violations(sql) == []
+
+
+@pytest.mark.parametrize("fate", [Fate.BREAKS, Fate.UNANSWERED])
+async def test_an_end_whose_answer_was_lost_is_counted_once(store, stepped, sql, fate):
+    run = await begun(store, a_plan(JOIN))
+    hands = await take(store)
+    stepped.db.stop = stop = Stop(after=5, fate=fate)
+
+    ending = asyncio.create_task(apply(stepped, hands, success(hands.executions[0])))
+    await stop.arrival()
+    stop.resumed.set()
+    await asyncio.gather(ending, return_exceptions=True)
+    assert await apply(store, hands, success(hands.executions[0])) == []
+    assert await apply(store, hands, success(hands.executions[0])) == []
+
+    assert await sql.fetchval(STARTED, "join") == 0
+    assert await violations(sql) == []
+    await apply(store, hands, success(hands.executions[1]))
+    assert await run_to_end(store) == [["join"]]
+    assert await state(store, run) is State.SUCCEEDED
+
+
+async def test_an_end_that_does_not_say_whose_node_it_is_concerns_its_run_all_the_same(store, sql):
+    run = await begun(store, a_plan(JOIN))
+    hands = await take(store)
+
+    assert await apply(store, hands, *map(death, hands.executions)) == []
+
+    assert await violations(sql) == []
+    assert await state(store, run) is State.DEAD
+
+
+async def test_a_reaper_steps_over_a_run_that_is_locked(store, sql):
+    await begun(store, a_plan(JOIN))
+    hands = await take(store)
+    transaction = sql.transaction()
+    await transaction.start()
+    await sql.execute("SELECT FROM daybell.run FOR UPDATE")
+
+    moves = [replace(death(one), run=one.parent, node=one.node) for one in hands.executions]
+    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    assert {verdict.ruling for verdict in verdicts} == {"busy"}
+    assert await store.advance_runs() == 0
+    await transaction.rollback()
+
+    again = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+    assert again == []
+    assert await violations(sql) == []
+
+
+async def test_ends_of_inner_runs_meet_in_the_same_order(store, crowd, sql):
+    specs = {name: Spec(job="inner") for name in ("x", "y", "z")}
+    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    run = await begun(store, a_plan({"x": ["end"], "y": ["end"], "z": ["end"]}, specs=specs))
+    inner = await claim(store, 3, kinds=("workflow",))
+    for one in inner.executions:
+        assert await store.expand(TENANT, worker=inner.worker, claimed=one, plan=a_plan(JOIN))
+    hands = [await take(one, 2) for one in crowd[:3]]
+    assert {labels(one)[0] for one in hands} <= {"a", "b"}
+
+    await asyncio.gather(*(end(one, held) for one, held in zip(crowd, hands, strict=False)))
+
+    assert await violations(sql) == []
+    rest = await run_to_end(store)
+    assert rest[-1] == ["end"]
+    assert await state(store, run) is State.SUCCEEDED
+
+
+async def test_cancelling_ending_and_replacing_do_not_block_each_other(store, crowd, sql):
+    workflow = a_job("etl", kind="workflow", settings=SETTINGS, overlap=Overlap.REPLACE)
+    await store.define_jobs(TENANT, [workflow])
+    plan = a_plan({"root": [], **{f"n{number}": ["join"] for number in range(20)}})
+    runs = []
+
+    async def begin(store):
+        answer = (await store.enqueue(TENANT, [an_execution("etl")]))[0]
+        runs.append(answer.id)
+
+    async def work(store):
+        for _ in range(3):
+            held = await take(store, 10)
+            for one in held.executions:
+                if one.kind == "workflow":
+                    await store.expand(TENANT, worker=held.worker, claimed=one, plan=plan)
+            nodes = [one for one in held.executions if one.node is not None]
+            await apply(store, held, *map(success, nodes))
+
+    async def stop(store):
+        for run in list(runs):
+            await store.cancel(TENANT, [run])
+
+    for _ in range(4):
+        await asyncio.gather(begin(crowd[0]), work(crowd[1]), work(crowd[2]), stop(crowd[3]))
+        assert await violations(sql) == []
+
+    await store.cancel(TENANT, runs)
+    for worker in crowd:
+        await work(worker)
+    assert await violations(sql) == []
+
+
+async def test_cancelling_a_run_waits_for_no_lock_that_an_end_of_it_holds(store, stepped, sql):
+    run = await begun(store, a_plan({"a": ["b"]}))
+    hands = await take(store)
+    stepped.db.stop = stop = Stop(after=5)
+    ending = asyncio.create_task(apply(stepped, hands, success(hands.one)))
+    await stop.arrival()
+
+    cancelling = asyncio.create_task(store.cancel(TENANT, [run]))
+    processes = [row["pid"] for row in await sql.fetch("SELECT pid FROM pg_stat_activity")]
+    assert await settle(sql, cancelling, processes), "it should wait for the end"
+    stop.resumed.set()
+
+    await asyncio.gather(ending, cancelling)
+    assert await state(store, run) is State.CANCELLED
+    assert await violations(sql) == []
+
+
+async def test_a_mapped_node_is_spawned_by_parts_and_joined_once(store, crowd, sql):
+    run = await begun(store, a_mapped_plan())
+    first = await take(store)
+    await apply(store, first, success(first.one, result=str(list(range(2500)))))
+    assert await sql.fetchval("SELECT count(*) FROM daybell.live WHERE node LIKE 'each[%'") == 2500
+
+    async def drain(store):
+        while (held := await take(store, 200)).executions:
+            await apply(store, held, *(success(one, result="1") for one in held.executions))
+
+    await asyncio.gather(*map(drain, crowd))
+
+    assert await violations(sql) == []
+    assert await state(store, run) is State.SUCCEEDED
+    (joined,) = await sql.fetch("SELECT args FROM daybell.history WHERE node = 'join'")
+    assert joined["args"].count("1") == 2500
+
+
+async def test_a_run_that_lost_its_helper_is_stopped_by_upkeep(store, sql):
+    run = await begun(store, a_plan({"a": ["b"], "c": []}))
+    await sql.execute("UPDATE daybell.live SET cancel_requested_at = 1 WHERE id = $1", run)
+
+    assert await store.advance_runs() == 1
+
+    assert await state(store, run) is State.CANCELLED
+    assert await violations(sql) == []
+    assert await store.advance_runs() == 0
