@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
+from daybell.errors import Unavailable
 from daybell.store import driving
 from daybell.store.sqlite import progress
 from daybell.store.sqlite.connection import Part
@@ -14,11 +16,14 @@ class Advancing(Part):
     """A part of the store whose operations end executions, so that runs go on."""
 
     async def _go_on(self, runs: Iterable[RunKey]) -> None:
-        """Do what a transaction has left to do in runs, if it is not too much."""
-        for key in runs:
-            for _ in range(driving.ADVANCE_ROUNDS):
-                if not await self._write(lambda tx, key=key: go_on(tx, key)):
-                    break
+        """Do what a transaction has left to do in runs, if it is not too much. What was asked for
+        is done, so nobody is told of it if this fails: then it is left to upkeep.
+        """
+        with suppress(Unavailable):
+            for key in runs:
+                for _ in range(driving.ADVANCE_ROUNDS):
+                    if not await self._write(lambda tx, key=key: go_on(tx, key)):
+                        break
 
 
 def go_on(tx: Transaction, key: RunKey) -> bool:
