@@ -181,7 +181,7 @@ async def test_cancelling_ending_and_replacing_do_not_block_each_other(store, cr
     assert await violations(sql) == []
 
 
-async def test_cancelling_a_run_waits_for_no_lock_that_an_end_of_it_holds(store, stepped, sql):
+async def test_cancelling_a_run_waits_for_an_end_of_it_that_is_under_way(store, stepped, sql):
     run = await begun(store, a_plan({"a": ["b"]}))
     hands = await take(store)
     stepped.db.stop = stop = Stop(after=5)
