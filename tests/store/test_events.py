@@ -132,6 +132,7 @@ async def test_every_wait_of_an_execution_gets_an_event_of_its_own(store, clock)
 
     assert [msgspec.json.decode(one.result)["data"] for one in (first, second)] == [1, 2]
     assert not third.is_done
+    assert await record(store, hands, *waits) == [first, second, third]
 
 
 async def test_of_two_open_waits_the_first_gets_the_event_and_the_other_asks_again(store, clock):

@@ -172,7 +172,7 @@ class SteppedStore(PostgresStore):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.db = self.steps = SteppedDatabase(url)
+        self.db = self.pace = SteppedDatabase(url)
 
 
 async def stepped_store(url: str) -> SteppedStore:

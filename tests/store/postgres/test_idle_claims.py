@@ -19,9 +19,9 @@ async def counted(place):
 
 async def statements(store, work):
     """How many statements something takes."""
-    store.steps.stop = Stop()
+    store.pace.stop = Stop()
     await work
-    return store.steps.stop.statements
+    return store.pace.stop.statements
 
 
 async def test_a_claim_is_one_statement_however_many_kinds_it_asks_for(counted):

@@ -67,7 +67,7 @@ class Lab:
         await self.sql.execute("SELECT world.restore()")
         for store in self.stores:
             store.db.is_pooled = is_pooled
-            store.steps.stop = Stop()
+            store.pace.stop = Stop()
             store.open_leases = deepcopy(self.open_leases)
             store.done_leases = []
         return msgspec.structs.replace(self.world, mine={})
@@ -76,13 +76,13 @@ class Lab:
         """How many statements an operation takes when nobody disturbs it."""
         world = await self.restore()
         await outcome(operation(self.stores[0], world, "a"))
-        return self.stores[0].steps.stop.statements
+        return self.stores[0].pace.stop.statements
 
     async def run(self, case: Case) -> list[str]:
         """Run one case; what went wrong."""
         world = await self.restore(is_pooled=case.is_pooled)
         acts = [OPERATIONS[name] for name in case.names]
-        stop = self.stores[0].steps.stop = Stop(case.after, case.fate)
+        stop = self.stores[0].pace.stop = Stop(case.after, case.fate)
         first = asyncio.create_task(outcome(acts[0](self.stores[0], world, "a")))
         await asyncio.wait(
             [first, reached := asyncio.create_task(stop.reached.wait())],
@@ -92,7 +92,7 @@ class Lab:
         others = []
         for act, store, me in zip(acts[1:], self.stores[1:], "bc", strict=False):
             task = asyncio.create_task(outcome(act(store, world, me)))
-            await settle(self.sql, task, store.steps.processes)
+            await settle(self.sql, task, store.pace.processes)
             others.append(task)
         stop.resumed.set()
         async with asyncio.timeout(DEADLINE_SECONDS):

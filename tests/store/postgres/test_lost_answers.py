@@ -53,12 +53,12 @@ async def ask(store, worker, lease):
 async def test_a_claim_whose_session_dies_before_the_commit_takes_nothing(stepped, store, sql):
     ids = await enqueued(store, 2)
     worker, lease = await registered(store), mint()
-    stepped.steps.stop = Stop(1)  # the claim
+    stepped.pace.stop = Stop(1)  # the claim
     first = asyncio.create_task(ask(stepped, worker, lease))
-    await stepped.steps.stop.arrival()
+    await stepped.pace.stop.arrival()
 
-    await terminate_open_transaction(sql, stepped.steps.processes)
-    stepped.steps.stop.resumed.set()
+    await terminate_open_transaction(sql, stepped.pace.processes)
+    stepped.pace.stop.resumed.set()
 
     with pytest.raises(Unavailable):
         await first
@@ -73,10 +73,10 @@ async def test_a_claim_whose_session_dies_after_the_commit_is_answered_by_its_le
     ids = await enqueued(store, 4)
     worker, lease = await registered(store), mint()
     await stepped.next_due(TENANT, queues=["default"])
-    stepped.steps.stop = Stop(1, Fate.UNANSWERED)
+    stepped.pace.stop = Stop(1, Fate.UNANSWERED)
     first = asyncio.create_task(ask(stepped, worker, lease))
-    await stepped.steps.stop.arrival()
-    stepped.steps.stop.resumed.set()
+    await stepped.pace.stop.arrival()
+    stepped.pace.stop.resumed.set()
     with pytest.raises(Unavailable):
         await first
 
@@ -94,14 +94,14 @@ async def test_a_claim_asked_again_while_its_twin_is_under_way_takes_nothing_mor
     ids = await enqueued(store, 4)
     worker, lease = await registered(store), mint()
     await stepped.next_due(TENANT, queues=["default"])
-    stepped.steps.stop = Stop(1)
+    stepped.pace.stop = Stop(1)
     first = asyncio.create_task(ask(stepped, worker, lease))
-    await stepped.steps.stop.arrival()
+    await stepped.pace.stop.arrival()
     twin = await stepped_store(place.url)
 
     second = asyncio.create_task(ask(twin, worker, lease))
-    assert await settle(sql, second, twin.steps.processes), "the twin should wait"
-    stepped.steps.stop.resumed.set()
+    assert await settle(sql, second, twin.pace.processes), "the twin should wait"
+    stepped.pace.stop.resumed.set()
 
     assert [one.id for one in (await first).executions] == ids[:2]
     assert [one.id for one in (await second).executions] == ids[:2]
@@ -248,14 +248,14 @@ async def test_an_enqueue_repeated_waits_for_a_first_copy_still_under_way(
     stepped, place, store, sql, new, fate
 ):
     await stepped.next_due(TENANT, queues=["default"])
-    stop = stepped.steps.stop = Stop(1, fate)  # the rows
+    stop = stepped.pace.stop = Stop(1, fate)  # the rows
     first = asyncio.create_task(stepped.enqueue(TENANT, new))
     await stop.arrival()
     twin = await stepped_store(place.url)
 
     second = asyncio.create_task(twin.enqueue(TENANT, new, repeat=True))
-    assert await settle(sql, second, twin.steps.processes), "the repetition should wait"
-    stepped.steps.stop.resumed.set()
+    assert await settle(sql, second, twin.pace.processes), "the repetition should wait"
+    stepped.pace.stop.resumed.set()
 
     if fate is Fate.BREAKS:
         with pytest.raises(Unavailable):
@@ -288,7 +288,7 @@ async def test_an_enqueue_repeated_slowly_does_not_create_what_ended_meanwhile(
 ):
     await stepped.enqueue(TENANT, [an_execution(retries=1)])
     await apply(store, hands := await claim(store), success(hands.one))
-    stop = stepped.steps.stop = Stop(after)
+    stop = stepped.pace.stop = Stop(after)
     repeating = asyncio.create_task(stepped.enqueue(TENANT, new, repeat=True))
     await stop.arrival()
     twin = await stepped_store(place.url)
@@ -299,7 +299,7 @@ async def test_an_enqueue_repeated_slowly_does_not_create_what_ended_meanwhile(
         await apply(twin, hands, *[success(one) for one in hands.executions])
 
     living = asyncio.create_task(live())
-    await settle(sql, living, twin.steps.processes)
+    await settle(sql, living, twin.pace.processes)
     stop.resumed.set()
 
     assert said(await repeating) == created(new)

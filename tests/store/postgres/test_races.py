@@ -50,7 +50,7 @@ async def quick(place):
 
 async def stopped(store, operation, *, after=1):
     """Start an operation and let it stand still after a statement, its transaction open."""
-    stop = store.steps.stop = Stop(after)
+    stop = store.pace.stop = Stop(after)
     task = asyncio.create_task(operation)
     await stop.arrival()
     return task, stop.resumed.set
@@ -91,7 +91,7 @@ async def test_a_renewal_that_waits_for_a_reaper_hears_that_it_is_dead(
     renewing = asyncio.create_task(
         quick.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
     )
-    assert await settle(sql, renewing, quick.steps.processes), "it should wait for the reaper"
+    assert await settle(sql, renewing, quick.pace.processes), "it should wait for the reaper"
     resume()
 
     assert [lost.claimed.id for lost in (await reaping).executions] == [hands.one.id]
@@ -107,7 +107,7 @@ async def test_a_claim_steps_over_what_another_is_taking(slow, quick, store, sql
     first, resume = await stopped(slow, claim(slow, 2, worker=workers[0]))
 
     second = asyncio.create_task(claim(quick, 2, worker=workers[1]))
-    assert not await settle(sql, second, quick.steps.processes), "it should not wait"
+    assert not await settle(sql, second, quick.pace.processes), "it should not wait"
     resume()
 
     taken = [one.id for hands in (await first, await second) for one in hands.executions]
@@ -190,7 +190,7 @@ async def test_two_reapers_at_once_charge_each_loss_once(slow, quick, store, clo
     first, resume = await stopped(slow, reap(slow), after=6)
 
     second = asyncio.create_task(reap(quick))
-    await settle(sql, second, quick.steps.processes)
+    await settle(sql, second, quick.pace.processes)
     resume()
     await asyncio.gather(first, second)
     await reap(store)
@@ -284,7 +284,7 @@ async def test_a_key_asked_for_while_its_holder_is_created_names_the_holder(
     first, resume = await stopped(slow, slow.enqueue(TENANT, [holder]))
 
     second = asyncio.create_task(quick.enqueue(TENANT, [late]))
-    assert await settle(sql, second, quick.steps.processes), "it should wait for the holder"
+    assert await settle(sql, second, quick.pace.processes), "it should wait for the holder"
     resume()
 
     assert [(answer.id, answer.created) for answer in await first] == [(holder.id, True)]
@@ -300,7 +300,7 @@ async def test_a_finish_that_meets_a_cancel_under_way_ends_as_cancelled(slow, qu
     finishing = asyncio.create_task(
         apply(quick, hands, *[success(one) for one in hands.executions])
     )
-    assert await settle(sql, finishing, quick.steps.processes), "it should wait for the cancel"
+    assert await settle(sql, finishing, quick.pace.processes), "it should wait for the cancel"
     resume()
 
     assert await cancelling == ["requested"]

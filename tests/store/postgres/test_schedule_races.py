@@ -47,7 +47,7 @@ async def frozen(sql, condition, *args):
 
 async def putting(slow, schedule):
     """Put a schedule, and stand still before the commit."""
-    stop = slow.steps.stop = Stop(4)  # tenant, jobs, gates, schedules
+    stop = slow.pace.stop = Stop(4)  # tenant, jobs, gates, schedules
     task = asyncio.create_task(slow.put_schedules(TENANT, [schedule]))
     await stop.arrival()
     return task, stop.resumed.set
@@ -70,7 +70,7 @@ async def test_what_a_job_missed_while_paused_does_not_fire_because_it_was_locke
 
     async with frozen(sql, "true"):
         resuming = asyncio.create_task(quick.resume_job(TENANT, "resize", [onward]))
-        await settle(sql, resuming, quick.steps.processes)
+        await settle(sql, resuming, quick.pace.processes)
     await resuming
 
     assert (await store.due_schedules()).schedules == ()
@@ -85,7 +85,7 @@ async def test_a_job_that_is_deleted_while_it_gets_a_schedule_leaves_none_behind
     done, resume = await putting(slow, a_schedule(next_at=clock.now()))
 
     deleting = asyncio.create_task(quick.delete_job(TENANT, "resize"))
-    await settle(sql, deleting, quick.steps.processes)
+    await settle(sql, deleting, quick.pace.processes)
     resume()
     await done
     await deleting
@@ -101,7 +101,7 @@ async def test_a_job_that_is_paused_while_it_gets_a_schedule_pauses_that_too(
     done, resume = await putting(slow, schedule)
 
     pausing = asyncio.create_task(quick.pause_job(TENANT, "resize"))
-    await settle(sql, pausing, quick.steps.processes)
+    await settle(sql, pausing, quick.pace.processes)
     resume()
     await done
     await pausing
