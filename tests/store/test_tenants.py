@@ -45,6 +45,7 @@ from tests.builders import (
     registered,
     success,
 )
+from tests.store.runs import a_plan
 
 OTHER = "acme"
 EVERYTHING = ExecutionFilter()
@@ -170,6 +171,12 @@ OPERATIONS = {
     "list_occurrences": lambda s, t, k: s.list_occurrences(t, k.schedule, since=0, until=9e9),
     "pause_job": lambda s, t, k: s.pause_job(t, k.job),
     "resume_job": lambda s, t, k: s.resume_job(t, k.job),
+    "expand": lambda s, t, k: s.expand(
+        t, worker=k.worker, claimed=k.running, plan=a_plan({"a": []})
+    ),
+    "advance": lambda s, t, k: s.advance(t, k.running.id),
+    "get_run": lambda s, t, k: s.get_run(t, k.running.id),
+    "rerun": lambda s, t, k: s.rerun(t, k.dead, an_execution(k.job)),
     "steps": lambda s, t, k: s.steps(t, k.running.id),
     "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
     "publish": lambda s, t, k: s.publish(t, an_event(execution=k.running.id)),

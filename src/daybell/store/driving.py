@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import Execution, Outcome, State
+from daybell.core.execution import TERMINAL, Execution, Outcome, State
 from daybell.core.instant import Instant
-from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Start
-from daybell.errors import shown
+from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Run, Start
+from daybell.errors import UsageError, shown
 
 # Parts of a run that are done after the transaction that found them to do, before the rest is left
 # to upkeep.
@@ -71,6 +72,18 @@ def node_end(execution: Execution) -> NodeEnd:
         started_at=execution.started_at,
         finished_at=execution.finished_at,
     )
+
+
+def is_over(run: Run) -> bool:
+    """Whether all of its nodes have ended, so that it has to be begun again."""
+    return run.left == 0
+
+
+def no_run(id: UUID, state: State) -> UsageError:
+    """What cannot be begun anew."""
+    if state in TERMINAL:
+        return UsageError(f"execution {id} is no run of a workflow, or was over before it began")
+    return UsageError(f"execution {id} is {state}; cancel it first, or wait for its end")
 
 
 def without_job(start: Start) -> NodeEnd:

@@ -20,12 +20,12 @@ def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
     execution = row.execution
     if execution.state in TERMINAL:
         return Cancellation.FINISHED
-    if execution.state is not State.RUNNING:
+    if execution.state is not State.RUNNING and row.key not in tables.runs:
         endings.end(tables, row, Event.CANCELLED, now)
         return Cancellation.CANCELLED
     asked_at = execution.cancel_requested_at or now
     tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
-    if progress.is_unfinished(tables, row.key):
+    if execution.worker is None:
         return stop_run(tables, row, now)
     tables.signals[Signal.ASK] = None
     return Cancellation.REQUESTED

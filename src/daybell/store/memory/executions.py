@@ -26,7 +26,7 @@ from daybell.core.step import NewStep
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
 from daybell.store import checks
-from daybell.store.memory import cancelling, endings, gates, moves, quotas, waits
+from daybell.store.memory import cancelling, endings, gates, moves, quotas, restarting, waits
 from daybell.store.memory.enqueue import create, enqueue, key_holder, rule_for
 from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, Tables, claimed
@@ -290,5 +290,6 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
         reason = OVERLAP if dead.gate == gate_of(dead.job) else "gate"
         execution = replace(execution, state=State.WAITING, reason=reason)
     tables.put(replace(revived, execution=execution))
+    restarting.revive(tables, row.key)
     gates.admit(tables, dead.tenant, dead.gate, now)
     return Revival.REVIVED

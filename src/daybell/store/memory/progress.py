@@ -43,12 +43,13 @@ RunKey = tuple[str, UUID]
 def begin(tables: Tables, row: Row, plan: Plan, now: Instant) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     execution = row.execution
-    begun = replace(
-        execution, attempt=execution.attempt + 1, worker=None, started_at=now, outcome=None
-    )
+    begun = replace(execution, attempt=execution.attempt + 1, worker=None, started_at=now)
     tables.put(replace(row, execution=begun, lease=None))
-    nodes = {new.node.label: NodeRow(new.node, new.spec, new.input) for new in plan.nodes}
-    tables.runs[row.key] = RunRow(plan.run(execution.id), nodes)
+    if row.key not in tables.runs:  # or it begins again
+        nodes = {new.node.label: NodeRow(new.node, new.spec, new.input) for new in plan.nodes}
+        tables.runs[row.key] = RunRow(plan.run(execution.id), nodes)
+    if execution.cancel_requested_at is not None:
+        stop(tables, row.key)
     go_on(tables, row.key, (), now)
 
 
@@ -65,7 +66,7 @@ def settle(tables: Tables, now: Instant) -> None:
 
 def go_on(tables: Tables, key: RunKey, ended: Sequence[NodeEnd], now: Instant) -> bool:
     """Do a bounded part of what can be done in a run; True: there is more."""
-    if not is_unfinished(tables, key):
+    if not is_in_nobodys_hands(tables, key):
         return False
     row = tables.runs[key]
     step = driving.drive(
@@ -80,9 +81,15 @@ def go_on(tables: Tables, key: RunKey, ended: Sequence[NodeEnd], now: Instant) -
     return step.run.is_todo
 
 
-def is_unfinished(tables: Tables, key: RunKey) -> bool:
-    """Whether it is a run that has begun, and has not ended."""
-    return key in tables.runs and tables.rows[key].execution.state not in TERMINAL
+def is_in_nobodys_hands(tables: Tables, key: RunKey) -> bool:
+    """Whether it is a run that has begun and has not ended. Before it begins again, it can only be
+    stopped.
+    """
+    if key not in tables.runs:
+        return False
+    execution, run = tables.rows[key].execution, tables.runs[key].run
+    is_stopped = run.stopping is Stopping.CANCEL and execution.state not in TERMINAL
+    return execution.worker is None and (is_stopped or execution.state is State.RUNNING)
 
 
 def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:

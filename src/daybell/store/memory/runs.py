@@ -10,9 +10,10 @@ from daybell.core.lifecycle import after_cancel
 from daybell.core.run import Plan, RunDetail
 from daybell.store import driving
 from daybell.store.checks import check_limit
-from daybell.store.memory import moves, progress
+from daybell.store.memory import moves, progress, restarting
 from daybell.store.memory.executions import holds
 from daybell.store.memory.tables import Part, RunRow, Tables, shown_state
+from daybell.store.wakeups import Signal
 
 
 class MemoryRuns(Part):
@@ -24,7 +25,8 @@ class MemoryRuns(Part):
             row = tables.rows.get((tenant, claimed.id))
             if row is None or not holds(row, worker, claimed):
                 return False
-            if row.execution.cancel_requested_at is None:
+            is_cancelled = row.execution.cancel_requested_at is not None
+            if row.key in tables.runs or not is_cancelled:
                 progress.begin(tables, row, plan, now)
             else:
                 moves.leave(tables, row, after_cancel(claimed), now)
@@ -61,16 +63,23 @@ class MemoryRuns(Part):
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
-        raise NotImplementedError
+        with self._begin(tenant) as tables:
+            answer = restarting.rerun(tables, (tenant, id), new, labels, self._clock())
+            tables.signals[Signal.CLAIM] = None
+            return answer
 
     def _detail(self, tables: Tables, tenant: str, row: RunRow) -> RunDetail:
         now = self._clock()
+        nodes = [one for one in row.nodes.values() if one.node.group is None]
+        # Of what was taken over, too, whose parent is another run.
+        found = (
+            tables.rows.get((tenant, one.node.execution)) for one in nodes if one.node.execution
+        )
         executions = {
             one.execution.id: (shown_state(one.execution, now), one.execution.started_at)
-            for one in tables.rows.values()
-            if (one.execution.tenant, one.execution.parent) == (tenant, row.run.id)
+            for one in found
+            if one is not None
         }
-        nodes = [one for one in row.nodes.values() if one.node.group is None]
         nodes.sort(key=lambda one: one.node.order)
         return RunDetail(
             row.run,
@@ -81,4 +90,8 @@ class MemoryRuns(Part):
 
 def todo(tables: Tables) -> list[progress.RunKey]:
     """Runs in which something can be done now."""
-    return [key for key, row in tables.runs.items() if row.run.is_todo]
+    return [
+        key
+        for key, row in tables.runs.items()
+        if row.run.is_todo and progress.is_in_nobodys_hands(tables, key)
+    ]

@@ -81,6 +81,10 @@ class MemoryWorkers(Part):
                 is_any_waiting=any(
                     row.execution.state is State.WAITING for row in tables.rows.values()
                 ),
+                is_any_overdue=any(
+                    wait.timeout_at is not None and wait.timeout_at <= now
+                    for wait in tables.waits.values()
+                ),
             )
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:

@@ -59,7 +59,7 @@ class Runs(Protocol):
         Raises UsageError for a label that is not in it, and for what is no run or has not ended;
         ExecutionNotFound; and what `enqueue` raises.
 
-        A dead run itself goes on with `revive`, which keeps what has succeeded: it is put back to be
-        claimed, like any dead letter, and goes on when it is expanded.
+        A dead run itself goes on with `revive`, which keeps what has succeeded: it is put back to
+        be claimed, like any dead letter, and goes on when it is expanded.
         """
         ...

@@ -27,14 +27,15 @@ def cancel(tx: Transaction, owner: int, id: UUID) -> Cancellation:
     n, state, worker, *links = row
     if state > 5:
         return Cancellation.FINISHED
-    if state < 5:
+    if state < 5 and not progress.has_run(tx, n):
         end(tx, n, Links(*links), State.CANCELLED)
         return Cancellation.CANCELLED
     tx.execute(_REQUEST, (tx.now, n))
     if worker is not None:
         tx.signals.add(Signal.ASK)
         return Cancellation.REQUESTED
-    # A run that waits for its nodes is over at once if none of them is in a worker's hands.
+    # A run that waits for its nodes, or to begin again, is over at once if none of them is in a
+    # worker's hands.
     progress.stop(tx, (owner, id.bytes), n)
     progress.settle(tx)
     (state,) = tx.execute(_STATE, (n,)).fetchone()

@@ -11,7 +11,7 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
 from daybell.core.overlap import OVERLAP, gate_of
 from daybell.store.outcomes import Cancellation, Revival
-from daybell.store.sqlite import gates, waits
+from daybell.store.sqlite import gates, restarting, waits
 from daybell.store.sqlite.advancing import Advancing
 from daybell.store.sqlite.cancelling import cancel
 from daybell.store.sqlite.endings import LINKS, Links, end
@@ -108,6 +108,7 @@ def revive(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Revival:
     except sqlite3.IntegrityError:
         return Revival.KEY_HELD
     tx.execute(_LOG, final_attempt)
+    restarting.revive(tx, n, id)
     if gate is not None:
         gates.admit(tx, gate)
     return Revival.REVIVED

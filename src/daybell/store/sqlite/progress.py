@@ -47,12 +47,13 @@ class Held(NamedTuple):
 _FIND: Final = f"""
 SELECT e.n, e.job, e.version, e.lane, e.priority, {RUN_COLUMNS}
   FROM execution e JOIN run r ON r.execution = e.n
- WHERE e.tenant = ? AND e.id = ? AND e.state = 5
+ WHERE e.tenant = ? AND e.id = ? AND e.worker IS NULL
+   AND (e.state = 5 OR e.state < 5 AND r.stopping = 'cancel')
 """
 
 
 def find(tx: Transaction, key: RunKey) -> Held | None:
-    """A run that has begun, and has not ended."""
+    """A run that has begun and has not ended. Before it begins again, it can only be stopped."""
     row = tx.execute(_FIND, key).fetchone()
     if row is None:
         return None
@@ -61,9 +62,17 @@ def find(tx: Transaction, key: RunKey) -> Held | None:
 
 def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
     """Keep the nodes of a run that begins, and start the first."""
-    insert_run(tx, n, plan.run(UUID(bytes=key[1])))
-    insert_nodes(tx, n, plan.nodes, {})
+    if not has_run(tx, n):  # or it begins again
+        insert_run(tx, n, plan.run(UUID(bytes=key[1])))
+        insert_nodes(tx, n, plan.nodes, {})
     go_on(tx, key)
+
+
+_HAS_RUN: Final = "SELECT 1 FROM run WHERE execution = ?"
+
+
+def has_run(tx: Transaction, n: int) -> bool:
+    return tx.execute(_HAS_RUN, (n,)).fetchone() is not None
 
 
 def settle(tx: Transaction) -> None:

@@ -12,12 +12,13 @@ from daybell.core.run import Plan, RunDetail
 from daybell.store import driving
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATES
-from daybell.store.sqlite import progress
+from daybell.store.sqlite import progress, restarting
 from daybell.store.sqlite.advancing import Advancing, go_on
 from daybell.store.sqlite.apply import FENCE, fence, judge
 from daybell.store.sqlite.names import RunKey, Transaction
 from daybell.store.sqlite.rows import shown_state
 from daybell.store.sqlite.run_rows import NODE_COLUMNS, RUN_COLUMNS, read_node, read_run
+from daybell.store.wakeups import Signal
 
 
 class SqliteRuns(Advancing):
@@ -52,7 +53,12 @@ class SqliteRuns(Advancing):
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
-        raise NotImplementedError
+        def operation(tx: Transaction) -> Enqueued:
+            answer = restarting.rerun(tx, tenant, id, new, labels)
+            tx.signals.add(Signal.CLAIM)
+            return answer
+
+        return await self._write(operation)
 
 
 _HELD: Final = f"SELECT n, cancel_requested_at FROM execution WHERE {FENCE}"
@@ -67,17 +73,21 @@ def expand(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: P
     if row is None:
         return False
     n, cancel_requested_at = row
-    if cancel_requested_at is not None:
+    key, is_cancelled = (owner, claimed.id.bytes), cancel_requested_at is not None
+    if is_cancelled and not progress.has_run(tx, n):
         judge(tx, owner, worker, after_cancel(claimed))
         return True
     tx.execute(_BEGIN, (tx.now, n))
-    progress.begin(tx, (owner, claimed.id.bytes), n, plan)
+    if is_cancelled:
+        progress.stop(tx, key, n)
+    else:
+        progress.begin(tx, key, n, plan)
     return True
 
 
 _TODO: Final = """
 SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution
- WHERE r.is_todo = 1 ORDER BY r.execution LIMIT ?
+ WHERE r.is_todo = 1 AND e.state = 5 AND e.worker IS NULL ORDER BY r.execution LIMIT ?
 """
 
 

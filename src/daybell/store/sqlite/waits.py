@@ -74,6 +74,14 @@ def time_out(tx: Transaction, limit: int) -> int:
     return end(tx, map(Wait._make, found), None, None)
 
 
+_ANY_OVER: Final = "SELECT EXISTS (SELECT 1 FROM wait WHERE timeout_at <= ?)"
+
+
+def is_any_over(tx: Transaction) -> bool:
+    """Whether there is a wait whose time is over."""
+    return bool(tx.execute(_ANY_OVER, (tx.now,)).fetchone()[0])
+
+
 _END: Final = """
 UPDATE step SET result = ?, event = ?, finished_at = ?, is_done = 1 WHERE execution = ? AND n = ?
 """

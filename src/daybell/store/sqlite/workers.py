@@ -18,6 +18,7 @@ from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATE_CODES, WORKER_STATES
 from daybell.store.outcomes import Losses, Lost
+from daybell.store.sqlite import waits
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import Transaction
@@ -216,7 +217,12 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
                 )
             )
     (is_any_waiting,) = tx.execute(_ANY_WAITING).fetchone()
-    return Losses(now=tx.now, executions=found, is_any_waiting=bool(is_any_waiting))
+    return Losses(
+        now=tx.now,
+        executions=found,
+        is_any_waiting=bool(is_any_waiting),
+        is_any_overdue=waits.is_any_over(tx),
+    )
 
 
 _LIST: Final = """
