@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 
-from tests.simulation.cluster import Outcome, simulate
-from tests.simulation.paths import missing
+from tests.simulation.cluster import Cluster, Outcome, simulate
+from tests.simulation.flows import FlowCluster
+from tests.simulation.paths import FLOW_PATHS, PATHS, missing
 from tests.simulation.places import PLACES
 from tests.simulation.report import describe, summary
 
 CHUNK = 25
+CLUSTERS = {"plain": Cluster, "flows": FlowCluster}
+PATHS_OF = {"plain": PATHS, "flows": FLOW_PATHS}
 Result = tuple[int, str, str | None, Counter[str], set[str], Counter[str]]
 
 
@@ -32,19 +35,21 @@ def main() -> int:
     parser.add_argument("--store", choices=[*PLACES], help="only on this one")
     parser.add_argument("--trace", action="store_true", help="show all that happens")
     parser.add_argument("--workers", type=int, default=1, help="processes to run seeds in")
+    parser.add_argument("--flows", action="store_true", help="clusters that run workflows")
     parser.add_argument("--until-broken", action="store_true", help="end at the first failure")
     options = parser.parse_args()
     stores = [options.store] if options.store else [*PLACES]
+    kind = "flows" if options.flows else "plain"
     if options.seed is not None:
-        return run_one(options.seed, stores, with_trace=options.trace)
+        return run_one(options.seed, stores, kind, with_trace=options.trace)
     seeds = range(options.first, options.first + -(-options.seeds // len(stores)))
     runs = list(itertools.product(seeds, stores))[: options.seeds]
-    return run_many(runs, workers=options.workers, until_broken=options.until_broken)
+    return run_many(runs, kind, workers=options.workers, until_broken=options.until_broken)
 
 
-def run_one(seed: int, stores: list[str], *, with_trace: bool) -> int:
+def run_one(seed: int, stores: list[str], kind: str, *, with_trace: bool) -> int:
     """Run a seed and show it; 1 if it broke a promise."""
-    outcomes = [simulate(seed, store) for store in stores]
+    outcomes = [simulate(seed, store, CLUSTERS[kind]) for store in stores]
     for outcome in outcomes:
         if outcome.failure is not None:
             say(describe(outcome, last=None if with_trace else 40))
@@ -58,12 +63,12 @@ def run_one(seed: int, stores: list[str], *, with_trace: bool) -> int:
     return int(any(outcome.failure for outcome in outcomes))
 
 
-def run_many(runs: list[tuple[int, str]], *, workers: int, until_broken: bool) -> int:
+def run_many(runs: list[tuple[int, str]], kind: str, *, workers: int, until_broken: bool) -> int:
     """Run seeds and sum up; 1 if one broke a promise or all were too tame."""
     totals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     points: set[str] = set()
-    for seed, store, failure, paths, died_at, numbers in results(runs, workers):
+    for seed, store, failure, paths, died_at, numbers in results(runs, kind, workers):
         totals += numbers
         seen += paths
         points |= died_at
@@ -75,22 +80,24 @@ def run_many(runs: list[tuple[int, str]], *, workers: int, until_broken: bool) -
                 return 1
         if totals["runs"] % 500 == 0:
             say(f"{totals['runs']:,} of {len(runs):,} runs, {totals['failures']} failures")
-    say(summary(totals, seen, points))
-    return int(totals["failures"] > 0 or bool(missing(seen, store=None)))
+    paths = PATHS_OF[kind]
+    say(summary(totals, seen, points, paths))
+    return int(totals["failures"] > 0 or bool(missing(seen, store=None, paths=paths)))
 
 
-def results(runs: list[tuple[int, str]], workers: int) -> Iterator[Result]:
+def results(runs: list[tuple[int, str]], kind: str, workers: int) -> Iterator[Result]:
+    asked = [(seed, store, kind) for seed, store in runs]
     with ExitStack() as stack:
         if workers == 1:
-            yield from itertools.starmap(run, runs)
+            yield from itertools.starmap(run, asked)
         else:
             pool = stack.enter_context(ProcessPoolExecutor(workers))
-            yield from pool.map(run, *zip(*runs, strict=True), chunksize=CHUNK)
+            yield from pool.map(run, *zip(*asked, strict=True), chunksize=CHUNK)
 
 
-def run(seed: int, store: str) -> Result:
+def run(seed: int, store: str, kind: str) -> Result:
     """A seed, as what can be sent between processes."""
-    outcome = simulate(seed, store)
+    outcome = simulate(seed, store, CLUSTERS[kind])
     failure = None if outcome.failure is None else describe(outcome)
     return seed, store, failure, outcome.seen, outcome.points, numbers(outcome)
 

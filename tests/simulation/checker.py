@@ -29,6 +29,8 @@ Workers = dict[UUID, WorkerSeen]
 class Checker:
     """What was seen so far, and what follows from it for what may come."""
 
+    piecemeal: frozenset[str] = frozenset()  # operations that are several transactions
+
     def __init__(
         self,
         place: Place,
@@ -73,22 +75,26 @@ class Checker:
         changes = [(before, after) for before, after in changes if before != after]
         if len(new) < len(old) or not new.keys() >= old.keys():
             self.fail(f"{call.operation} by {call.process}: executions are gone")
-        if error is not None:
+        if error is not None and not (changes and call.operation in self.piecemeal):
             if changes:
                 self.fail(f"{call.operation} raised {error!r}, and yet changed executions")
             self._note_error(call, error)
             self.ticks.judge(call, new, answer, error)
             return
         for before, after in changes:
-            if problem := broken(call, before, after, self._now(), self._place):
+            if problem := self._broken(call, before, after):
                 self.fail(f"{call.operation} by {call.process}: {problem}: {before} -> {after}")
             self._note_change(call, before, after)
         if changes:
             self._check_whole()
         self.has_news = self.ticks.judge(call, new, answer, error)
         check = getattr(self, f"_check_{call.operation}", None)
-        if check is not None:
+        if check is not None and error is None:
             check(call, old, workers, answer)
+
+    def _broken(self, call: Call, before: Seen | None, after: Seen) -> str | None:
+        """What is wrong with a change."""
+        return broken(call, before, after, self._now(), self._place)
 
     def answered(self, call: Call, answer: Any) -> None:
         """Somebody who lives hears of it: from now on it is a promise."""

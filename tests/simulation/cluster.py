@@ -17,6 +17,7 @@ from daybell.core.execution import TERMINAL
 from daybell.core.job import NewJob
 from daybell.engine import worker as worker_module
 from daybell.engine.events import Events
+from daybell.engine.handlers import Handlers
 from daybell.engine.node import Upkeep
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
@@ -24,7 +25,7 @@ from daybell.errors import DaybellError
 from daybell.store.ids import mint
 from tests.simulation import schedules
 from tests.simulation.chance import seeded_ids, stream
-from tests.simulation.checker import GATE_CAPACITY
+from tests.simulation.checker import GATE_CAPACITY, Checker
 from tests.simulation.clients import GATES, QUEUES, Customer
 from tests.simulation.clocks import HostClock, StoreClock
 from tests.simulation.effects import Effects
@@ -63,6 +64,7 @@ class Outcome:
     steps: int
     seconds: float  # simulated
     trace: Callable[..., list[str]]
+    flags: str = ""  # that it takes to see it again
 
 
 @dataclass
@@ -83,6 +85,10 @@ class Slot:
 class Cluster:
     """Starts processes, starts them again, and has storms come over them."""
 
+    checker: type[Checker] = Checker
+    ends_seconds: float = ENDS_SECONDS
+    needs: tuple[str, ...] = ("task",)
+
     def __init__(self, seed: int, store: str) -> None:
         self.seed = seed
         self.store = store
@@ -91,7 +97,9 @@ class Cluster:
         clock = StoreClock(self.loop)
         place = PLACES[store](clock.now)
         weather = draw(stream(seed, "weather"), seconds=WORK_SECONDS)
-        self.world = World(self.loop, place, clock, stream(seed, "world"), weather)
+        self.world = World(
+            self.loop, place, clock, stream(seed, "world"), weather, checker=self.checker
+        )
         self.world.on_death = self._restart
         self.effects = Effects(self.world)
         self.is_liveness = seed % 3 == 0
@@ -124,7 +132,7 @@ class Cluster:
             for _ in range(2):
                 self._at(self._chance.uniform(3, WORK_SECONDS), self._storm, "term at work")
             self._at(WORK_SECONDS, self._calm)
-            loop.run(until=WORK_SECONDS + ENDS_SECONDS, done=self._is_over)
+            loop.run(until=WORK_SECONDS + self.ends_seconds, done=self._is_over)
             if world.failure is None:
                 self._check_end()
             outcome = self._outcome()
@@ -213,9 +221,14 @@ class Cluster:
         process = slot.process
         port: Any = Port(self.world, process)
         options = WorkerOptions(
-            name=slot.name, queues=",".join(QUEUES), concurrency=4, lease=LEASE, drain_timeout=2.0
+            name=slot.name,
+            queues=",".join(QUEUES),
+            kinds=self.needs,
+            concurrency=4,
+            lease=LEASE,
+            drain_timeout=2.0,
         )
-        tasks = SimulatedTasks(self.world, self.effects, Client(port))
+        tasks = self._tasks(Client(port))
         pacemaker = SimulatedPacemaker(self.world, process, slot.clock)
         worker = slot.worker = Worker(
             port,
@@ -232,6 +245,10 @@ class Cluster:
         await slot.term.wait()
         self.world.checker.draining.add(slot.process)
         await worker.stop()
+
+    def _tasks(self, client: Client) -> Handlers:
+        """What a worker knows to run."""
+        return SimulatedTasks(self.world, self.effects, client)
 
     def _end_itself(self, process: Process) -> None:
         self.world.checker.seen["ended itself"] += 1
@@ -372,14 +389,14 @@ class NoWatch:
         pass
 
 
-def simulate(seed: int, store: str) -> Outcome:
+def simulate(seed: int, store: str, kind: type[Cluster] = Cluster) -> Outcome:
     """Run one seed on one store."""
     gc_was_on = gc.isenabled()
     gc.disable()  # when it runs depends on what ran before
     logging.disable(logging.CRITICAL)  # of errors there are many, and they are meant
     try:
         with mock.patch.object(worker_module, "LoopWatch", NoWatch):
-            return Cluster(seed, store).run()
+            return kind(seed, store).run()
     finally:
         logging.disable(logging.NOTSET)
         if gc_was_on:

@@ -9,6 +9,7 @@ of the source; none of them is ever in the checkout.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shutil
@@ -19,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.flow_mutants import OF_FLOWS
 from tests.simulation.schedule_mutants import OF_SCHEDULES
 
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "src"
 COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
+FLAGS: Final = {"plain": (), "flows": ("--flows",)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Mutant:
     name: str
     store: str
     changes: tuple[tuple[str, str, str], ...]
+    cluster: str = "plain"  # or "flows"
 
 
 HOLDS: Final = """        and execution.attempt == move.attempt
@@ -305,6 +309,7 @@ MUTANTS: Final = (
         ),
     ),
     *(Mutant(*one) for one in OF_SCHEDULES),
+    *(Mutant(*one, cluster="flows") for one in OF_FLOWS),
 )
 
 
@@ -327,7 +332,7 @@ def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
         source = copy_of(mutant, Path(folder))
         try:
             answer = subprocess.run(
-                [*COMMAND, "--seeds", str(seeds), "--store", mutant.store],
+                [*COMMAND, "--seeds", str(seeds), "--store", mutant.store, *FLAGS[mutant.cluster]],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
                 capture_output=True,
@@ -366,8 +371,8 @@ def main() -> int:
 
 def is_red_anyway(seeds: int) -> bool:
     """Whether so many runs notice something where nothing was broken: then they prove nothing."""
-    for store in ("memory", "sqlite"):
-        runs, said = runs_until_red(Mutant("nothing", store, ()), seeds)
+    for store, cluster in itertools.product(("memory", "sqlite"), FLAGS):
+        runs, said = runs_until_red(Mutant("nothing", store, (), cluster), seeds)
         if runs is not None:
             say(f"but the code as it is turns red too, on {store} after {runs}: {said}")
             return True

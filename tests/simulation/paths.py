@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 PATHS: Final = {
@@ -48,7 +49,30 @@ PATHS: Final = {
 SQLITE_ONLY: Final = {"commit failed": "the disk was full at a commit"}
 
 
-def missing(seen: Counter[str], *, store: str | None) -> list[str]:
+# The same of clusters that run workflows.
+FLOW_PATHS: Final = {
+    "begun": "a run was begun by a worker, and nobody's from then on",
+    "late beginning": "a run was begun by who did not hold it any more, and nothing came of it",
+    "run succeeded": "the last node ended, and the run with it",
+    "run dead": "a run ended as failed",
+    "run cancelled": "a run that had begun was cancelled, and its nodes with it",
+    "inner run": "a node was a workflow itself",
+    "failed fast": "a run was stopped by its first failure",
+    "node retried": "a node failed, and was tried again",
+    "node lost": "a node's worker was lost, and another ran it",
+    "node skipped": "a rule or a condition left a node out",
+    "mapped": "a node ran once for each of several items",
+    "swept": "what was left to do in a run was done by upkeep",
+    "stale end": "a report of an end came too late and was refused",
+    "end repeated": "an end whose answer was lost was sent again, and answered as made",
+    "claim repeated": "a claim whose answer was lost was asked again, and had what it took",
+    "cancel won": "a success came after a cancel, and the execution ended as cancelled",
+}
+
+
+def missing(
+    seen: Counter[str], *, store: str | None, paths: Mapping[str, str] = PATHS
+) -> list[str]:
     """What has never happened and should have; on one store, or on all together."""
-    wanted = PATHS if store == "memory" else PATHS | SQLITE_ONLY
+    wanted = paths if store == "memory" else {**paths, **SQLITE_ONLY}
     return [f"{name}: {meaning}" for name, meaning in wanted.items() if not seen[name]]

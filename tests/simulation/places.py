@@ -25,6 +25,7 @@ from daybell.store.codes import DECISIONS, OUTCOMES, STATES, WORKER_STATES
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.tables import Row
 from daybell.store.sqlite.connection import Operation, Reader, Request, Writer, settle
+from daybell.store.sqlite.progress import left_to_do
 from daybell.store.sqlite.schedules import SCHEDULE_SQL
 from daybell.store.sqlite.store import SqliteStore, apply_migrations
 
@@ -58,6 +59,8 @@ class Seen(NamedTuple):
     reason: str | None
     schedule: UUID | None
     scheduled_for: float | None
+    parent: UUID | None
+    node: str | None
 
 
 class WorkerSeen(NamedTuple):
@@ -137,6 +140,8 @@ def _seen(row: Row) -> Seen:
         kept.reason,
         kept.schedule,
         kept.scheduled_for,
+        kept.parent,
+        kept.node,
     )
 
 
@@ -222,7 +227,7 @@ class SqlitePlace:
 _EXECUTIONS = """
 SELECT e.n, e.id, e.state, attempt, failures, crashes, run_at, worker, lease, outcome, expires_at,
        job.name, unique_key, gate, slot, cancel_requested_at, is_discarded, result, note,
-       checkpoint, reason, schedule, scheduled_for
+       checkpoint, reason, schedule, scheduled_for, parent, node
   FROM execution e JOIN job ON job.n = e.job ORDER BY e.n
 """
 _ATTEMPT = """
@@ -238,8 +243,8 @@ SELECT e.id, log.attempt, number, text FROM log JOIN execution e ON e.n = log.ex
 
 def _read(id: UUID, state: int, *row: Any) -> Seen:
     attempt, failures, crashes, run_at, worker, lease, outcome, expires_at, job, key = row[:10]
-    gate, slot, asked_at, is_discarded, *words, schedule, scheduled_for = row[10:]
-    result, note, checkpoint, reason = words
+    gate, slot, asked_at, is_discarded, *words = row[10:]
+    result, note, checkpoint, reason, schedule, scheduled_for, parent, node = words
     return Seen(
         id,
         STATES[state],
@@ -263,6 +268,8 @@ def _read(id: UUID, state: int, *row: Any) -> Seen:
         reason,
         _id(schedule),
         scheduled_for,
+        _id(parent),
+        node,
     )
 
 
@@ -318,7 +325,7 @@ class SpotStore(SqliteStore):
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         super().__init__("simulated.db", clock=clock)
-        self._writer = SpotWriter("", clock, self._give)
+        self._writer = SpotWriter("", clock, self._give, left_to_do)
         self._reader = SpotReader("", clock)
         self._writer.take(connection)
         self._reader.take(connection)

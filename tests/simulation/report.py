@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.simulation.cluster import Outcome
@@ -16,6 +17,7 @@ LAST_LINES = 40
 def describe(outcome: Outcome, *, last: int | None = LAST_LINES) -> str:
     """A seed that broke a promise: which, how to see it again, and what happened before."""
     replay = f"python -m tests.simulation --seed {outcome.seed} --store {outcome.store} --trace"
+    replay += outcome.flags
     return "\n".join(
         (
             f"seed {outcome.seed} on {outcome.store}, commit {commit()}: {outcome.failure}",
@@ -42,7 +44,12 @@ def spared(points: set[str]) -> str:
     return ", ".join(point for point in named if point not in points)
 
 
-def summary(outcomes: Counter[str], seen: Counter[str], points: set[str]) -> str:
+def summary(
+    outcomes: Counter[str],
+    seen: Counter[str],
+    points: set[str],
+    paths: Mapping[str, str] = PATHS,
+) -> str:
     """Many seeds, in a page."""
     lines = [
         f"{outcomes['runs']:,} runs: {outcomes['executions']:,} executions,"
@@ -51,8 +58,8 @@ def summary(outcomes: Counter[str], seen: Counter[str], points: set[str]) -> str
         f"processes died at {len(points)} different points; at none of: {spared(points) or '-'}",
         "how often each rare path was taken:",
     ]
-    meanings = PATHS | SQLITE_ONLY
+    meanings = {**paths, **SQLITE_ONLY}
     lines += [f"{seen[name]:9,}  {name}: {meaning}" for name, meaning in meanings.items()]
-    if tame := missing(seen, store=None):
+    if tame := missing(seen, store=None, paths=paths):
         lines += ["too tame; what has never happened:", *(f"  {one}" for one in tame)]
     return "\n".join(lines)

@@ -44,7 +44,13 @@ class World:
     """What the processes have in common."""
 
     def __init__(
-        self, loop: SimulatedLoop, place: Place, clock: StoreClock, chance: Random, weather: Weather
+        self,
+        loop: SimulatedLoop,
+        place: Place,
+        clock: StoreClock,
+        chance: Random,
+        weather: Weather,
+        checker: type[Checker] = Checker,
     ) -> None:
         self.loop = loop
         self.place = place
@@ -52,7 +58,7 @@ class World:
         self.weather = weather
         self.trace = Trace()
         self.failure: str | None = None
-        self.checker = Checker(place, clock.now, loop.time, self.fail)
+        self.checker = checker(place, clock.now, loop.time, self.fail)
         self.is_away = False
         self.cut_off: set[str] = set()  # names of processes that do not reach the store
         self.muted: set[str] = set()  # and of those that do, and never hear an answer

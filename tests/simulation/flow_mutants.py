@@ -1,0 +1,85 @@
+"""Ways to break runs of workflows: name, store, and in which file which text becomes another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+Changes = tuple[tuple[str, str, str], ...]
+
+TWICE: Final = ("core/progress.py", "tally.succeeded += 1", "tally.succeeded += 2")
+ROOM: Final = (
+    "core/progress_hand.py",
+    "        return max(0, self.run.max_running - self.running)\n",
+    "        return max(0, self.run.max_running + 1 - self.running)\n",
+)
+NO_STOP: Final = (
+    "core/progress_hand.py",
+    "        if self.run.fail_fast:\n",
+    "        if False:\n",
+)
+FORGOTTEN: Final = ("core/progress.py", "is_todo=is_todo,", "is_todo=False,")
+UNSKIPPED: Final = (
+    "core/progress.py",
+    "            elif fate is Fate.SKIPPED:\n",
+    "            elif fate is Fate.SKIPPED and condition:\n",
+)
+NO_SWEEP: Final = (
+    "engine/node.py",
+    "            if not await self._store.advance_runs(limit=RUNS_MAX):\n",
+    "            if True:\n",
+)
+
+OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
+    ("a parent is counted twice", "memory", (TWICE,)),
+    ("a parent is counted twice", "sqlite", (TWICE,)),
+    ("one more may run than is allowed", "memory", (ROOM,)),
+    ("a failure stops nothing in a run that fails fast", "memory", (NO_STOP,)),
+    ("what is left to do in a run is forgotten", "memory", (FORGOTTEN,)),
+    ("what is left to do in a run is forgotten", "sqlite", (FORGOTTEN,)),
+    ("nobody sweeps up what is left to do in runs", "sqlite", (NO_SWEEP,)),
+    ("what was skipped looks as if it had run", "memory", (UNSKIPPED,)),
+    (
+        "a run is begun by who does not hold it",
+        "memory",
+        (
+            (
+                "store/memory/runs.py",
+                "if row is None or not holds(row, worker, claimed):",
+                "if row is None:",
+            ),
+        ),
+    ),
+    (
+        "a run is begun by who does not hold it",
+        "sqlite",
+        (
+            (
+                "store/sqlite/runs.py",
+                'FROM execution WHERE {FENCE}"',
+                'FROM execution WHERE tenant = ? AND id = ? AND coalesce(?, ?, ?) IS NOT NULL"',
+            ),
+        ),
+    ),
+    (
+        "a workflow in a workflow ends, and nobody is told",
+        "memory",
+        (
+            (
+                "store/memory/endings.py",
+                "    if row.execution.node is not None:\n",
+                "    if row.execution.node is not None and row.key not in tables.runs:\n",
+            ),
+        ),
+    ),
+    (
+        "cancelling a run leaves its nodes alone",
+        "memory",
+        (
+            (
+                "store/memory/cancelling.py",
+                "        cancel(tables, child, now)\n",
+                "        del child\n",
+            ),
+        ),
+    ),
+)

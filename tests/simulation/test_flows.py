@@ -1,0 +1,27 @@
+"""Workflows in bad weather, on both stores. `python -m tests.simulation --flows` runs more."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.cluster import simulate
+from tests.simulation.flows import FlowCluster
+from tests.simulation.report import describe
+
+CHUNK = 15  # seeds
+OFTEN = ("run succeeded", "run dead", "run cancelled", "inner run", "node retried", "node lost",
+         "node skipped", "mapped", "swept", "stale end")  # fmt: skip
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_runs_end_as_a_reference_says_and_no_node_starts_before_its_rule_allows(store: str):
+    seen: Counter[str] = Counter()
+
+    for seed in range(1, 1 + CHUNK):
+        outcome = simulate(seed, store, FlowCluster)
+        assert outcome.failure is None, describe(outcome)
+        seen += outcome.seen
+
+    assert [path for path in OFTEN if not seen[path]] == [], "too tame"
