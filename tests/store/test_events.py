@@ -247,9 +247,12 @@ async def test_a_wait_ends_without_a_result_when_its_time_is_over(store, clock):
     waits = [{"event": "paid", "timeout": 60.0}, {"event": "paid", "timeout": 61.0}]
     ids = await suspended(store, 2, wait=lambda place: waits[place])
     assert await store.time_out_waits() == 0
+    assert not (await store.lost()).is_any_overdue
     await clock.advance(60)
+    assert (await store.lost()).is_any_overdue
 
     assert await store.time_out_waits() == 1
+    assert not (await store.lost()).is_any_overdue
     assert await states(store, ids) == [QUEUED, WAITING]
     step = await step_of(store, ids[0])
     assert (step.is_done, step.result, step.finished_at) == (True, None, clock.now())

@@ -61,10 +61,11 @@ class Upkeep:
         self.janitor = Janitor(store, retention)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
+        self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)
         self._loops = (
             Loop("reap", self._reap, interval=sweep_seconds(lease), clock=clock),
             self._admission,
-            Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock),
+            self._expiry,
             Loop("lead", self.leader.tick, interval=TERM_SECONDS / 2, clock=clock),
         )
 
@@ -81,12 +82,15 @@ class Upkeep:
             logger.warning("could not resign, the leadership will end by itself: %s", error)
 
     async def _reap(self) -> Seconds | None:
-        """Look for the dead, and in passing for what waits at gates: admission has a loop of its
-        own, because gates may be locked for a while, and the dead are not to lie about meanwhile.
+        """Look for the dead, and in passing for what waits at gates, or has waited long enough for
+        an event. Those have loops of their own, because what they need may be locked for a while,
+        and the dead are not to lie about meanwhile.
         """
         pause = await self.reaper.tick()
         if self.reaper.is_any_waiting:
             self._admission.wake()
+        if self.reaper.is_any_overdue:
+            self._expiry.wake()
         return pause
 
     async def _admit(self) -> Seconds | None:
@@ -99,7 +103,9 @@ class Upkeep:
         return AGAIN if await self._store.admit(limit=BATCH_MAX) >= BATCH_MAX else None
 
     async def _expire(self) -> Seconds | None:
-        """End what is too late to start, also where no worker asks for it."""
+        """End what is too late to start, also where no worker asks for it, and waits for events
+        whose time is over.
+        """
         return AGAIN if await self._store.expire(limit=BATCH_MAX) >= BATCH_MAX else None
 
 

@@ -46,6 +46,7 @@ class Reaper:
         self._heard_at = clock.monotonic()
         self._since = -inf  # by the store's clock: when it came back
         self.is_any_waiting = False  # at a gate, as of the last look
+        self.is_any_overdue = False  # a wait for an event, as of then
 
     async def tick(self) -> Seconds | None:
         try:
@@ -69,6 +70,7 @@ class Reaper:
         self._is_store_away, self._heard_at = False, sent
         self._clock.correct(losses.now, sent)
         self.is_any_waiting = losses.is_any_waiting
+        self.is_any_overdue = losses.is_any_overdue
         moved, lost = 0, losses.executions
         for (tenant, worker), group in groupby(sorted(lost, key=_owner), key=_owner):
             moved += await self._reap(tenant, worker, list(group))

@@ -39,9 +39,11 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """What the dead hold, and the store's time by which they were judged.
 
-    `is_any_waiting` is whether anything waits at a gate, so that it need not be asked for.
+    `is_any_waiting` is whether anything waits at a gate, `is_any_overdue` whether a wait for an
+    event has lasted long enough, so that neither need be asked for.
     """
 
     now: Instant
     executions: list[Lost]
     is_any_waiting: bool
+    is_any_overdue: bool = False

@@ -160,7 +160,9 @@ class Leasing(Applying):
     SELECT daybell.now() AS now,
            EXISTS (SELECT FROM daybell.worker WHERE {HAS_ENDED})
         OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any,
-           EXISTS (SELECT FROM daybell.parked) AS is_any_waiting
+           EXISTS (SELECT FROM daybell.parked) AS is_any_waiting,
+           EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
+               AS is_any_overdue
     """
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
@@ -187,7 +189,12 @@ class Leasing(Applying):
                 await link.execute(self.BURY, not_after, since)
                 await link.execute(self.END_EMPTY)
                 found = await self._lost_from(link, await link.fetch(self.LOST, limit))
-        return Losses(now=look["now"], executions=found, is_any_waiting=look["is_any_waiting"])
+        return Losses(
+            now=look["now"],
+            executions=found,
+            is_any_waiting=look["is_any_waiting"],
+            is_any_overdue=look["is_any_overdue"],
+        )
 
     async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
         definitions = {
