@@ -90,13 +90,49 @@ async def test_a_name_that_exists_is_a_conflict(http):
     assert answer.json()["type"] == "urn:daybell:problem:duplicate-key"
 
 
-async def test_dependencies_are_recorded_with_a_warning(http):
-    body = {**DAILY, "dependencies": ["resize"]}
+async def test_a_job_with_dependencies_runs_after_them(http):
+    body = {"name": "load", "task": "resize", "dependencies": ["resize"]}
 
-    answer = await http.post("/jobs", json=body)
+    answer = await http.post("/jobs", json={**body, "on_dependency_failure": "skip"})
 
-    assert answer.json()["dependencies"] == ["resize"]
-    assert answer.json()["warnings"] == ["dependencies are recorded, and are not waited for yet"]
+    job = answer.json()
+    assert (job["dependencies"], job["on_dependency_failure"]) == (["resize"], "skip")
+    assert (job["warnings"], job["status"]) == ([], "waiting")
+    assert [one["rule"] for one in job["schedules"]] == [{"after": ["resize"]}]
+    assert job["schedules"][0]["since"] is not None
+    assert "execution_id" not in job, "it was not launched"
+
+    changed = await http.patch("/jobs/load", json={"on_dependency_failure": None})
+    assert changed.json()["on_dependency_failure"] == "wait"
+
+
+async def test_after_in_a_schedule_says_the_same(http):
+    body = {"name": "load", "task": "resize", "schedule": {"after": ["resize"]}}
+
+    job = (await http.post("/jobs", json=body)).json()
+    beside = await http.post("/jobs", json={**DAILY, "schedule": ["@daily", {"after": ["resize"]}]})
+
+    assert (job["dependencies"], job["status"]) == (["resize"], "waiting")
+    assert beside.status_code == 422
+    assert "can be read in two ways" in beside.json()["errors"][0]["message"]
+
+
+async def test_a_circle_of_dependencies_is_named(http):
+    for name, other in (("a", "resize"), ("b", "a"), ("c", "b")):
+        await http.post("/jobs", json={"name": name, "task": "resize", "dependencies": [other]})
+
+    answer = await http.patch("/jobs/a", json={"dependencies": ["c"]})
+
+    assert answer.status_code == 422
+    message = answer.json()["errors"][0]["message"]
+    assert "circle: 'a' -> 'c' -> 'b' -> 'a'" in message
+
+
+async def test_a_word_that_no_dependency_failure_has_is_refused(http):
+    answer = await http.post("/jobs", json={**DAILY, "on_dependency_failure": "panic"})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "on_dependency_failure"
 
 
 async def test_dependencies_must_exist(http):

@@ -243,7 +243,7 @@ async def test_labels_are_not_available_yet(http):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("schedule", {"event": "file.uploaded"}), ("on_dependency_failure", "run")]
+    ("field", "value"), [("schedule", {"event": "file.uploaded"}), ("labels", {"team": "a"})]
 )
 async def test_what_is_not_built_yet_is_told_as_such(http, field, value):
     said = (await http.post("/jobs", json={**JOB, field: value})).json()

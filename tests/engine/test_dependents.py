@@ -199,7 +199,8 @@ async def test_a_tick_is_not_let_go_before_that_of_its_dependency_has_fired(clie
     clock.advance(60)
     scheduler = Scheduler(client.store, clock=clock, mint=mint, events=Events())
     due = await client.store.due_schedules()
-    [load] = [one for one in scheduler.plan(due) if one.ticks[0].execution.job == "load"]
+    [id] = [one.id for one in due.schedules if one.job == "load"]
+    [load] = [one for one in scheduler.plan(due) if one.schedule == id]
     await client.store.fire([load])  # another scheduler has the other one in its hands
 
     await scheduler.dependents.tick()

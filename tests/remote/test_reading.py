@@ -40,7 +40,7 @@ UNTOLD: dict[type, set[str]] = {
     Filled: {"schedule"},
 }
 
-TIMES = {"at", "now", "until", "scheduled_for", "succeeded_for"}
+TIMES = {"at", "now", "until", "scheduled_for", "since", "succeeded_for"}
 times = st.integers(0, 4 * 10**15).map(lambda microseconds: microseconds / 1e6)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.recursive(

@@ -38,6 +38,8 @@ EXECUTION: Final[Example] = {
     "retries": None,
     "timeout": None,
     "parent_id": None,
+    "node": None,
+    "workflow_id": None,
     "schedule_id": None,
     "progress": 100.0,
     "note": None,
@@ -64,6 +66,31 @@ DETAIL: Final[Example] = {
         {"at": _AT, "event": "started", "attempt": 1, "worker_id": _WORKER_ID},
         {"at": _AT, "event": "ended as succeeded"},
     ],
+    "workflow": None,
+    "steps": [
+        {
+            "n": 1,
+            "name": "charge",
+            "kind": "step",
+            "status": "done",
+            "failures": 0,
+            "started_at": _AT,
+            "finished_at": _AT,
+            "wake_at": None,
+            "result": {"cents": 1200},
+            "is_result_left_out": False,
+            "error": None,
+        }
+    ],
+}
+EVENT: Final[Example] = {
+    "id": "A-1047",
+    "source": "/shop",
+    "type": "order.approved",
+    "data": {"order_id": 42, "by": "ada"},
+    "time": None,
+    "received_at": _AT,
+    "execution_id": None,
 }
 VERSION: Final[Example] = {
     "job_id": _JOB_ID,
@@ -78,6 +105,7 @@ VERSION: Final[Example] = {
     "http": None,
     "sql": None,
     "notify": None,
+    "workflow": None,
     "queue": "default",
     "priority": "normal",
     "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
@@ -95,6 +123,7 @@ VERSION: Final[Example] = {
     "misfire": {},
     "pause_after_failures": None,
     "dependencies": [],
+    "on_dependency_failure": "wait",
     "template": None,
     "source": "",
     "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
@@ -111,6 +140,7 @@ SCHEDULE: Final[Example] = {
     "args": {},
     "delay": None,
     "is_reboot": False,
+    "since": None,
     "next_run_at": _LATER,
     "last_run_at": None,
     "last_success_at": None,
@@ -264,6 +294,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "ExecutionPage": _page(LISTED),
     "ExecutionDetail": DETAIL,
+    "Published": {"event_id": "A-1047", "created": True, "resumed": 1},
+    "EventPage": _page(EVENT),
     "StateCounts": {"executions": {"queued": 12, "succeeded": 340}},
     "LogPage": {
         "items": [

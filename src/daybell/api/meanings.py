@@ -14,6 +14,8 @@ JOB: Final[Mapping[str, str]] = {
     "http": "Sends a request: an address, or an object with `url` and more.",
     "sql": "Runs a statement in a database that workers know by name.",
     "notify": "Tells people: by mail, chat or webhook.",
+    "workflow": "Runs a graph: `nodes`, each of which is one of the above or another job, and"
+    " `edges` between them.",
     "template": "Makes the job from a template, by its name; what is said beside it wins.",
     "parameters": "What the template is given, by name.",
     "made_from": "The template that the rest came from: a note for people, in what `PUT` answers"
@@ -52,7 +54,10 @@ JOB: Final[Mapping[str, str]] = {
     "end_at": "It does not fire after.",
     "max_executions": "After firing so often, it fires no more.",
     "jitter": "Each tick is up to so much later, to spread the load.",
-    "dependencies": "Jobs that it depends on. Recorded, and not waited for yet.",
+    "dependencies": "Jobs that must have succeeded before it runs: with a schedule, their latest"
+    " executions that were due at its time; without one, since it ran last, which fires it.",
+    "on_dependency_failure": "What becomes of it when a dependency has failed for good: it waits"
+    " on, this time is skipped, or it runs all the same.",
 }
 
 

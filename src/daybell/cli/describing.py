@@ -43,8 +43,8 @@ def echo_executions(executions: Sequence[Execution], *, now: Instant, empty: str
     show.echo_table(columns, rows, empty=empty)
 
 
-def echo_detail(detail: ExecutionDetail, *, now: Instant) -> None:
-    """Print all that is known of an execution at the store's `now`."""
+def echo_detail(detail: ExecutionDetail, *, now: Instant, because: str | None = None) -> None:
+    """Print all that is known of an execution at the store's `now`, and why it waits."""
     one = detail.execution
     progress = None if one.progress is None else f"{one.progress:g} % {one.note or ''}"
     asked = one.cancel_requested_at
@@ -53,7 +53,7 @@ def echo_detail(detail: ExecutionDetail, *, now: Instant) -> None:
             "id": one.id,
             "job": f"{one.job}, version {one.version}",
             "status": one.state,
-            "reason": one.reason,
+            "reason": one.reason if because is None else f"{one.reason}: {because}",
             "cancel": None if asked is None else f"requested at {precise(asked)}",
             "queue": f"{one.queue}, {one.priority.label} priority",
             "arguments": one.args,

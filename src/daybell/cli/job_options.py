@@ -114,7 +114,15 @@ Description = Annotated[str | None, text("--description", help="What it is for."
 User = Annotated[str | None, text("--user", metavar="ID", help="Whose it is.")]
 DependsOn = Annotated[
     list[str] | None,
-    text("--depends-on", metavar="JOB", help="A job it depends on; recorded, not waited for yet."),
+    text("--depends-on", metavar="JOB", help="A job that must have succeeded before it runs."),
+]
+OnDependencyFailure = Annotated[
+    str | None,
+    text(
+        "--on-dependency-failure",
+        metavar="WORD",
+        help="When one of those has failed for good: wait, skip or run.",
+    ),
 ]
 
 TIMES: Final = {"cron": Cron, "every": Every, "at": At, "delay": Delay, "rrule": Rrule}
@@ -141,6 +149,7 @@ REST: Final = {
     "expires": Expires,
     "user_id": User,
     "dependencies": DependsOn,
+    "on_dependency_failure": OnDependencyFailure,
     "description": Description,
 }
 

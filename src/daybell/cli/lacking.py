@@ -117,7 +117,7 @@ def _is_to_run(look: Look) -> bool:
 
 
 def _fires(schedule: Schedule) -> bool:
-    is_on = schedule.next_at is not None or schedule.delay is not None or schedule.is_reboot
+    is_on = schedule.cursor is not None or schedule.delay is not None or schedule.is_reboot
     return is_on and not schedule.is_paused
 
 

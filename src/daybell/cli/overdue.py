@@ -93,7 +93,7 @@ def _fault(schedule: Schedule) -> str | None:
 
 def _is_vain(schedule: Schedule) -> bool:
     """Whether it will not fire and never has. One that has is simply over."""
-    is_over = schedule.next_at is None and schedule.delay is None and not schedule.is_reboot
+    is_over = schedule.cursor is None and schedule.delay is None and not schedule.is_reboot
     return is_over and schedule.last_at is None and not schedule.missed
 
 

@@ -75,6 +75,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "misfire": definition.misfire,
             "user": definition.user_id,
             "depends on": ", ".join(definition.dependencies),
+            "if one fails": definition.on_dependency_failure if definition.dependencies else None,
             "source": definition.source,
             "executions": counted or "none yet",
             "id": job.id,
@@ -157,6 +158,8 @@ def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
     at = schedule.next_at
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
     waits = "when the execution before it has ended" if schedule.delay is not None else "never"
+    if schedule.since is not None:
+        waits = "when these have succeeded"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
     due = on_clock(at, schedule) if at is not None else waits

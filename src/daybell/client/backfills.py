@@ -220,7 +220,9 @@ def _check_range(since: Instant, until: Instant, now: Instant) -> None:
 
 def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
     """Those whose ticks are known by the calendar alone."""
-    timed = [one for one in schedules if one.delay is None and not one.is_reboot]
+    timed = [
+        one for one in schedules if one.delay is None and one.since is None and not one.is_reboot
+    ]
     if not timed:
         why = "only schedules whose times depend on what ran" if schedules else "no schedule"
         raise UsageError(
@@ -251,4 +253,5 @@ def _executions(
             scheduled_for=at,
             schedule=schedule.id,
             unique_key=f"backfill {schedule.id} {to_iso(at)}",
+            awaits=True,
         )

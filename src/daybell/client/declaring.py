@@ -89,6 +89,7 @@ def _fields_of(definition: JobDefinition) -> dict[str, Any]:
         "misfire": payload.decode(definition.misfire or "{}"),
         "pause_after_failures": definition.pause_after_failures,
         "dependencies": list(definition.dependencies),
+        "on_dependency_failure": str(definition.on_dependency_failure),
         "made_from": payload.decode(definition.template or "null"),
         "source": definition.source,
     }

@@ -19,6 +19,7 @@ from daybell.client.fields import (
     retries_of,
     with_template,
 )
+from daybell.client.graphs import read_workflow, task_named
 from daybell.client.kinds import OF_COMMAND, changed_kind, choice_of, chosen, is_by_code, read_kind
 from daybell.client.requests import (
     JOB_FILTERS,
@@ -29,8 +30,10 @@ from daybell.client.requests import (
     id_in,
     read_definition,
 )
+from daybell.client.when import is_after
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.graph import Graph
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.view import JobFilter, Page
@@ -39,7 +42,6 @@ from daybell.errors import (
     DuplicateKey,
     JobNotFound,
     TemplateNotFound,
-    UnknownJob,
     UsageError,
     VersionConflict,
     shown,
@@ -129,8 +131,8 @@ class Definitions:
         id: UUID | None = None,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it
-        runs; without a schedule it runs when it is triggered.
+        """Make a job. One of `task`, `command`, `http`, `sql`, `notify`, `workflow` and `template`
+        says what it runs; without a schedule it runs when it is triggered.
 
         What is not said of a task is as the task's own job has it; its schedules and arguments are
         not taken over. A name that exists is refused, unless it has the `id` that the caller chose:
@@ -164,8 +166,10 @@ class Definitions:
         what: str,
     ) -> tuple[Job, Enqueued | None]:
         definition = await self.definition_of(name, fields, what=what)
-        if run is not None and definition.schedules:
-            raise UsageError("what is launched runs once, without a schedule", field="schedule")
+        if run is not None and definition.runs_by_itself:
+            raise UsageError(
+                "what is launched runs once, without a schedule or dependencies", field="schedule"
+            )
         await check_dependencies(self.store, self.tenant, definition)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
@@ -214,9 +218,11 @@ class Definitions:
         choice = choice_of(said)
         options: dict[str, Any] = {}
         if choice == "task":
-            known = await self._task_named(check_name(said["task"], what="task"))
+            known = await self._task(said)
             options = {key: one for key, one in options_of(known).items() if key in _INHERITED}
             options["settings"] = {"task": task_of(known) or known.name}
+        elif choice == "workflow":
+            options |= {"kind": choice, "settings": await self._graph_of(name, said)}
         else:
             options |= {"kind": choice, "settings": read_kind(choice, said)}
         options |= {**rest_of(said), **retries_of(said), **read_notes(said)}
@@ -274,6 +280,8 @@ class Definitions:
                 raise UsageError(
                     f"job {name} has no schedule that {field} could be for", field=field
                 )
+        elif "dependencies" not in given and is_after(given["schedule"]):
+            kept["dependencies"] = ()  # it runs after others now
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
         definition = read_definition(name, now=now, **{**kept, **changed})
@@ -305,8 +313,10 @@ class Definitions:
         if kind != old.kind:
             change["args"] = None
         if kind == "task":
-            known = await self._task_named(check_name(given["task"], what="task"))
+            known = await self._task(given)
             return {**change, "settings": {"task": task_of(known) or known.name}}
+        if kind == "workflow":
+            return {**change, "settings": await self._graph_of(old.name, given)}
         if kind != old.kind:
             return {**change, "settings": read_kind(kind, given)}
         settings = payload.decode(old.settings)
@@ -332,18 +342,16 @@ class Definitions:
         )
         return job
 
-    async def _task_named(self, task: str) -> JobDefinition:
-        try:
-            known = (await self.store.get_job(self.tenant, task)).definition
-        except JobNotFound:
-            raise UnknownJob(
-                f"the store knows no task named {shown(task)}; a worker of the app that has it"
-                " tells the store at its start",
-                field="task",
-            ) from None
-        if known.kind != "task":
-            raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field="task")
-        return known
+    async def _task(self, said: Mapping[str, Any]) -> JobDefinition:
+        name = check_name(said["task"], what="task")
+        return await task_named(self.store, self.tenant, name)
+
+    async def _graph_of(self, name: str, said: Mapping[str, Any]) -> Graph:
+        if said.get("args"):
+            raise UsageError(
+                "a workflow takes no arguments; its nodes have them, as args", field="args"
+            )
+        return await read_workflow(self.store, self.tenant, said["workflow"], job=name)
 
 
 def check_version(job: Job, expect: int | None) -> None:
@@ -364,6 +372,7 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
         "settings": payload.decode(definition.settings),
         "args": payload.decode(definition.args),
         "dependencies": definition.dependencies,
+        "on_dependency_failure": definition.on_dependency_failure,
         "template": definition.template,
         "source": definition.source,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],

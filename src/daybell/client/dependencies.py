@@ -1,36 +1,68 @@
-"""What a job depends on: other jobs, by name.
-
-They are recorded only. What they do, and that one job waits for another, comes with workflows.
-"""
+"""What a job depends on: other jobs, by name. `core.dependencies` says when they let it run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from daybell.core.dependencies import Upstream, is_held_up
+from daybell.core.execution import TERMINAL, Execution
 from daybell.core.job import JobDefinition
 from daybell.core.limits import DEPENDENCIES_MAX, check_name
+from daybell.core.when.after import Dependency, name_of
 from daybell.errors import InvalidName, JobNotFound, UsageError, shown
 from daybell.store.protocol import Store
 
+__all__ = ["Dependencies", "Dependency", "check_dependencies", "read_dependencies"]
 
-def read_dependencies(value: object, *, job: str) -> tuple[str, ...]:
-    """The names of the jobs that a job depends on; one that is said twice counts once."""
+
+class Dependencies:
+    """The verb of `Client` for what executions wait for."""
+
+    store: Store
+    tenant: str
+
+    async def held_up_by(self, execution: Execution) -> list[tuple[str, str]]:
+        """The jobs that keep an execution of a schedule waiting as things are now, each with how it
+        stands, in words.
+        """
+        definition = (await self.store.get_job(self.tenant, execution.job)).definition
+        at = execution.run_at if execution.scheduled_for is None else execution.scheduled_for
+        asked = [(name, at) for name in definition.dependencies]
+        policy = definition.on_dependency_failure
+        found = zip(asked, await self.store.upstream(self.tenant, asked), strict=True)
+        return [(name, _words(one)) for (name, _), one in found if is_held_up(policy, one)]
+
+
+def _words(one: Upstream) -> str:
+    if one.is_behind:
+        return "its schedule is still to fire"
+    if one.state is None:
+        return "it has not run yet"
+    if one.state in TERMINAL:
+        return f"{one.state}; retry it, or let it run again"
+    return str(one.state)
+
+
+def read_dependencies(value: object, *, job: str, after: Iterable[str] = ()) -> tuple[str, ...]:
+    """The names of the jobs that a job depends on, with those that it runs after; one that is said
+    twice counts once.
+    """
     if value is None:
-        return ()
+        value = ()
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise UsageError(
             f'dependencies {shown(value)} must be a list of names, such as ["extract"]',
             field="dependencies",
         )
-    given = cast("Sequence[Any]", value)
+    given = [*cast("Sequence[Any]", value), *after]
     if len(given) > DEPENDENCIES_MAX:
         raise UsageError(
             f"{len(given):,} dependencies are too many; the limit is {DEPENDENCIES_MAX:,}",
             field="dependencies",
         )
     try:
-        names = tuple(dict.fromkeys(check_name(name, what="job") for name in given))
+        names = tuple(dict.fromkeys(check_name(name_of(one), what="job") for one in given))
     except InvalidName as error:
         raise UsageError(f"dependencies: {error}", field="dependencies") from None
     if job in names:
@@ -38,11 +70,15 @@ def read_dependencies(value: object, *, job: str) -> tuple[str, ...]:
     return names
 
 
-async def check_dependencies(store: Store, tenant: str, definition: JobDefinition) -> None:
-    """Refuse dependencies that do not exist, or that lead back to the job itself.
+async def check_dependencies(
+    store: Store, tenant: str, definition: JobDefinition, *, beside: Iterable[JobDefinition] = ()
+) -> None:
+    """Refuse dependencies that do not exist, or that lead back to the job itself. Those `beside` it
+    are defined together with it.
 
     What others define at the same moment is not seen.
     """
+    together = {one.name: one for one in beside}
     paths: dict[str, tuple[str, ...]] = {}  # how each was come to
     waiting = [(name, (definition.name,)) for name in definition.dependencies]
     while waiting:
@@ -55,13 +91,15 @@ async def check_dependencies(store: Store, tenant: str, definition: JobDefinitio
                 f"dependencies lead in a circle: {' -> '.join(map(shown, paths[name]))}",
                 field="dependencies",
             )
-        try:
-            found = (await store.get_job(tenant, name)).definition
-        except JobNotFound:
-            if len(before) > 1:
-                continue  # of a job that was deleted since; its own concern
-            raise UsageError(
-                f"there is no job named {shown(name)} to depend on; create it first",
-                field="dependencies",
-            ) from None
+        found = together.get(name)
+        if found is None:
+            try:
+                found = (await store.get_job(tenant, name)).definition
+            except JobNotFound:
+                if len(before) > 1:
+                    continue  # of a job that was deleted since; its own concern
+                raise UsageError(
+                    f"there is no job named {shown(name)} to depend on; create it first",
+                    field="dependencies",
+                ) from None
         waiting += [(other, paths[name]) for other in found.dependencies]

@@ -23,7 +23,7 @@ from daybell.client.bulk import UNFINISHED, Bulk
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.declaring import Declarations
-from daybell.client.dependencies import check_dependencies
+from daybell.client.dependencies import Dependencies, check_dependencies
 from daybell.client.events import Events
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
@@ -86,6 +86,7 @@ class Client(
     Schedules,
     Submissions,
     Backfills,
+    Dependencies,
     Bulk,
     Picks,
     DeadLetters,
@@ -187,7 +188,6 @@ class Client(
         check_options(options, JOB_OPTIONS, "define()")
         now = None if options.get("schedule") is None else (await self.store.health()).now
         definition = read_definition(name, now=now, **options)
-        await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author, expect=expect, promote=promote, id=id
         )
@@ -206,6 +206,8 @@ class Client(
         of each. Schedules that are over are taken as they are. `id` is for one alone.
         """
         wanted = list(definitions)
+        for one in wanted:
+            await check_dependencies(self.store, self.tenant, one, beside=wanted)
         jobs = [
             NewJob(
                 id=mint() if id is None else id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -33,7 +33,6 @@ class JobFields(KindFields, TaskOptions, total=False):
     """What may be said of a job that is made by hand."""
 
     backoff: str | Mapping[str, Any] | None  # how long to wait before each retry
-    dependencies: Sequence[str] | None  # other jobs; recorded, and not waited for yet
     source: str | None  # what it belongs to, such as "apply": for who tidies up
     made_from: Mapping[str, Any] | None  # the template that the rest came from: a note
 

@@ -10,20 +10,24 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.client.dependencies import read_dependencies
+from daybell.client.dependencies import Dependency, read_dependencies
 from daybell.client.when import Arguments, WhenOptions, read_when
 from daybell.core import payload
+from daybell.core.dependencies import OnFailure
 from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
+from daybell.core.graph import Graph
 from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.kinds import KINDS, SETTINGS, settings_json
 from daybell.core.kinds import read_settings as read_settings_of
 from daybell.core.limits import (
+    ARGS_BYTES_MAX,
     CRASHES_MAX_DEFAULT,
     DESCRIPTION_CHARS_MAX,
     INSTANT_MAX,
     RETRIES_MAX,
+    WORKFLOW_BYTES_MAX,
     check_name,
 )
 from daybell.core.priority import Priority
@@ -54,6 +58,8 @@ class TaskOptions(WhenOptions, total=False):
     store_result: bool
     description: str
     user_id: str | None
+    dependencies: Sequence[Dependency] | None  # jobs that must have succeeded before it runs
+    on_dependency_failure: Literal["wait", "skip", "run"]
 
 
 class JobOptions(TaskOptions, total=False):
@@ -61,7 +67,6 @@ class JobOptions(TaskOptions, total=False):
 
     kind: str
     settings: Mapping[str, Any] | None  # of its kind
-    dependencies: Sequence[str] | None  # other jobs; recorded, and not waited for yet
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -94,6 +99,7 @@ class Filters(TypedDict, total=False):
     queue: str | None
     worker: Id | None
     parent: Id | None
+    nodes: bool  # also those that are nodes of a workflow's run, whichever
     since: Time | None
     until: Time | None
 
@@ -119,8 +125,9 @@ def read_definition(
     store_result: bool = True,
     description: str = "",
     user_id: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    dependencies: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | Graph | None = None,
+    dependencies: Sequence[Dependency] | None = None,
+    on_dependency_failure: Literal["wait", "skip", "run"] = "wait",
     template: str = "",
     source: str = "",
     now: Instant | None = None,
@@ -135,6 +142,7 @@ def read_definition(
             f" {DESCRIPTION_CHARS_MAX:,}",
             field="description",
         )
+    times = read_when(now=now, **when)
     return JobDefinition(
         name=check_name(name, what="job"),
         kind=kind,
@@ -148,12 +156,19 @@ def read_definition(
         store_result=read_flag(store_result, "store_result"),
         description=description,
         user_id=None if user_id is None else read_text(user_id, "user_id"),
-        settings=payload.encode(read_settings(settings, kind), what="settings"),
-        dependencies=read_dependencies(dependencies, job=name),
+        settings=payload.encode(
+            read_settings(settings, kind),
+            what="settings",
+            bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
+        ),
+        dependencies=read_dependencies(dependencies, job=name, after=times.pop("dependencies")),
+        on_dependency_failure=OnFailure(
+            read_word(on_dependency_failure, tuple(OnFailure), "on_dependency_failure")
+        ),
         args=read_args(when.get("args")),
         template=template,
         source=source,
-        **read_when(now=now, **when),
+        **times,
     )
 
 
@@ -227,6 +242,7 @@ def read_filter(
     queue: str | None = None,
     worker: Id | None = None,
     parent: Id | None = None,
+    nodes: bool = False,
     since: Time | None = None,
     until: Time | None = None,
 ) -> ExecutionFilter:
@@ -237,6 +253,7 @@ def read_filter(
         queue=queue,
         worker=None if worker is None else read_id(worker, "worker"),
         parent=None if parent is None else read_id(parent, "parent"),
+        with_nodes=read_flag(nodes, "nodes"),
         since=None if since is None else read_bound(since, "since"),
         until=None if until is None else read_bound(until, "until"),
     )
@@ -354,6 +371,8 @@ def read_flag(value: object, what: str) -> bool:
 
 def read_settings(value: object, kind: str) -> dict[str, Any]:
     """Return the settings of a job's kind, by name."""
+    if kind == "workflow":
+        return Graph.parse(value).to_settings()
     if value is not None and not isinstance(value, Mapping):
         raise UsageError(
             f"settings={shown(value)} must be given by name, as a dict", field="settings"

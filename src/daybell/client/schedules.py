@@ -30,7 +30,7 @@ from daybell.core.resume import resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
 from daybell.core.view import Page
-from daybell.core.when import Manual
+from daybell.core.when import After, Manual
 from daybell.core.worker import STORE_ROLES, Leadership
 from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
 from daybell.store.checks import check_limit
@@ -68,7 +68,7 @@ class Schedules:
 
     async def declared(self, definitions: Sequence[JobDefinition]) -> list[tuple[NewSchedule, ...]]:
         """The schedules that come with each definition, as they begin now."""
-        if not any(one.schedules for one in definitions):
+        if not any(one.runs_by_itself for one in definitions):
             return [()] * len(definitions)
         now = (await self.store.health()).now
         return [declared(one, tenant=self.tenant, now=now) for one in definitions]
@@ -88,6 +88,11 @@ class Schedules:
         if isinstance(schedule, Manual):
             raise InvalidSchedule(
                 "a manual schedule never fires; to remove one, use unschedule", field="when"
+            )
+        if isinstance(schedule, After):
+            raise InvalidSchedule(
+                "what a job runs after belongs to its definition; give it dependencies there",
+                field="when",
             )
         new = added(
             known.definition,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from daybell.client.offers import able, lack_of
 from daybell.core import payload
 from daybell.core.job import JobDefinition
@@ -11,8 +9,6 @@ from daybell.core.kinds import SETTINGS, read_settings, secrets_of
 from daybell.core.kinds.warnings import warnings_of
 from daybell.core.references import names_in_args
 from daybell.store.protocol import Store
-
-DEPENDENCIES_WARNING: Final = "dependencies are recorded, and are not waited for yet"
 
 
 class Warnings:
@@ -30,8 +26,6 @@ class Warnings:
 async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
     """What looks wrong with a definition as things are now."""
     found: list[str] = []
-    if definition.dependencies:
-        found.append(DEPENDENCIES_WARNING)
     if definition.kind in SETTINGS:
         found += warnings_of(read_settings(definition.kind, payload.decode(definition.settings)))
     return [

@@ -16,7 +16,17 @@ from daybell.core.limits import RETRIES_MAX, SCHEDULES_MAX
 from daybell.core.overlap import Overlap
 from daybell.core.resume import first_at
 from daybell.core.schedule import NewSchedule
-from daybell.core.when import At, Calendar, Manual, Misfire, Reboot, Schedule, Union
+from daybell.core.when import (
+    After,
+    At,
+    Calendar,
+    Manual,
+    Misfire,
+    Reboot,
+    Schedule,
+    Union,
+    after,
+)
 from daybell.core.when.checks import Moment, check_keys
 from daybell.core.when.options import Options, settled
 from daybell.core.when.zone import Fold, Gap
@@ -60,9 +70,19 @@ class WhenOptions(TypedDict, total=False):
 
 
 def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> dict[str, Any]:
-    """The fields of a definition about when it runs, without what it is called with."""
+    """The fields of a definition about when it runs, without what it is called with. Jobs that it
+    runs after are dependencies.
+    """
     common = {name: options.get(name) for name in _COMMON}
-    schedules = read_schedules(options.get("schedule"), now=now, dst=options.get("dst"), **common)
+    given = read_schedules(options.get("schedule"), now=now, dst=options.get("dst"), **common)
+    schedules = [one for one in given if not isinstance(one, After)]
+    jobs = [job for one in given if isinstance(one, After) for job in one.jobs]
+    if jobs and schedules:
+        raise InvalidSchedule(
+            "after beside other schedules can be read in two ways; leave it out and say"
+            f" dependencies={jobs} to have each time wait for them, or make two jobs",
+            field="schedule",
+        )
     if not schedules:
         for name in ("dst", *_COMMON):
             if options.get(name) is not None:
@@ -72,6 +92,7 @@ def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> 
                 )
     limit = options.get("pause_after_failures")
     return {
+        "dependencies": tuple(jobs),
         "schedules": tuple(schedule.to_json() for schedule in schedules),
         "overlap": read_overlap(options.get("overlap")),
         "misfire": read_misfire(
@@ -132,7 +153,7 @@ def read_schedule(
     schedule = Schedule.parse(cast("object", value), now=now if is_delay else None)
     said = {name: common[name] for name in _COMMON if common.get(name) is not None}
     own = {name: getattr(schedule, name) for name in _COMMON}
-    if said and not isinstance(schedule, Manual):
+    if said and not isinstance(schedule, Manual | After):
         if schedule.tz != "UTC":
             said["tz"] = schedule.tz  # a time without an offset is one of its clock
         usual = settled(cast("Options", said))
@@ -173,7 +194,7 @@ def _check_span(schedule: Schedule) -> None:
 
 
 def _check_future(schedule: Schedule, now: Instant) -> None:
-    if isinstance(schedule, Manual | Reboot) or first_at(schedule, now) is not None:
+    if isinstance(schedule, Manual | Reboot | After) or first_at(schedule, now) is not None:
         return
     if isinstance(schedule, At) and schedule.time <= now:
         raise InvalidSchedule(
@@ -218,6 +239,8 @@ def read_overlap(value: object) -> Overlap | None:
 
 def declared(definition: JobDefinition, *, tenant: str, now: Instant) -> tuple[NewSchedule, ...]:
     """The schedules that come with a definition, as they begin now."""
+    if definition.fires_after:
+        return (_after_others(definition, tenant=tenant, now=now),)
     is_single = len(definition.schedules) == 1
     return tuple(
         new_schedule(
@@ -231,6 +254,26 @@ def declared(definition: JobDefinition, *, tenant: str, now: Instant) -> tuple[N
         )
         for position, text in enumerate(definition.schedules)
     )
+
+
+def is_after(value: object) -> bool:
+    """Whether a schedule, in any form, is one that runs after other jobs."""
+    keys = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else ()
+    return isinstance(value, After) or "after" in keys
+
+
+def _after_others(definition: JobDefinition, *, tenant: str, now: Instant) -> NewSchedule:
+    """The schedule of a job that is fired by what it depends on. What happened before does not."""
+    new = new_schedule(
+        definition,
+        after(*definition.dependencies),
+        tenant=tenant,
+        now=now,
+        id=uuid5(NAMESPACE, f"{tenant}/{definition.name}/after"),
+        name="",
+        is_declared=True,
+    )
+    return msgspec.structs.replace(new, since=now)
 
 
 def added(

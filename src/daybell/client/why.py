@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from daybell.client import offers
+from daybell.client.dependencies import Dependencies
+from daybell.client.suspended import suspension_of
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.failure import Failure
+from daybell.core.graph import Graph
+from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant, to_iso
+from daybell.core.run import node_name
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
 from daybell.errors import AccessDenied, NotFound
@@ -29,6 +35,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     next_at: Instant | None = None  # when that may change by itself
 
 
+_NAMED_MAX: Final = 5
 ENDED: Final = {
     State.SUCCEEDED: "it has succeeded",
     State.CANCELLED: "it was cancelled",
@@ -41,8 +48,18 @@ async def why(client: AnyClient, id: str) -> Reason:
     """Why an execution has not run, or has not ended."""
     execution = (await client.execution(id)).execution
     if execution.state not in PENDING:
-        return _begun(execution)
+        return await _in_run(client, execution) or _begun(execution)
     now = (await client.health()).now
+    if execution.state is State.WAITING and execution.reason == DEPENDENCIES:
+        return await _dependent(client, execution)
+    suspended = await suspension_of(client, execution)
+    if suspended is not None and (suspended.next_at is None or suspended.next_at > now):
+        return Reason(
+            execution=execution,
+            word=suspended.word,
+            detail=suspended.detail,
+            next_at=suspended.next_at,
+        )
     if execution.state is State.WAITING:
         return _waiting(execution)
     if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
@@ -64,9 +81,16 @@ async def why(client: AnyClient, id: str) -> Reason:
 async def needs_of(client: AnyClient, execution: Execution) -> str:
     """What a worker must offer to run it, under the version that it was created under."""
     try:
-        return (await client.job(execution.job, version=execution.version)).definition.needs
+        definition = (await client.job(execution.job, version=execution.version)).definition
     except NotFound:
         return "task"
+    if execution.node is None or definition.kind != "workflow":
+        return definition.needs
+    graph = Graph.from_settings(definition.settings)
+    node = graph.by_name.get(node_name(execution.node))
+    # A node that is another workflow may have a name that this one has a node of, too.
+    is_inline = node is not None and node.kind != JOB
+    return graph.definition_of(node, definition).needs if node and is_inline else definition.needs
 
 
 def _begun(execution: Execution) -> Reason:
@@ -84,6 +108,21 @@ def _begun(execution: Execution) -> Reason:
     return Reason(execution=execution, word=str(execution.state), detail=told + because)
 
 
+async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
+    """What a workflow's run waits for; None: it is in a worker's hands, or has ended."""
+    if execution.state is not State.RUNNING or execution.worker is not None:
+        return None
+    run = await client.run(execution.id)
+    if run is None:
+        return None
+    begun = [f"{one.name} ({one.status})" for one in run.nodes if one.is_begun and not one.is_ended]
+    more = f" and {len(begun) - _NAMED_MAX:,} more" if len(begun) > _NAMED_MAX else ""
+    named = f"; it waits for {', '.join(begun[:_NAMED_MAX])}{more}" if begun else ""
+    asked = "" if execution.cancel_requested_at is None else ", and it was asked to stop"
+    detail = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named}"
+    return Reason(execution=execution, word="cancelling" if asked else "running", detail=detail)
+
+
 def _first_line(error: str) -> str:
     failure = Failure.of_kept(error)
     line = next((one for one in failure.message.splitlines() if one.strip()), "").strip()
@@ -97,6 +136,13 @@ def _waiting(execution: Execution) -> Reason:
         return Reason(execution=execution, word="backfill", detail=detail)
     detail = f"it waits until another execution of {execution.job} has ended: its overlap rule"
     return Reason(execution=execution, word="overlap", detail=detail)
+
+
+async def _dependent(client: AnyClient, execution: Execution) -> Reason:
+    held = await client.held_up_by(execution) if isinstance(client, Dependencies) else []
+    named = ", ".join(f"{job} ({words})" for job, words in held)
+    detail = f"it waits for what {execution.job} depends on" + (f": {named}" if named else "")
+    return Reason(execution=execution, word=DEPENDENCIES, detail=detail)
 
 
 def _early(execution: Execution) -> Reason:

@@ -68,6 +68,11 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def runs_by_itself(self) -> bool:
+        """Whether somebody but people has it run: a schedule, or what it depends on."""
+        return bool(self.schedules or self.dependencies)
+
+    @property
     def fires_after(self) -> bool:
         """Whether it is fired by what it depends on: it has no schedule that says when."""
         return bool(self.dependencies) and not self.schedules

@@ -43,6 +43,15 @@ def resumed(schedule: Schedule, now: Instant, records: Sequence[TickRecord] = ()
 
     None: nothing did. Raises InvalidSchedule for a rule that cannot be read.
     """
+    if schedule.since is not None:
+        # What its dependencies did in the meantime does not fire it.
+        return Firing(
+            tenant=schedule.tenant,
+            schedule=schedule.id,
+            expect=schedule.since,
+            next_at=max(now, schedule.since),
+            ticks=(),
+        )
     cursor = schedule.next_at
     if cursor is None or cursor > now:
         return None

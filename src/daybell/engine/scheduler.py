@@ -24,6 +24,7 @@ from daybell.core.when import Misfire, Plan, Planned, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER
 from daybell.engine.clock import Clock
+from daybell.engine.dependents import DependentsLoop
 from daybell.engine.events import Events, Fired
 from daybell.engine.loop import AGAIN, Loop
 from daybell.errors import InvalidSchedule, Unavailable
@@ -58,8 +59,10 @@ class Scheduler:
         self._listening: asyncio.Task[None] | None = None
         self.epoch: int | None = None  # None: another scheduler leads
         self.firing = Loop("fire", self.tick, interval=POLL_SECONDS, clock=clock)
+        self.dependents = DependentsLoop(store, clock=clock, mint=mint, events=events)
         self._loops = (
             self.firing,
+            self.dependents.loop,
             Loop("rearm", self._rearm, interval=REARM_SECONDS, clock=clock),
             Loop("lead schedulers", self.lead, interval=TERM_SECONDS / 2, clock=clock),
         )
@@ -86,9 +89,13 @@ class Scheduler:
     async def _listen(self) -> None:
         """Be told of new schedules. Where that cannot be, the poll finds them."""
         try:
-            self._unlisten = await self._store.listen_schedules(self.firing.wake)
+            self._unlisten = await self._store.listen_schedules(self._wake)
         except Unavailable as error:
             logger.warning("cannot be told of new schedules, asking for them: %s", error)
+
+    def _wake(self) -> None:
+        self.firing.wake()
+        self.dependents.loop.wake()
 
     async def tick(self) -> Seconds | None:
         """Fire what is due; answers how long there is nothing to do."""
@@ -109,6 +116,8 @@ class Scheduler:
                 elif firing.missed:
                     self._doubtful.add(firing.schedule)
         self._tell(fired, due)
+        if fired:
+            self.dependents.loop.wake()  # what was fired may wait for jobs that have succeeded
         # Of a full batch that hardly moves, most is in the hands of somebody who may have frozen:
         # what comes after it is not to wait for him.
         is_full = len(due.schedules) == BATCH_MAX
@@ -204,6 +213,7 @@ class Scheduler:
             at=at,
             scheduled_for=planned.at,
             schedule=schedule.id,
+            awaits=True,
         )
         return Tick(at=planned.at, execution=new)
 

@@ -77,7 +77,7 @@ async def running(
         )
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
         scheduler = None
-        if any(definition.schedules for definition in app.definitions()):
+        if any(one.schedules or one.dependencies for one in app.definitions()):
             scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
         node = Node(workers=[worker], upkeep=upkeep, scheduler=scheduler)
         await stack.enter_async_context(app.lifespan())

@@ -92,7 +92,7 @@ class Driver:
         store, clock = self._store, self._clock
         scheduler = Scheduler(store, clock=clock, mint=mint, events=self._app.events)
         end, turns = clock.now() if until is None else until, 0
-        while (at := self._upcoming(crew)) is not None and at <= end:
+        while (at := await self._next(crew, scheduler)) is not None and at <= end:
             clock.move_to(max(at, clock.now()))
             await store.expire()
             await scheduler.tick()
@@ -106,13 +106,18 @@ class Driver:
         await store.expire()
         return crew.runs
 
+    async def _next(self, crew: Crew, scheduler: Scheduler) -> Instant | None:
+        """When there is something to do, once what depends on other jobs has been looked at."""
+        await scheduler.dependents.tick()
+        return self._upcoming(crew)
+
     def _upcoming(self, crew: Crew) -> Instant | None:
         times = self._store.upcoming(crew.wanted), self._store.next_tick()
         return min((at for at in times if at is not None), default=None)
 
     async def _declare(self) -> None:
         """Have the schedules of the tasks begin, which they do when the app is opened."""
-        if any(definition.schedules for definition in self._app.definitions()):
+        if any(one.schedules or one.dependencies for one in self._app.definitions()):
             await self._app.client_for()
 
     async def _run_one(self, crew: Crew) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from daybell.core.instant import Instant
 from daybell.core.limits import DEPENDENCIES_MAX, check_name
@@ -32,7 +32,22 @@ class After(Schedule):
         return {"after": list(self.jobs)}
 
 
-def after(*jobs: str) -> After:
+class Named(Protocol):
+    """A job in hand, such as a task."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Dependency = str | Named
+
+
+def name_of(job: Dependency) -> str:
+    """A job's name, which is what is kept of it."""
+    return job if isinstance(job, str) else getattr(job, "name", cast("Any", job))
+
+
+def after(*jobs: Dependency) -> After:
     """When each of these jobs has succeeded since the last time: `after("extract", "load")`."""
     if not jobs:
         raise InvalidSchedule(
@@ -43,7 +58,7 @@ def after(*jobs: str) -> After:
             f"after names {len(jobs):,} jobs; the limit is {DEPENDENCIES_MAX:,}", field="after"
         )
     try:
-        names = dict.fromkeys(check_name(job, what="job") for job in jobs)
+        names = dict.fromkeys(check_name(name_of(job), what="job") for job in jobs)
     except InvalidName as error:
         raise InvalidSchedule(f"after: {error}", field="after") from None
     return After(jobs=tuple(names))

@@ -1,0 +1,149 @@
+"""What people say of jobs that depend on jobs, and what they are told."""
+
+import pytest
+
+from daybell import App
+from daybell.client import Client
+from daybell.client.why import why
+from daybell.core.instant import from_iso
+from daybell.core.when import after, cron
+from daybell.engine.clock import ManualClock
+from daybell.engine.events import Events
+from daybell.engine.scheduler import Scheduler
+from daybell.errors import InvalidSchedule, UsageError
+from daybell.store.ids import mint
+from daybell.store.memory import MemoryStore
+from tests.builders import apply, claim, death
+
+TWO = from_iso("2026-06-01T02:00:00+00:00")
+DAILY = cron("0 2 * * *")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(TWO - 60)
+
+
+@pytest.fixture
+async def client(clock):
+    store = MemoryStore(clock=clock.now)
+    await store.open()
+    async with Client(store) as opened:
+        await opened.define("extract")
+        await opened.define("clean")
+        yield opened
+
+
+async def test_after_is_another_word_for_dependencies(client):
+    one = await client.define("load", schedule=after("extract", "clean"))
+    other = await client.define("report", dependencies=["extract", "clean", "extract"])
+
+    assert one.definition.dependencies == other.definition.dependencies == ("extract", "clean")
+    assert one.definition.schedules == ()
+    [schedule] = await client.schedules("load")
+    assert (schedule.rule, schedule.is_declared) == ('{"after":["extract","clean"]}', True)
+
+
+async def test_a_schedule_takes_the_place_of_what_it_ran_after(client):
+    await client.define("load", dependencies=["extract"])
+
+    await client.define("load", dependencies=["extract"], schedule=DAILY)
+
+    [schedule] = await client.schedules("load")
+    assert (schedule.since, schedule.next_at) == (None, TWO)
+
+
+async def test_an_update_keeps_what_it_does_not_name(client):
+    await client.create("load", command="true", dependencies=["extract"])
+    await client.update("load", on_dependency_failure="run", description="nightly")
+    job = await client.update("load", schedule="0 2 * * *")
+
+    assert job.definition.dependencies == ("extract",)
+    assert job.definition.on_dependency_failure == "run"
+
+    job = await client.update("load", schedule={"after": ["clean"]})
+    assert (job.definition.dependencies, job.definition.schedules) == (("clean",), ())
+
+
+async def test_what_cannot_be_is_refused(client):
+    with pytest.raises(UsageError, match="no job named 'nobody' to depend on"):
+        await client.define("load", dependencies=["nobody"])
+    with pytest.raises(UsageError, match="cannot depend on itself"):
+        await client.define("load", schedule=after("load"))
+    with pytest.raises(UsageError, match="on_dependency_failure 'panic' is not one of wait"):
+        await client.define("load", on_dependency_failure="panic")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidSchedule, match="two ways"):
+        await client.define("load", schedule=[DAILY, after("extract")])
+    with pytest.raises(InvalidSchedule, match="belongs to its definition"):
+        await client.schedule("extract", after("clean"))
+    with pytest.raises(UsageError, match="jitter is about a schedule"):
+        await client.define("load", schedule=after("extract"), jitter="5s")
+    await client.define("load", dependencies=["extract"])
+    with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
+        await client.define("extract", dependencies=["load"])
+    with pytest.raises(UsageError, match="no ticks to backfill"):
+        await client.backfill("load", TWO - 600, TWO)
+
+
+async def test_why_names_what_is_waited_for(client, clock):
+    await client.define("load", schedule=DAILY, dependencies=["extract", "clean"])
+    scheduler = Scheduler(client.store, clock=clock, mint=mint, events=Events())
+    await client.enqueue("extract")
+    clock.advance(60)
+    await scheduler.tick()
+    [one] = (await client.executions(job="load")).items
+
+    told = await why(client, str(one.id))
+    assert told.word == "dependencies"
+    assert told.detail.endswith("depends on: extract (queued), clean (it has not run yet)")
+
+    hands = await claim(client.store)
+    await apply(client.store, hands, *map(death, hands.executions))
+    told = await why(client, str(one.id))
+    assert "extract (dead; retry it, or let it run again)" in told.detail
+
+
+async def test_tasks_depend_on_tasks(clock):
+    app = App("memory://")
+
+    @app.task
+    async def extract() -> None: ...
+
+    @app.task(schedule=after(extract))
+    async def clean() -> None: ...
+
+    @app.task(dependencies=[extract, "clean"], schedule=DAILY, on_dependency_failure="skip")
+    async def load() -> None: ...
+
+    async with app:
+        found = (await app.client().job("load")).definition
+        assert (found.dependencies, found.on_dependency_failure) == (("extract", "clean"), "skip")
+        [schedule] = await app.client().schedules("clean")
+        assert schedule.since is not None
+    assert app.tasks.keys() == {"extract", "clean", "load"} == {extract.name, clean.name, load.name}
+
+
+async def test_a_circle_of_tasks_is_told_when_the_app_is_opened():
+    app = App("memory://")
+
+    @app.task(dependencies=["second"])
+    async def first() -> None: ...
+
+    @app.task(dependencies=[first])
+    async def second() -> None: ...
+
+    with pytest.raises(UsageError, match="circle: 'first' -> 'second' -> 'first'"):
+        await app.open()
+
+
+async def test_a_task_that_needs_arguments_cannot_run_after_others():
+    app = App("memory://")
+
+    @app.task
+    async def extract() -> None: ...
+
+    @app.task(dependencies=[extract])
+    async def load(day: str) -> None: ...
+
+    with pytest.raises(UsageError, match="day"):
+        await app.open()
