@@ -18,6 +18,7 @@ from daybell.core.execution import State
 from daybell.core.run import Stopping
 from daybell.errors import Unavailable
 from daybell.store import driving
+from daybell.store.driving import is_over
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import Pending
 
@@ -26,10 +27,6 @@ CANCELLED_MAX: Final = 1000  # nodes at a time
 
 class Continuing(Pending):
     """Runs between two transactions."""
-
-    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        super().__init__(url, listen_url=listen_url)
-        self.cancelled: dict[tuple[int, UUID], None] = {}  # runs to be stopped after the commit
 
     async def after_commit(self) -> None:
         """Wake who waits for what this transaction has done, and go on with its runs."""
@@ -78,9 +75,10 @@ class Continuing(Pending):
         async with self.db.transaction() as link:
             held = await self.lock_links(link, tenant, (), (), [run])
             one = held.get(run)
-            if one is None or one.is_finished:
+            if one is None or is_over(one.run):
                 return
-            held[run] = replace(one, run=replace(one.run, stopping=Stopping.CANCEL, is_todo=True))
+            stopped = replace(one.run, stopping=Stopping.CANCEL, is_todo=True)
+            held[run] = replace(one, run=stopped, is_finished=False)
             await self.follow_up(link, tenant, (), held, {run: ()})
 
     # Nothing comes after these: a run that is stopped starts no more.

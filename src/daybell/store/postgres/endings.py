@@ -15,7 +15,8 @@ from daybell.core.overlap import is_backfill
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
-from daybell.store.postgres.progressing import Ends, Progressing, node_ends
+from daybell.store.postgres.progressing import Ends, node_ends
+from daybell.store.postgres.resetting import Resetting
 from daybell.store.postgres.run_rows import Held
 
 SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
@@ -42,7 +43,7 @@ class News(msgspec.Struct):
             self.failures += 1
 
 
-class Ending(Progressing):
+class Ending(Resetting):
     """Locks in the order schedule, gate, run; then, when the rows have gone, what follows."""
 
     _is_rearmed = False  # a schedule has a new time, which is to be said after the commit

@@ -150,10 +150,11 @@ class Intervening(Gathering, Waiting):
         distinct = list(dict.fromkeys(ids))
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            gates, _ = await self.lock_links_of(link, key, "dead", distinct)
+            gates, held = await self.lock_links_of(link, key, "dead", distinct, distinct)
             dead = await ids_of(link, self.LOCK_DEAD, key, distinct)
             wanted = [id for id in distinct if id in dead]
             revived, over = await self._bring_back(link, key, wanted)
+            await self.reset_runs(link, key, held, revived)
             await self.admit_gates(link, key, gates)
             others = [id for id in distinct if id not in dead]
             known = await ids_of(link, self.ENDED_IDS, key, others)

@@ -19,7 +19,7 @@ from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.postgres.claim import Claiming, Fence
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.progressing import TOLD
+from daybell.store.postgres.progressing import HAS_RUN, TOLD
 
 # What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
 # moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
@@ -129,7 +129,7 @@ class Moving(Claiming):
     y AS (
       INSERT INTO daybell.history ({ENDED})
       SELECT {ENDED} FROM e WHERE state <> 7 OR node IS NOT NULL)
-    SELECT {TOLD} FROM e
+    SELECT {TOLD}, {HAS_RUN} FROM e
     """
 
     async def end(
@@ -164,6 +164,7 @@ class Moving(Claiming):
             list(runs),
         )
         self.forget_leases(done)
+        self.cancelled |= {(tenant, row["id"]): None for row in rows if row["has_run"]}
         return {(row["id"], row["attempt"]): row for row in rows}
 
     async def end_linked(

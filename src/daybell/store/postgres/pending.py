@@ -56,8 +56,10 @@ class Pending(Ending):
         FROM d)
     SELECT id, attempt, $3 AS state, schedule, scheduled_for, node, parent,
            NULL::float8 AS started_at, (SELECT now FROM t) AS finished_at, NULL::text AS result,
-           $4::text AS reason, CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate
+           $4::text AS reason, CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate,
+           EXISTS (SELECT FROM daybell.run r WHERE r.id = d.id AND r.tenant = $1) AS has_run
       FROM d WHERE gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL
+                OR EXISTS (SELECT FROM daybell.run r WHERE r.id = d.id AND r.tenant = $1)
     """
     CANCEL_RUNNING = """
     UPDATE daybell.live SET cancel_requested_at = coalesce(cancel_requested_at, daybell.now())
@@ -85,6 +87,7 @@ class Pending(Ending):
             ended = await link.fetch(
                 self.END_PENDING, tenant, list(pending), STATE_CODES[state], reason, list(parked)
             )
+            self.cancelled |= {(tenant, row["id"]): None for row in ended if row["has_run"]}
             await self.follow_up(link, tenant, ended, held)
         return live, pending
 

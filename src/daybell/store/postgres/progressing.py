@@ -37,13 +37,21 @@ TOLD: Final = (
     " CASE WHEN node IS NOT NULL THEN reason END AS reason"
 )
 
+# A run that was put back, and ends before it has begun again, has nodes that did not.
+HAS_RUN: Final = (
+    "CASE WHEN state IN (8, 9) THEN (SELECT true FROM daybell.run r WHERE r.id = e.id"
+    " AND r.tenant = $1) END AS has_run"
+)
+
 
 class Progressing(Admission, Starting):
     """Runs whose locks this transaction has."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
         super().__init__(url, listen_url=listen_url)
-        self.unfinished: dict[tuple[int, UUID], None] = {}  # runs with more to do after the commit
+        # Runs with more to do after the commit, and those to be stopped then.
+        self.unfinished: dict[tuple[int, UUID], None] = {}
+        self.cancelled: dict[tuple[int, UUID], None] = {}
 
     # These columns never change, so that it is known what to lock before anything is locked.
     AROUND = """

@@ -206,6 +206,11 @@ def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
+    """Nodes as CHANGE_NODES takes them, whose results stay."""
+    return columns([_changed(run, node, None) for node in nodes])
+
+
 def read_node(row: Row) -> Node:
     """A node from NODE_COLUMNS."""
     edges = row["edges"]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.execution import Claimed, Enqueued, NewExecution, State
+from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, NewExecution, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import after_cancel
+from daybell.core.restart import restart
 from daybell.core.run import Plan, RunDetail, Spec
-from daybell.store.checks import check_limit
+from daybell.errors import Unavailable
+from daybell.store.checks import check_batch, check_limit
 from daybell.store.codes import STATES
-from daybell.store.driving import shown_node
+from daybell.store.driving import is_over, no_run, shown_node
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
+from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.moves import HELD, IS_HELD, by_lease, fences
 from daybell.store.postgres.run_rows import (
     NODE_COLUMNS,
@@ -25,6 +29,7 @@ from daybell.store.postgres.run_rows import (
     read_node,
     read_run,
 )
+from daybell.store.postgres.specs import Outdated, Specs
 from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH, Viewing
 
 _read_spec = msgspec.json.Decoder(Spec).decode
@@ -37,8 +42,7 @@ class Running(Applying, Viewing):
         key = await self.names.prepare_lanes(tenant, _lanes(claimed, plan))
         is_made = await self.db.settled(lambda: self._expand(key, worker, claimed, plan))
         if is_made is None:
-            verdicts = await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
-            return not verdicts
+            return not await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
         if is_made:
             self.settle(worker, {claimed.lease: 1})
             await self.after_commit()
@@ -60,11 +64,6 @@ class Running(Applying, Viewing):
     SELECT v.cancel_requested_at IS NOT NULL FROM daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
     """
-    BEGIN = """
-    INSERT INTO daybell.run (id, tenant, total, unended, running, ready, max_running, fail_fast,
-           is_todo, job, version, lane, priority, depth, gate, schedule, parent, node)
-    VALUES ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-    """
     BEGIN_AGAIN = """
     UPDATE daybell.run SET finished_at = NULL WHERE id = $2 AND tenant = $1
     """
@@ -79,9 +78,12 @@ class Running(Applying, Viewing):
             if row is None:
                 is_cancelled = await link.fetchval(self.IS_CANCELLED, *guard)
                 return None if is_cancelled else False
-            if claimed.id in held:  # it has begun before, and goes on with what it has
+            if claimed.id in held:  # it was put back, and goes on with what it has
                 await link.execute(self.BEGIN_AGAIN, tenant, claimed.id)
-                held[claimed.id] = replace(held[claimed.id], is_finished=False)
+                one = held[claimed.id]
+                held[claimed.id] = replace(
+                    one, run=replace(one.run, is_todo=True), is_finished=False
+                )
             else:
                 held[claimed.id] = await self._begin(link, tenant, claimed.id, row, held, plan)
             await self.follow_up(link, tenant, (), held, {claimed.id: ()})
@@ -94,27 +96,8 @@ class Running(Applying, Viewing):
         run = plan.run(id)
         around = None if row["node"] is None else held.get(row["parent"])
         depth = 0 if around is None else around.depth + 1
-        await link.execute(
-            self.BEGIN,
-            tenant,
-            id,
-            run.total,
-            run.left,
-            run.running,
-            run.ready,
-            run.max_running,
-            run.fail_fast,
-            run.is_todo,
-            row["job"],
-            row["version"],
-            row["lane"],
-            row["priority"],
-            depth,
-            row["gate"],
-            row["schedule"],
-            None if around is None else row["parent"],
-            row["node"],
-        )
+        parent = None if around is None else row["parent"]
+        await self.keep_run(link, tenant, run, row, depth=depth, parent=parent)
         await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))
         return Held(
             run, row["job"], row["version"], row["lane"], row["priority"], depth, row["now"]
@@ -186,13 +169,47 @@ class Running(Applying, Viewing):
         return RunDetail(
             read_run(row),
             tuple(shown_node(read_node(one), one["result"], executions) for one in nodes),
-            row["finished_at"],
+            row["finished_at"] if row["unended"] == 0 else None,
         )
 
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
-        raise NotImplementedError
+        old = await self.get_execution(tenant, id)
+        new = replace(new, job=old.execution.job)
+        check_batch([new])
+        for _ in range(STALE_TRIES):
+            specs = await self.resolve(tenant, [new], fresh=True)
+            with suppress(Outdated):
+                answer = await self.db.settled(
+                    lambda specs=specs: self._rerun(specs, old.execution, new, labels)
+                )
+                await self.announce(specs)
+                return answer
+        raise Unavailable("this job changes faster than it can be enqueued; try again")
+
+    TAKE_VERSION = """
+    UPDATE daybell.live SET version = $3 WHERE id = $2 AND tenant + 0 = $1
+    RETURNING job, version, lane, priority, gate, schedule, parent, node
+    """
+
+    async def _rerun(
+        self, specs: Specs, old: Execution, new: NewExecution, labels: Sequence[str] | None
+    ) -> Enqueued:
+        tenant = specs.tenant
+        async with self.db.transaction() as link:
+            (answer,) = await self.enqueue_on(link, specs, [new], repeat=True)
+            held = (await self.lock_runs(link, tenant, [old.id])).get(old.id)
+            if held is None or old.state not in TERMINAL or not is_over(held.run):
+                raise no_run(old.id, old.state)
+            nodes = await self.all_nodes(link, tenant, old.id)
+            again = restart(held.run, nodes, labels=labels, id=new.id)
+            if new.id in specs.made:
+                row = await link.fetchrow(self.TAKE_VERSION, tenant, new.id, old.version)
+                await self.take_over(link, tenant, old.id, again, row)
+                if (await self.names.quotas(link, tenant)).limits_enqueues:
+                    await self.charge(link, tenant, len(specs.made))
+        return answer
 
 
 def _lanes(claimed: Claimed, plan: Plan) -> set[tuple[str, str]]:
