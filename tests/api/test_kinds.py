@@ -46,10 +46,13 @@ async def test_every_example_of_a_job_is_one(http, client, name):
     said, asked = answer.json(), NEW_JOBS[name]
     kind = said["kind"]
     assert said[kind] is not None
-    if kind != "notify":  # of which one address is a list, too
+    if kind == "workflow":  # which is kept with all of its edges
+        names = [[one["name"] for one in of["workflow"]["nodes"]] for of in (said, asked)]
+        assert names[0] == names[1]
+    elif kind != "notify":  # of which one address is a list, too
         assert asked.get(kind) in (None, said[kind])
         assert "env" not in asked or asked["env"] == said["env"]
-    others = {"task", "command", "http", "sql", "notify"} - {kind}
+    others = {"task", "command", "http", "sql", "notify", "workflow"} - {kind}
     assert all(said[other] is None for other in others)
 
 

@@ -42,6 +42,27 @@ NEW_JOBS: Final[dict[str, dict[str, Any]]] = {
         "schedule": "30 9 * * mon-fri",
         "notify": {"to": {"secret": "TEAM_CHAT"}, "title": "Stand-up", "body": "In ten minutes."},
     },
+    "a workflow": {
+        "name": "etl",
+        "schedule": "0 2 * * *",
+        "workflow": {
+            "nodes": [
+                {"name": "extract", "http": "https://example.org/files"},
+                {
+                    "name": "transform",
+                    "command": ["clean", {"item": True, "path": "name"}],
+                    "map": {"output": "extract", "path": "body.files"},
+                    "retries": 2,
+                },
+                {
+                    "name": "tell",
+                    "notify": {"to": {"secret": "TEAM_CHAT"}, "body": "No files today."},
+                },
+            ],
+            "edges": [{"from": "extract", "to": "tell", "when": "len(result.body.files) == 0"}],
+            "max_running": 4,
+        },
+    },
     "a task, once, now": {"name": "import-42", "task": "load", "args": {"file": "42.csv"}},
     "from a template": {
         "name": "backup-shop",

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field, RootModel
 
 from daybell.api.body import Body
-from daybell.api.kind_schema import KindFields
+from daybell.api.graph_schema import Workflow
+from daybell.api.kind_schema import Described, KindFields
 from daybell.api.meanings import describe_job
 from daybell.api.rules import (
     Args,
@@ -50,6 +51,7 @@ from daybell.core.when import Calendar, Misfire
 
 IDS_MAX: Final = ENQUEUE_BATCH_MAX
 USER_CHARS_MAX: Final = 200
+LABEL_MAX: Final = NAME_CHARS_MAX + 20  # with the number of an item
 
 
 def _misfire(value: Any) -> None:
@@ -64,6 +66,9 @@ class JobFields(KindFields):
     """What may be said of a job, and changed."""
 
     model_config = ConfigDict(json_schema_extra=describe_job)
+
+    # Read by the client alone: large ones take their time.
+    workflow: Annotated[Any, Described(Workflow | None)] = None
 
     schedule: When | None = None
     args: Args | None = None
@@ -108,7 +113,6 @@ class JobFields(KindFields):
     )
 
     later: ClassVar[Mapping[str, str]] = {
-        "workflow": "workflows",
         "labels": "labels of jobs",
         "requires": "choosing workers by label",
         "resources": "limits by resource",
@@ -228,6 +232,14 @@ class Force(Body):
     """Whether one that succeeded is run again, too."""
 
     force: bool = False
+
+
+class Again(Force):
+    """The same, and of a workflow's run with which node to begin."""
+
+    from_: Annotated[Text, Field(max_length=LABEL_MAX)] | None = Field(
+        None, alias="from", examples=["load"]
+    )
 
 
 class Selection(Body):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from daybell.client.wire import identity, time
+from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import TERMINAL, ExecutionDetail
 from daybell.core.instant import Instant
 
 
-def timeline(of: ExecutionDetail) -> list[dict[str, Any]]:
-    """Moments of an execution, oldest first: as far as they are kept."""
+def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[str, Any]]:
+    """Moments of an execution, oldest first: as far as they are kept. Of a workflow's run, also
+    those of its nodes.
+    """
     one = of.execution
     moments: list[tuple[Instant, dict[str, Any]]] = [(one.created_at, {"event": "created"})]
     if one.run_at > one.created_at and not of.attempts and one.started_at is None:
@@ -28,5 +31,10 @@ def timeline(of: ExecutionDetail) -> list[dict[str, Any]]:
         moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
     if one.finished_at is not None and one.state in TERMINAL:
         moments.append((one.finished_at, {"event": f"ended as {one.state}"}))
+    for node in () if run is None else run.nodes:
+        if node.started_at is not None:
+            moments.append((node.started_at, {"event": "started", "node": node.name}))
+        if node.finished_at is not None:
+            moments.append((node.finished_at, {"event": str(node.status), "node": node.name}))
     moments.sort(key=lambda pair: pair[0])
     return [{"at": time(at), **said} for at, said in moments]

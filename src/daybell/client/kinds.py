@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
 
 from daybell.core import payload
+from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition, task_of
 from daybell.core.kinds import KINDS, SETTINGS, read_settings, settings_json
 from daybell.core.kinds.command import BESIDE, command_of
 from daybell.errors import UsageError
 
 # One of these says what a job runs.
-CHOICES: Final = ("task", *SETTINGS, "template")
+CHOICES: Final = ("task", *SETTINGS, "workflow", "template")
 # These go with one of them.
 OF_COMMAND: Final = BESIDE
 OF_TEMPLATE: Final = "parameters"
@@ -24,7 +25,7 @@ SHORT_FOR: Final = {"command": "run", "http": "url"}
 
 
 class KindFields(TypedDict, total=False):
-    """What a job may run: exactly one of task, command, http, sql, notify and template."""
+    """What a job may run: exactly one of task, command, http, sql, notify, workflow, template."""
 
     task: str | None  # by the name under which the store knows it
     command: str | Sequence[Any] | Mapping[str, Any] | None  # a line, words, or {"run": …, …}
@@ -33,6 +34,7 @@ class KindFields(TypedDict, total=False):
     http: str | Mapping[str, Any] | None  # an address, or {"url": …, …}
     sql: Mapping[str, Any] | None
     notify: Mapping[str, Any] | None
+    workflow: Mapping[str, Any] | None  # {"nodes": […], "edges": […], …}
     template: str | None
     parameters: Mapping[str, Any] | None  # of a template
 
@@ -76,6 +78,8 @@ def choice_of(fields: Mapping[str, Any]) -> str:
 def read_kind(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a kind without code, as they are kept."""
     value = fields[kind]
+    if kind == "workflow":
+        return Graph.parse(value).to_settings()
     if kind == "command":
         value = command_of(value, fields)
     return settings_json(read_settings(kind, value))
@@ -86,10 +90,8 @@ def changed_kind(kind: str, fields: Mapping[str, Any], old: Mapping[str, Any]) -
     place of the old one, and leaves the rest; an object is all of it.
     """
     value = fields.get(kind)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or (value is not None and kind not in SHORT_FOR):
         return read_kind(kind, fields)
-    if value is not None and kind not in SHORT_FOR:
-        return settings_json(read_settings(kind, value))  # refused there
     said = {**old, **({} if value is None else {SHORT_FOR[kind]: value})}
     if kind == "command":
         said |= {name: fields[name] for name in OF_COMMAND if name in fields}  # null: as usual

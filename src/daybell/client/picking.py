@@ -11,6 +11,7 @@ from uuid import UUID
 from daybell.client.answers import key_held
 from daybell.client.bulk import RETRIALS, Retrial, again, is_letter
 from daybell.client.requests import Id, read_id
+from daybell.client.workflows import Workflows
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -25,7 +26,7 @@ Told = Callable[[UUID], NewEntry]  # what the audit log is told of an execution 
 _HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 
 
-class Picks:
+class Picks(Workflows):
     """The verbs of `Client` for executions that are named one by one."""
 
     store: Store
@@ -49,14 +50,27 @@ class Picks:
         request: UUID | None = None,
         repeat: bool = False,
         told: Told | None = None,
+        from_: str | None = None,
     ) -> Enqueued:
         """Run it again: a dead one itself, a cancelled one as a new execution with the same
         arguments. `force` does the latter for one that succeeded, or was discarded.
+
+        Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
+        node of it to begin with, as a new execution; then it may have ended in any way.
 
         The id of a new one follows from that of a `request`; `repeat` says that it may have been
         asked for before. What is `told` goes to the audit log in the same transaction.
         """
         old = (await self.store.get_execution(self.tenant, read_id(id))).execution
+        if old.node is not None:
+            raise Conflict(
+                f"execution {old.id} is node {old.node} of run {old.parent}; retry that, which goes"
+                f" on with what failed (or from this node: --from {old.node})"
+            )
+        if from_ is not None:
+            new = again(old, request)
+            with self._telling(told, new.id):
+                return await self.rerun_as(old, new, from_=from_, repeat=repeat)
         if is_letter(old):
             with self._telling(told, old.id):
                 return await self._revive(old)
@@ -64,6 +78,8 @@ class Picks:
         if old.state is State.CANCELLED or (is_over and force):
             new = again(old, request)
             with self._telling(told, new.id):
+                if not is_over and await self.store.get_run(self.tenant, old.id) is not None:
+                    return await self.rerun_as(old, new, from_=None, repeat=repeat)
                 return await self._run_again(old, new, repeat=repeat)
         if is_over:
             what = "was discarded" if old.is_discarded else "has succeeded"
@@ -113,8 +129,11 @@ class Picks:
         return [
             old
             for old in page.items
-            if old.state is State.CANCELLED
-            or (force and (old.state is State.SUCCEEDED or old.is_discarded))
+            if old.node is None  # those run with their run
+            and (
+                old.state is State.CANCELLED
+                or (force and (old.state is State.SUCCEEDED or old.is_discarded))
+            )
         ]
 
     def _telling(self, told: Told | None, id: UUID) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from daybell.client.backfills import Backfill
 from daybell.client.declaring import Change, changes_between
 from daybell.client.kinds import OF_COMMAND, said_of
 from daybell.client.why import Reason
+from daybell.client.workflows import WorkflowRun
 from daybell.core.access import Key
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
@@ -32,7 +33,7 @@ from daybell.errors import InvalidSchedule
 T = TypeVar("T")
 
 # What a job runs, by the names that requests have for it: one is said, and what goes with it.
-RUN_FIELDS: Final = ("task", *SETTINGS, *OF_COMMAND)
+RUN_FIELDS: Final = ("task", *SETTINGS, *OF_COMMAND, "workflow")
 
 
 def page(listed: Page[T], item: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
@@ -193,6 +194,8 @@ def execution(of: Execution) -> dict[str, Any]:
         "retries": of.retries,
         "timeout": of.timeout,
         "parent_id": identity(of.parent),
+        "node": of.node,
+        "workflow_id": None if of.node is None else identity(of.parent),
         "schedule_id": identity(of.schedule),
         "progress": of.progress,
         "note": of.note,
@@ -206,6 +209,32 @@ def execution(of: Execution) -> dict[str, Any]:
 def detail(of: ExecutionDetail) -> dict[str, Any]:
     """An execution with its ended attempts."""
     return execution(of.execution) | {"attempts": [attempt(one) for one in of.attempts]}
+
+
+def run(of: WorkflowRun) -> dict[str, Any]:
+    """The nodes of a workflow's run, and how far it is."""
+    return {
+        "nodes": [
+            {
+                "name": one.name,
+                "status": str(one.status),
+                "reason": one.reason,
+                "execution_id": identity(one.execution),
+                "kind": one.kind,
+                "task": one.runs if one.kind == "task" else None,
+                "job": one.runs if one.kind == "job" else None,
+                "rule": one.rule,
+                "started_at": time(one.started_at),
+                "finished_at": time(one.finished_at),
+                "items": None if one.items is None else msgspec.structs.asdict(one.items),
+            }
+            for one in of.nodes
+        ],
+        "edges": [{"from": one.parent, "to": one.child, "when": one.when} for one in of.edges],
+        "progress": {"ended": of.ended, "total": of.total},
+        "fail_fast": of.fail_fast,
+        "max_running": of.max_running,
+    }
 
 
 def reason(of: Reason) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any, Unpack
 from msgspec.structs import replace
 
 from daybell.client.answers import EnqueuedMany
-from daybell.client.remote import reading, writing
+from daybell.client.remote import reading, run_reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read_id
 from daybell.client.why import Reason
+from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
 from daybell.core.instant import from_iso
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
@@ -122,12 +123,20 @@ class Executions:
             raise ExecutionNotFound(f"no execution {id}")
         return outcome
 
-    async def retry(self, id: Id, *, force: bool = False) -> Enqueued:
+    async def run(self, id: Id) -> WorkflowRun | None:
+        """The nodes of a workflow's run, as they stand; None: it is of another kind."""
+        path = path_of("executions", read_id(id))
+        return await self.transport.get(path, read=run_reading.run)
+
+    async def retry(self, id: Id, *, force: bool = False, from_: str | None = None) -> Enqueued:
         """Run it again: a dead one itself, a cancelled one as a new execution with the same
         arguments. `force` does the latter for one that succeeded, or was discarded.
+
+        Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
+        node of it to begin with, as a new execution; then it may have ended in any way.
         """
         path = path_of("executions", read_id(id), "retry")
-        body = {"force": force}
+        body = {"force": force, **({} if from_ is None else {"from": from_})}
         return await self.transport.post(path, body, once=True, read=reading.enqueued)
 
 

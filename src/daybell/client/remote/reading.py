@@ -218,6 +218,7 @@ def execution(of: Wire) -> Execution:
         timeout=of["timeout"],
         schedule=identity(of["schedule_id"]),
         parent=identity(of["parent_id"]),
+        node=of.get("node"),
         outcome=None if of["outcome"] is None else Outcome(of["outcome"]),
         result=text_or_none(of["result"]),
         error=failure(of["error"]),

@@ -79,11 +79,18 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 def secrets_of(kind: str, settings: Mapping[str, Any]) -> set[str]:
     """The secrets that settings refer to, as plain data."""
+    if kind == "workflow":
+        return set[str]().union(*map(_secrets_of_node, settings["nodes"]))
     by_name = BY_NAME.get(kind, ())
     names = set[str]()
     for field, value in settings.items():
         names |= names_in_args(value) if field in by_name else names_in(value)
     return names
+
+
+def _secrets_of_node(node: Mapping[str, Any]) -> set[str]:
+    names = names_in_args(node.get("args", {}))
+    return names.union(*(secrets_of(kind, node[kind]) for kind in SETTINGS if kind in node))
 
 
 def needs_of(kind: str, settings: str) -> str:

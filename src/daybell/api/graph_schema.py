@@ -1,0 +1,62 @@
+"""What requests may say of a workflow, for the OpenAPI document. `core/graph.py` reads them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from daybell.api.kind_schema import Command, HttpRequest, Message, Shown, Statement, Words
+from daybell.core.limits import WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
+from daybell.core.rules import Rule
+
+
+class Edge(Shown):
+    """One node waits for another, and perhaps for what that answered."""
+
+    from_: str = Field(alias="from", description="The node that comes first.")
+    to: str = Field(description="The node that waits.")
+    when: str | None = Field(
+        None,
+        description="A condition on the first one's result; not met, it counts as skipped.",
+        examples=["result.rows > 0 and result.kind in ['full', 'part']"],
+    )
+
+
+class Node(Shown):
+    """One thing to run. Its values may refer to results: `{"output": "extract", "path": "rows.0"}`,
+    and in a mapped node `{"item": true}`.
+    """
+
+    name: str = Field(description="What other nodes and people call it.")
+    task: str | None = Field(None, description="A task of an app.")
+    command: str | list[Words] | Command | None = None
+    http: str | HttpRequest | None = None
+    sql: Statement | None = None
+    notify: Message | None = None
+    job: str | None = Field(None, description="Another job by its name; perhaps a workflow.")
+    args: dict[str, Any] | None = Field(None, description="Of a task or a job.")
+    shell: bool | None = None
+    env: dict[str, Words] | None = None
+    queue: str | None = Field(None, description="By default the task's, or the workflow's.")
+    priority: Literal["critical", "high", "normal", "low"] | None = None
+    retries: int | dict[str, Any] | None = None
+    backoff: str | dict[str, Any] | None = None
+    timeout: float | str | None = None
+    rule: Rule | None = Field(
+        None, description="What it wants of the nodes before it; by default that all succeed."
+    )
+    map: list[Any] | dict[str, Any] | None = Field(
+        None,
+        description="It runs once for each item of this list, or of this result.",
+        examples=[{"output": "extract", "path": "files"}],
+    )
+
+
+class Workflow(Shown):
+    """Nodes and what they wait for. A reference to a result is an edge, too."""
+
+    nodes: Annotated[list[Node], Field(min_length=1, max_length=WORKFLOW_NODES_MAX)]
+    edges: Annotated[list[tuple[str, str] | Edge], Field(max_length=WORKFLOW_EDGES_MAX)] = Field([])
+    fail_fast: bool = Field(False, description="Start nothing more once a node has failed.")
+    max_running: int | None = Field(None, ge=1, description="So many nodes at a time, at most.")

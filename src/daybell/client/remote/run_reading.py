@@ -1,0 +1,40 @@
+"""Runs of workflows, from the API's JSON back to what it was made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from daybell.client.remote.reading import Wire, identity, time
+from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
+from daybell.core.execution import State
+from daybell.core.graph import GraphEdge
+
+
+def run(of: Wire) -> WorkflowRun | None:
+    """The nodes of an execution, if it is a workflow's run."""
+    said = of.get("workflow")
+    if said is None:
+        return None
+    return WorkflowRun(
+        nodes=tuple(_node(one) for one in said["nodes"]),
+        edges=tuple(GraphEdge(one["from"], one["to"], one["when"]) for one in said["edges"]),
+        ended=said["progress"]["ended"],
+        total=said["progress"]["total"],
+        fail_fast=said["fail_fast"],
+        max_running=said["max_running"],
+    )
+
+
+def _node(of: Wire) -> RunNode:
+    return RunNode(
+        name=of["name"],
+        status=State(of["status"]),
+        kind=of["kind"],
+        runs=of["task"] or of["job"],
+        rule=of["rule"],
+        reason=of["reason"],
+        execution=identity(of["execution_id"]),
+        started_at=time(of["started_at"]),
+        finished_at=time(of["finished_at"]),
+        items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
+    )

@@ -1,0 +1,201 @@
+"""Runs of workflows: their nodes as people see them, and beginning again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.client.bulk import again
+from daybell.client.requests import Id, read_id
+from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
+from daybell.core.graph import Graph, GraphEdge
+from daybell.core.instant import Instant
+from daybell.core.run import NodeView, RunDetail
+from daybell.errors import Conflict, JobNotFound, NotFound, UsageError
+from daybell.store.protocol import Store
+
+WORKFLOW: Final = "workflow"
+
+
+class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a mapped node is."""
+
+    total: int
+    ended: int
+    failed: int
+
+
+class RunNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a run."""
+
+    name: str
+    status: State
+    kind: str | None = None  # None: the workflow's definition is gone
+    runs: str | None = None  # the task or the job that it runs
+    rule: str = "all_success"
+    reason: str | None = None
+    execution: UUID | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    items: ItemCounts | None = None  # of a mapped node that has begun
+
+    @property
+    def is_ended(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has an execution, or items that have."""
+        return self.execution is not None or self.items is not None
+
+
+class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with its nodes, parents before their children."""
+
+    nodes: tuple[RunNode, ...]
+    edges: tuple[GraphEdge, ...]
+    ended: int
+    total: int
+    fail_fast: bool = False
+    max_running: int | None = None
+
+    @property
+    def percent(self) -> float:
+        """How much of it has ended."""
+        return round(100 * self.ended / self.total, 1)
+
+
+class Workflows:
+    """The verbs of `Client` for runs of workflows."""
+
+    store: Store
+    tenant: str
+
+    async def run(self, id: Id) -> WorkflowRun | None:
+        """The nodes of a workflow's run, as they stand; None: it is an execution of another kind.
+
+        One that has not begun is shown with nodes that all wait.
+        """
+        known = read_id(id)
+        return await self.run_of((await self.store.get_execution(self.tenant, known)).execution)
+
+    async def run_of(self, execution: Execution) -> WorkflowRun | None:
+        """The same for one that was looked up."""
+        detail = await self.store.get_run(self.tenant, execution.id)
+        if detail is None and execution.node is not None:
+            return None
+        graph = await self._graph(execution)
+        if detail is not None:
+            return _begun(detail, graph)
+        return None if graph is None else _not_begun(graph, execution.state)
+
+    async def _graph(self, execution: Execution) -> Graph | None:
+        with suppress(JobNotFound):
+            job = await self.store.get_job(self.tenant, execution.job, version=execution.version)
+            if job.definition.kind == WORKFLOW:
+                return Graph.from_settings(job.definition.settings)
+        return None
+
+    async def rerun(
+        self,
+        id: Id,
+        *,
+        from_: str | Sequence[str] | None = None,
+        request: UUID | None = None,
+        repeat: bool = False,
+    ) -> Enqueued:
+        """Run a workflow again, as a new execution: these nodes and all that depends on them. The
+        rest is taken over. Without nodes: those that did not succeed.
+
+        `request` and `repeat` are as `retry` has them.
+        """
+        old = (await self.store.get_execution(self.tenant, read_id(id))).execution
+        return await self.rerun_as(old, again(old, request), from_=from_, repeat=repeat)
+
+    async def rerun_as(
+        self,
+        old: Execution,
+        new: NewExecution,
+        *,
+        from_: str | Sequence[str] | None,
+        repeat: bool = False,
+    ) -> Enqueued:
+        """The same for an execution that was made ready."""
+        if await self.store.get_run(self.tenant, old.id) is None:
+            raise UsageError(
+                f"execution {old.id} has no nodes to begin with: it is no workflow's, or it never"
+                " began",
+                field="from",
+            )
+        if old.state not in TERMINAL:
+            raise Conflict(
+                f"execution {old.id} is {old.state}; cancel it, or wait for its end, then begin"
+                " again"
+            )
+        if repeat:
+            with suppress(NotFound):
+                made = (await self.store.get_execution(self.tenant, new.id)).execution
+                return Enqueued(made.id)
+        labels = [from_] if isinstance(from_, str) else from_
+        return await self.store.rerun(self.tenant, old.id, new, labels=labels)
+
+
+def _begun(detail: RunDetail, graph: Graph | None) -> WorkflowRun:
+    edges = [
+        GraphEdge(view.node.label, child, when)
+        for view in detail.nodes
+        for child, when in view.node.edges
+    ]
+    run = detail.run
+    return WorkflowRun(
+        nodes=tuple(_node(view, graph) for view in detail.nodes),
+        edges=tuple(edges),
+        ended=run.total - run.left,
+        total=run.total,
+        fail_fast=run.fail_fast,
+        max_running=run.max_running,
+    )
+
+
+def _node(view: NodeView, graph: Graph | None) -> RunNode:
+    node = view.node
+    known = None if graph is None else graph.by_name.get(node.label)
+    items = ItemCounts(total=node.items, ended=node.items_ended, failed=node.items_lost)
+    return RunNode(
+        name=node.label,
+        status=view.state,
+        kind=None if known is None else known.kind,
+        runs=known.runs if known is not None and isinstance(known.runs, str) else None,
+        rule=str(node.rule),
+        reason=node.reason,
+        execution=node.execution,
+        started_at=node.started_at,
+        finished_at=node.finished_at,
+        items=items if node.is_map and node.items else None,
+    )
+
+
+def _not_begun(graph: Graph, state: State) -> WorkflowRun:
+    status = state if state in TERMINAL else State.WAITING
+    nodes = [
+        RunNode(
+            name=name,
+            status=status,
+            kind=graph.by_name[name].kind,
+            runs=runs if isinstance(runs := graph.by_name[name].runs, str) else None,
+            rule=str(graph.by_name[name].rule),
+        )
+        for name in graph.order
+    ]
+    return WorkflowRun(
+        nodes=tuple(nodes),
+        edges=graph.edges,
+        ended=len(nodes) if state in TERMINAL else 0,
+        total=len(nodes),
+        fail_fast=graph.fail_fast,
+        max_running=graph.max_running,
+    )
