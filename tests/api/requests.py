@@ -21,6 +21,8 @@ BODIES: dict[str, Any] = {
     "retry_executions": {"filter": {}},
     "retry_dead_letters": {"filter": {}},
     "discard_dead_letters": {"filter": {}},
+    "publish_event": {"type": "order.approved"},
+    "signal_execution": {"name": "order.approved"},
     "create_tenant": {"name": "acme"},
     "update_tenant": {"jobs": 1},
     "create_key": {"name": "ci", "role": "viewer"},

@@ -16,13 +16,13 @@ NEEDED = {
         "count_executions", "get_execution", "get_execution_logs", "explain_execution",
         "list_dead_letters", "list_queues", "get_queue_scaling", "list_workers",
         "preview_schedule", "get_stats", "get_status", "stream", "list_job_warnings",
-        "list_templates", "get_template",
+        "list_templates", "get_template", "list_events",
     },
     Role.OPERATOR: {
         "trigger_job", "pause_job", "resume_job", "enqueue_executions",
         "cancel_executions", "retry_executions", "cancel_execution", "retry_execution",
         "retry_dead_letters", "discard_dead_letters", "pause_queue", "resume_queue",
-        "purge_queue", "drain_worker",
+        "purge_queue", "drain_worker", "publish_event", "signal_execution", "approve_execution",
     },
     Role.ADMIN: {
         "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key",
@@ -41,6 +41,7 @@ BODIES = {
     "rollback_job": {"version": 1},
     "backfill_job": {"since": "2026-11-01", "until": "2026-11-02"},
     "update_tenant": {"jobs": 1},
+    "signal_execution": {"name": "go"},
 }
 UNKNOWN = str(UUID(int=7))
 

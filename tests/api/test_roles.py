@@ -23,6 +23,9 @@ OPERATOR = {
     "resume_queue",
     "purge_queue",
     "drain_worker",
+    "publish_event",
+    "signal_execution",
+    "approve_execution",
 }
 ADMIN = {
     "create_job",

@@ -28,6 +28,7 @@ TAGS: Final = (
     ("templates", "Jobs with blanks, from which others are made."),
     ("secrets", "Values that jobs use and nobody reads."),
     ("executions", "What runs, ran and will run."),
+    ("events", "What executions wait for."),
     ("dead-letters", "Executions out of tries, for a person to decide on."),
     ("queues", "Lanes that workers take work from."),
     ("workers", "Processes that run executions."),

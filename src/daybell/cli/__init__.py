@@ -22,6 +22,7 @@ from daybell.cli import (
     chaos,
     cron,
     dead_letters,
+    events,
     executions,
     jobs,
     queues,
@@ -78,6 +79,7 @@ app.command()(applying.apply)
 app.add_typer(templates.app, name="templates")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(executions.app, name="executions")
+app.add_typer(events.app, name="events")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(workers.app, name="workers")
 app.add_typer(queues.app, name="queues")

@@ -92,6 +92,9 @@ class RecordingClient(Client):
     resume_queue = own(Client.resume_queue, "queue.resume")
     purge_queue = own(Client.purge_queue, "queue.purge")
     delete_template = own(Client.delete_template, "template.delete")
+    publish = own(Client.publish, "event.publish")
+    signal = own(Client.signal, "execution.signal")
+    approve = own(Client.approve, "execution.approve")
 
     trigger = shared(Client.trigger, "job.trigger")
     backfill = shared(Client.backfill, "job.backfill")

@@ -7,6 +7,7 @@ from typing import Self, TypeAlias
 from daybell.client.facade import Client
 from daybell.client.remote.access import Access
 from daybell.client.remote.bulk import Bulk
+from daybell.client.remote.events import Events
 from daybell.client.remote.executions import Executions
 from daybell.client.remote.jobs import Jobs
 from daybell.client.remote.logs import Logs
@@ -17,7 +18,7 @@ from daybell.client.remote.transport import Transport
 from daybell.core.limits import check_name
 
 
-class RemoteClient(Jobs, Templates, Executions, Bulk, Logs, Overviews, Access, Secrets):
+class RemoteClient(Jobs, Templates, Executions, Events, Bulk, Logs, Overviews, Access, Secrets):
     """A tenant's jobs, executions, queues and workers, by way of a `daybell server`.
 
     It has the verbs of `Client` that a server offers, with the same answers and errors. The key

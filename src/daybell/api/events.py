@@ -1,0 +1,217 @@
+"""`/events`: news from outside, which executions wait for; and signals to one of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from daybell.api.answers import answer
+from daybell.api.body import checked, read_bytes, read_json
+from daybell.api.caller import Caller, Operator, Viewer
+from daybell.api.checks import is_json
+from daybell.api.contract import REPLAYED, IdempotencyKey, operation
+from daybell.api.event_schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal
+from daybell.api.executions import ExecutionPath
+from daybell.api.idempotency import Try, once
+from daybell.api.lists import Cursor, Limit
+from daybell.api.problems import Invalid, Unsupported
+from daybell.client.events import read_decision, read_event
+from daybell.client.moments import told_event
+from daybell.client.requests import read_id
+from daybell.core.event import NewEvent
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.errors import PayloadError
+
+router = APIRouter(tags=["events"])
+
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+_PREFIX: Final = "ce-"
+_KNOWN: Final = frozenset(CloudEvent.model_fields)
+_REQUIRED: Final = ("specversion", "id", "source", "type")
+_EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
+
+_PUBLISH = operation(
+    "publish_event",
+    answers=Published,
+    status=202,
+    says="It is on record, and what waited for it goes on.",
+    body=CloudEvent,
+    examples={
+        "an event": {
+            "specversion": SPEC,
+            "id": "A-1047",
+            "source": "/shop",
+            "type": "order.approved",
+            "data": {"order_id": 42, "by": "ada"},
+        },
+        "as little as there can be": {"type": "order.approved"},
+    },
+    headers=REPLAYED,
+)
+_CONTENT: dict[str, Any] = _PUBLISH["openapi_extra"]["requestBody"]["content"]
+_CONTENT[STRUCTURED] = {"schema": _CONTENT["application/json"]["schema"]}
+
+
+@router.post("/events", **_PUBLISH)
+async def publish_event(request: Request, caller: Operator, key: IdempotencyKey = None) -> Response:
+    """Tell of an event: what waits for it goes on, and what will wait for it finds it.
+
+    Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
+    as `ce-…` headers, and the data as the body. It is kept for seven days.
+    """
+    raw = await read_bytes(request)
+    said = _read(request, raw)
+
+    async def perform(this: Try) -> Response:
+        event = read_event(
+            said.type,
+            said.data,
+            source=said.source,
+            id=said.id or str(this.made("event")),
+            time=said.time,
+        )
+        return await _send(caller, event, this, action="event.publish", target=event.name)
+
+    return await once(request, caller, key, raw, perform)
+
+
+def _read(request: Request, raw: bytes) -> CloudEvent:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == BATCH:
+        raise Unsupported("events in batches are not taken; send each in a request of its own")
+    attributes = _attributes(request)
+    if kind == STRUCTURED or not attributes:
+        said = read_json(raw)
+        return checked(_without_others(said) if kind == STRUCTURED else said, CloudEvent)
+    data = read_json(raw) if raw else None
+    return checked(_without_others({**attributes, "data": data}), CloudEvent)
+
+
+def _attributes(request: Request) -> dict[str, Any]:
+    """Those of binary mode. What is not ASCII in them is escaped with percent signs."""
+    found: dict[str, Any] = {}
+    for name, value in request.headers.items():
+        if name.startswith(_PREFIX):
+            attribute = name.removeprefix(_PREFIX)
+            if attribute in found:
+                raise PayloadError(f"the header {name} comes twice", field=name)
+            found[attribute] = unquote(value, errors="replace")
+    return found
+
+
+def _without_others(said: Any) -> Any:
+    """A CloudEvent without the attributes that others have added to it, which mean nothing here.
+
+    What the standard demands has to be there.
+    """
+    if not isinstance(said, dict):
+        return cast("object", said)
+    given = cast("dict[str, Any]", said)
+    missing = [(name, "is missing; a CloudEvent has it") for name in _REQUIRED if name not in given]
+    if missing:
+        raise Invalid(missing)
+    if "data_base64" in given:
+        raise PayloadError("data_base64 is not taken; send JSON as data", field="data_base64")
+    content = given.get("datacontenttype")
+    if isinstance(content, str) and not is_json(content):
+        raise PayloadError(
+            "the data is not JSON by its own account; send JSON", field="datacontenttype"
+        )
+    return {
+        name: value
+        for name, value in given.items()
+        if name in _KNOWN or not _EXTENSION.fullmatch(name)
+    }
+
+
+async def _send(
+    caller: Caller, event: NewEvent, this: Try, *, action: str, target: object
+) -> Response:
+    after = {"id": event.id, "source": event.source, "type": event.name}
+    with caller.auditing(action, target, after=after, id=this.made("entry")):
+        found = await caller.client.send(event)
+    # Under an id that follows from the request's key, nobody else can have sent it.
+    is_ours = this.is_repeated and event.id == str(this.made("event"))
+    if is_ours:
+        found = msgspec.structs.replace(found, created=True)
+    return answer(
+        {"event_id": event.id, "created": found.created, "resumed": found.resumed}, status=202
+    )
+
+
+@router.get(
+    "/events",
+    **operation("list_events", answers=EventPage, says="A page of events, the last ones first."),
+)
+async def list_events(
+    caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """List the events that are on record."""
+    page = await caller.client.events(limit=limit, cursor=cursor)
+    items = [told_event(one) for one in page.items]
+    return answer({"items": items, "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/executions/{id}/signal",
+    **operation(
+        "signal_execution",
+        answers=Published,
+        status=202,
+        says="It is on record for this execution, which goes on if it waits for it.",
+        body=Signal,
+        examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
+        errors=(404,),
+        headers=REPLAYED,
+    ),
+)
+async def signal_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Send an event to one execution alone, which it waits for or will wait for."""
+    raw = await read_bytes(request)
+    said = checked(read_json(raw), Signal)
+    known = read_id(id)
+
+    async def perform(this: Try) -> Response:
+        event = read_event(said.name, said.data, id=str(this.made("event")), execution=known)
+        return await _send(caller, event, this, action="execution.signal", target=known)
+
+    return await once(request, caller, key, raw, perform)
+
+
+@router.post(
+    "/executions/{id}/approve",
+    **operation(
+        "approve_execution",
+        answers=Published,
+        status=202,
+        says="The decision is on record, and the execution goes on if it waits for it.",
+        body=Decision,
+        is_optional=True,
+        examples={"no": {"approved": False, "note": "over budget"}},
+        errors=(404,),
+        headers=REPLAYED,
+    ),
+)
+async def approve_execution(
+    request: Request, id: ExecutionPath, caller: Operator, key: IdempotencyKey = None
+) -> Response:
+    """Tell an execution what was decided, which it waits for with `ctx.wait_for_approval`."""
+    raw = await read_bytes(request)
+    said = checked(read_json(raw), Decision) if raw else Decision()
+    known = read_id(id)
+
+    async def perform(this: Try) -> Response:
+        decision = read_decision(
+            known, said.name, approved=said.approved, by=caller.actor, note=said.note
+        )
+        event = msgspec.structs.replace(decision, id=str(this.made("event")))
+        return await _send(caller, event, this, action="execution.approve", target=known)
+
+    return await once(request, caller, key, raw, perform)
