@@ -20,6 +20,7 @@ from daybell.api.stream import follow_log, read_place, wants_stream
 from daybell.api.timeline import timeline
 from daybell.client import wire
 from daybell.client.logs import PARTS_PER_READ, START
+from daybell.client.moments import told_steps
 from daybell.client.requests import Filters, read_id
 from daybell.client.why import why
 from daybell.core import payload
@@ -119,10 +120,11 @@ async def count_executions(
     ),
 )
 async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
-    """Show an execution, with its ended attempts and what happened to it."""
+    """Show an execution, with its ended attempts, its steps, and what happened to it."""
     found = await caller.client.execution(id)
     (said,) = await told(api_of(request).job_ids, caller, [found.execution])
-    return answer({**said, **wire.detail(found), "timeline": timeline(found)})
+    steps = told_steps(await caller.client.steps(id), found.execution)
+    return answer({**said, **wire.detail(found), "timeline": timeline(found), "steps": steps})
 
 
 _LOGS = operation(

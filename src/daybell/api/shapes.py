@@ -8,6 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from daybell.api.event_schema import EventPage as EventPage
+from daybell.api.event_schema import Published as Published
+from daybell.api.event_schema import Step
+
 Time = str
 Id = str
 JobStatus = Literal[
@@ -124,6 +128,7 @@ class ExecutionDetail(Execution):
 
     attempts: list[Attempt]
     timeline: list[Moment]
+    steps: list[Step]
 
 
 class ExecutionPage(BaseModel):
