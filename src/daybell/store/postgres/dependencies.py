@@ -203,7 +203,7 @@ class Depending(Pending):
                 return len(ended)
 
         count = await self.db.settled(work)
-        self.say_rearmed()
+        self.say_news()
         return count
 
 
