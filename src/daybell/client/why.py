@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from daybell.client import offers
-from daybell.client.suspended import suspension_of
 from daybell.client.dependencies import Dependencies
 from daybell.client.suspended import suspension_of
 from daybell.core.dependencies import DEPENDENCIES
