@@ -85,7 +85,7 @@ def show_execution(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show an execution with its attempts."""
+    """Show an execution with its attempts and steps."""
     run(context, partial(_show, id=id, tenant=tenant, as_json=as_json), database_url)
 
 
@@ -245,15 +245,24 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
     from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_detail
+    from daybell.cli.steps import echo_steps
     from daybell.client import wire
+    from daybell.client.moments import told_steps
+    from daybell.core.dependencies import DEPENDENCIES
+    from daybell.core.execution import State
+    from daybell.core.lifecycle import FOR_EVENT
 
     async with client_for(settings, tenant=tenant) as client:
         detail = await client.execution(await find(client, id))
-        now = (await client.health()).now
+        steps = await client.steps(detail.execution.id)
+        now, one = (await client.health()).now, detail.execution
+        is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
+        because = (await client.why(one.id)).detail if is_dependent and not as_json else None
     if as_json:
-        show.echo_json(wire.detail(detail))
+        show.echo_json({**wire.detail(detail), "steps": told_steps(steps, detail.execution)})
     else:
-        echo_detail(detail, now=now)
+        echo_detail(detail, now=now, because=because)
+        echo_steps(steps, one)
     return DONE
 
 
