@@ -146,6 +146,8 @@ class _Progress(Starter):
         while self.budget > 0:
             if self.telling:
                 yield from self._tell()
+                # Those that are in hand now need not be read and written once more.
+                yield from self._start_if_possible()
             elif self.stopping is not None:
                 if not (yield from self._stop()):
                     break
@@ -158,7 +160,7 @@ class _Progress(Starter):
                 break
 
     def _start_if_possible(self) -> Asking:
-        if self.ready and self.room and self.budget > 0:
+        if self.readied and self.room and self.budget > 0 and self.stopping is None:
             yield from self.start()
 
     # --- telling ------------------------------------------------------------------------------
@@ -169,13 +171,14 @@ class _Progress(Starter):
         labels: dict[str, None] = {}
         with_conditions: list[str] = []
         edges = 0
-        while self.telling and edges < self.budget:
+        share = max(1, self.budget // 2) if self.room else self.budget  # the rest is for starting
+        while self.telling and edges < share:
             node = self.nodes[next(iter(self.telling))]
             del self.telling[node.label]
             if self.stopping is not None:
                 self.put(replace(node, told=len(node.edges)))  # nobody will be started
                 continue
-            until = min(len(node.edges), node.told + self.budget - edges)
+            until = min(len(node.edges), node.told + share - edges)
             is_asked = False
             for child, condition in node.edges[node.told : until]:
                 labels[child] = None
