@@ -1,7 +1,9 @@
 """Parts: throughput, growth and size are about stores, firing is about a scheduler, language about
-finding times, serving about the API, engine about whole worker processes.
+finding times, serving about the API, workflow about graphs of jobs, engine about whole worker
+processes.
 
-python -m benchmarks [throughput | growth | size | firing | language | serving | engine …]
+python -m benchmarks [throughput | growth | size | firing | language | serving | workflow |
+                      engine …]
                      [--part …] [--store …] [--rounds N]
 """
 
@@ -10,12 +12,24 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import engine, firing, growth, language, report, serving, size, throughput
+from benchmarks import (
+    engine,
+    firing,
+    growth,
+    language,
+    report,
+    serving,
+    size,
+    throughput,
+    workflow,
+)
 from benchmarks.loops import run
 from benchmarks.places import KINDS
 from benchmarks.progress import say
 
-PARTS: Final = ("throughput", "growth", "size", "firing", "language", "serving", "engine")
+PARTS: Final = (
+    "throughput", "growth", "size", "firing", "language", "serving", "workflow", "engine"
+)  # fmt: skip
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
 
@@ -52,6 +66,9 @@ def main() -> None:
         if "serving" in parts:
             lines = run(serving.measure(kind, rounds=rounds, scale=scale))
             report.add(results, "serving", lines)
+        if "workflow" in parts:
+            lines = run(workflow.measure(kind, rounds=rounds, scale=scale))
+            report.add(results, "workflow", lines)
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
     if "language" in parts:

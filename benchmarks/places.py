@@ -65,10 +65,11 @@ class Place:
         """Remove all executions, and what they have left in the log."""
         if self.kind == "postgres":
             tables = "daybell.live, daybell.agenda, daybell.lease, daybell.history, daybell.log"
+            tables += ", daybell.run, daybell.node"
             await self.run(f"TRUNCATE {tables}")
             return
         with closing(sqlite3.connect(self.url, timeout=60)) as connection:
-            for table in ("execution", "lease", "log"):
+            for table in ("execution", "lease", "log", "run", "node"):
                 connection.execute(f"DELETE FROM {table}")
                 connection.commit()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -21,6 +21,7 @@ TITLES: Final = {
     "firing": "Firing",
     "language": "Language of schedules",
     "serving": "Serving the API",
+    "workflow": "Workflows",
     "engine throughput": "Engine: throughput",
     "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
@@ -43,6 +44,9 @@ EXPLAINED: Final = {
     " together, as a multiple of what the store's own calls cost (the same batches, or as many"
     " callers at once); medians of {rounds} rounds taken in turns, after one that is dropped. Who"
     " sends the requests is not counted.",
+    "workflow": "One worker process; times by the store's clock, from the creation of a run to its"
+    " end. Plain jobs are enqueued together while the worker waits, in turns with the others;"
+    " medians of up to {rounds} rounds, after one that is dropped.",
     "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
     " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"

@@ -1,0 +1,181 @@
+"""Workflows: how long a chain takes beside its work, and how fast many nodes run beside plain jobs.
+
+One worker process, as `app.worker()` makes it, on a store with durable commits. Times are the
+store's: from the creation of a run, or of the jobs, to the last end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.engine.crowd import memory_kb
+from benchmarks.finding import Finding
+from benchmarks.growth import found
+from benchmarks.loops import run
+from benchmarks.places import Kind, Place, open_ground
+from daybell.core.execution import TERMINAL, State
+from daybell.sdk.app import App
+
+CHAIN: Final = 40
+NAP_SECONDS: Final = 0.01
+NODES: Final = 10_000
+CHAIN_RATIO_MAX: Final = 2.0
+NODES_RATIO_MAX: Final = 2.0
+WAIT_SECONDS_MAX: Final = 300.0
+LOOK_SECONDS: Final = 0.05  # seldom: who looks takes time from who works
+
+
+def make_app(url: str, nodes: int) -> App:
+    """An app with a chain, a fan of nodes, and a fan that a list decides on."""
+    app = App(url)
+
+    @app.task
+    async def nap() -> None:
+        await asyncio.sleep(NAP_SECONDS)
+
+    @app.task
+    async def nothing() -> None:
+        return None
+
+    @app.task
+    async def count() -> list[int]:
+        return list(range(nodes))
+
+    @app.task
+    async def take(number: int) -> None:
+        del number
+
+    with app.workflow("chain"):
+        for first, then in pairwise(nap.node(f"nap-{n}") for n in range(CHAIN)):
+            _ = first >> then
+    with app.workflow("fan"):
+        middle = [nothing.node(f"node-{n}") for n in range(nodes - 2)]
+        _ = nothing.node("first") >> middle >> nothing.node("last")
+    with app.workflow("map"):
+        _ = take.map(count.output) >> nothing.node("last")
+    return app
+
+
+async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
+    """All of it on one kind of store."""
+    nodes = max(200, int(NODES * scale))
+    with open_ground(kind) as ground:
+        place = await ground.place("workflow")
+        app = make_app(place.database_url, nodes)
+        await app.open()
+        try:
+            with worker_on(place, nodes) as pid:
+                lines = [await chain(place, app, rounds)]
+                before = memory_kb(pid, "VmHWM")
+                lines += await fans(place, app, nodes, rounds)
+                peak = memory_kb(pid, "VmHWM")
+        finally:
+            await app.close()
+    detail = f"{before / 1024:.0f} MB before, {peak / 1024:.0f} MB after; peaks of the worker"
+    grown = (peak - before) / nodes
+    lines.append(found(Finding(kind, f"memory per node, {nodes:,} of them", grown, "kB", detail)))
+    return lines
+
+
+async def chain(place: Place, app: App, rounds: int) -> Finding:
+    """One node after the other, each of which takes ten milliseconds."""
+    await once(app, "chain")
+    times = [await once(app, "chain") for _ in range(max(3, rounds))]
+    work = CHAIN * NAP_SECONDS
+    return found(
+        Finding.at_most(
+            place.kind,
+            f"a chain of {CHAIN} tasks of {NAP_SECONDS * 1e3:.0f} ms, as a ratio to the work",
+            median(times) / work,
+            CHAIN_RATIO_MAX,
+            f"{median(times):.3f} s, from {min(times):.3f} to {max(times):.3f} s;"
+            f" {(median(times) - work) / CHAIN * 1e3:.1f} ms a node beside its work",
+        )
+    )
+
+
+async def fans(place: Place, app: App, nodes: int, rounds: int) -> list[Finding]:
+    """Many nodes between two, beside as many plain jobs, in turns."""
+    times: dict[str, list[float]] = {"plain": [], "fan": [], "map": []}
+    for round_ in range(-1, max(1, min(3, rounds))):
+        for what, taken in times.items():
+            await place.clear()
+            took = await plain(place, app, nodes) if what == "plain" else await once(app, what)
+            if round_ >= 0:  # the one before is to get warm
+                taken.append(took)
+    usual = median(times["plain"])
+    named = {"fan": "nodes of a graph", "map": "items of a mapped node"}
+    return [
+        found(
+            Finding.at_most(
+                place.kind,
+                f"{nodes:,} {name}, as a ratio to plain jobs",
+                median(times[what]) / usual,
+                NODES_RATIO_MAX,
+                f"{nodes / median(times[what]):,.0f}/s, and {nodes / usual:,.0f}/s plain jobs",
+            )
+        )
+        for what, name in named.items()
+    ]
+
+
+async def once(app: App, name: str) -> float:
+    """Run a workflow; answers how long it took, by the store's clock."""
+    handle = await app.workflows[name].enqueue()
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while (execution := await handle.execution()).state not in TERMINAL:
+        assert time.monotonic() < deadline, f"{name} is still {execution.state}"
+        await asyncio.sleep(LOOK_SECONDS)
+    assert execution.state is State.SUCCEEDED and execution.finished_at is not None, execution
+    return execution.finished_at - execution.created_at
+
+
+async def plain(place: Place, app: App, jobs: int) -> float:
+    """Enqueue as many jobs at once; answers how long they took, by the store's clock."""
+    await app.tasks["nothing"].enqueue_many({} for _ in range(jobs))
+    ended = "history" if place.kind == "postgres" else "execution"
+    count = f"SELECT count(*) FROM {ended} WHERE finished_at IS NOT NULL"
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while await place.ask(count) < jobs:
+        assert time.monotonic() < deadline, f"of {jobs} jobs, some have not ended"
+        await asyncio.sleep(LOOK_SECONDS)
+    return await place.ask(f"SELECT max(finished_at) - min(created_at) FROM {ended}")
+
+
+@contextmanager
+def worker_on(place: Place, nodes: int) -> Iterator[int]:
+    """A worker process, until the block ends; its id."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process: Any = context.Process(
+        target=live, args=(theirs, place.database_url, nodes), daemon=True
+    )
+    process.start()
+    assert ours.recv() == "up"
+    try:
+        yield process.pid
+    finally:
+        ours.send("stop")
+        process.join(20)
+        if process.is_alive():
+            process.kill()
+
+
+def live(line: Connection, url: str, nodes: int) -> None:
+    """The life of the worker process."""
+    run(serve(line, url, nodes))
+
+
+async def serve(line: Connection, url: str, nodes: int) -> None:
+    app = make_app(url, nodes)
+    async with app.worker():
+        line.send("up")
+        await asyncio.to_thread(line.recv)
