@@ -37,6 +37,7 @@ from tests.simulation.flow_checker import FlowChecker
 from tests.simulation.loop import Process
 from tests.simulation.places import TENANT
 from tests.simulation.tasks import PULSE
+from tests.simulation.weather import POINTS
 from tests.simulation.world import Port, run
 
 FLOWS: Final = 3  # workflows of a seed
@@ -195,6 +196,12 @@ class FlowCluster(Cluster):
         # So few rows at a time, and so few times before it is left to others.
         self._batch = chance.choice((1, 3, 1_000))
         self._rounds = chance.choice((1, 20))
+        weather = self.world.weather
+        weather.freeze_points["expand"] = chance.choice((0.0, 0.2))
+        weather.lost_answers["expand"] = chance.choice((0.0, 0.3))
+        weather.crash_points |= {
+            f"expand.{point}": chance.choice((0.0, 0.0, 0.1)) for point in POINTS
+        }
 
     def run(self) -> Outcome:
         defaults = {**(advance.__kwdefaults__ or {}), "limit": self._batch}
