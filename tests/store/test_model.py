@@ -46,11 +46,13 @@ from daybell.core.lifecycle import (
     after_loss,
     after_release,
     after_retry_later,
+    after_wait,
 )
 from daybell.core.overlap import Overlap
 from daybell.core.priority import Priority
 from daybell.core.schedule import Decision, Firing, Schedule, Tick
 from daybell.core.standing import Look
+from daybell.core.step import NewStep, StepKind
 from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.core.worker import Claim, Renewal
 from daybell.errors import DaybellError
@@ -63,8 +65,10 @@ from tests.builders import (
     a_move,
     a_report,
     a_schedule,
+    a_step,
     a_tick,
     a_worker,
+    an_event,
     an_execution,
     death,
     retry,
@@ -92,6 +96,8 @@ WEIGHTS = {
     "claim_again": 2,
     "apply": 12,
     "report": 2,
+    "record": 8,
+    "publish": 4,
     "cancel": 4,
     "decide": 4,
     "wait": 5,
@@ -121,6 +127,8 @@ MOVES = {
     "cancel": lambda one: after_cancel(one, ran=1.0),
     "expiry": after_expiry,
     "wait": lambda one: a_move(one, State.WAITING, Outcome.RELEASED, reason="files"),
+    "wait for an event": lambda one: after_wait(one, ran=1.0),
+    "wait for it": lambda one: after_wait(one, ran=1.0, checkpoint="[4]"),
 }
 SOME_FILTERS = [
     ExecutionFilter(states=states, job=job, queue=queue, dead_letters=dead_letters)
@@ -336,6 +344,43 @@ class Twins(RuleBasedStateMachine):
         reports = [a_report(one, **what) for one in {one.id: one for one in chosen}.values()]
         self.same("report", TENANT, worker=worker, reports=reports, level=sorted)
 
+    def record(self, draw: Any) -> None:
+        if not self.held:
+            return
+        worker, chosen = self.chosen(draw)
+        self.same("record", TENANT, worker=worker, steps=[self.step(draw, one) for one in chosen])
+        if draw(False, True):
+            self.make(worker, [after_wait(chosen[0], ran=1.0)])
+        self.same("steps", TENANT, chosen[0].id)
+
+    def step(self, draw: Any, one: Claimed) -> NewStep:
+        what = {
+            StepKind.STEP: {"is_done": draw(False, True), "failures": draw(0, 1), "result": "1"},
+            StepKind.SLEEP: {"delay": draw(0.0, 5.0)},
+            StepKind.WAIT: {
+                "event": draw("paid", "left"),
+                "match": draw("{}", '{"order": 1}', '{"order": 2, "by": "ada"}'),
+                "timeout": draw(None, None, 0.0, 5.0, 61.0),
+            },
+        }
+        kind = draw(StepKind.STEP, StepKind.SLEEP, StepKind.WAIT, StepKind.WAIT, StepKind.WAIT)
+        return a_step(one, draw(0, 1, 2, 3), kind=kind, ran=draw(None, 1.0), **what[kind])
+
+    def publish(self, draw: Any) -> None:
+        """Send events, some of them twice, or for one execution; or end waits that are over."""
+        if draw(False, False, False, True):
+            self.same(draw("time_out_waits", "expire"))
+            return
+        ids = [one.id for _, one in self.held[-4:]]
+        event = an_event(
+            draw("paid", "left"),
+            id=draw(str(mint()), str(mint()), "known"),
+            data=draw("null", '{"order": 1.0}', '{"order": 2, "by": "ada"}', "[1]"),
+            execution=draw(None, None, None, STRANGER, *ids),
+        )
+        self.same("publish", TENANT, event)
+        self.same("list_events", TENANT, limit=5, level=lambda page: page.items)
+
     def cancel(self, draw: Any) -> None:
         known = [new.id for new in self.sent[-8:]] + [one.id for _, one in self.running()[-2:]]
         ids = list(dict.fromkeys(draw(STRANGER, *known) for _ in range(draw(1, 2))))
@@ -488,6 +533,8 @@ class Twins(RuleBasedStateMachine):
 
     def all_details_agree(self) -> None:
         self.details_agree([one.id for one in self.sent])
+        for id in {one.id for _, one in self.held}:
+            self.same("steps", TENANT, id)
         for name in JOBS:
             self.same("list_versions", TENANT, name)
         for schedule in self.schedules:
