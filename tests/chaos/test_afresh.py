@@ -38,7 +38,7 @@ async def test_a_worker_that_starts_afresh_waits_for_its_database(tmp_path):
         await migrate(url)
         told = {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": "1s"}
         with Running(
-            "worker", "shop.py", "--drain-timeout", "1s", folder=tmp_path, **told
+            "worker", "shop.py", "--drain-timeout", "1s", folder=tmp_path, afresh=True, **told
         ) as worker:
             await asyncio.to_thread(worker.wait_for, " runs .* at a time")
             async with Client(url) as client:

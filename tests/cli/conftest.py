@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cli.terminal import TYPING
+
 APP = """\
 import asyncio, os, signal, time
 from daybell.sdk.app import App
@@ -45,3 +47,11 @@ def folder(tmp_path):
     """Where the user is; it holds app.py."""
     (tmp_path / "app.py").write_text(APP)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def hang_up():
+    """Nobody goes on reading from a terminal when a test is over, however it went."""
+    yield
+    while TYPING:
+        TYPING.pop().close()

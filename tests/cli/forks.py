@@ -3,10 +3,13 @@
 Python and its imports take most of the time of a short command. So one process, this file run as
 a module, does that once and forks for every command. A fork has an id, a folder, an environment
 and streams of its own, and ends as Python ends. What depends on how Python starts is tested in
-processes that do start: those of `subprocess`, `terminal.Running` and `terminal.Typing`.
+processes that do start: those of `subprocess`, and of `terminal.Running` if it is told to.
 """
 
+import atexit
 import contextlib
+import fcntl
+import functools
 import gc
 import importlib
 import io
@@ -18,6 +21,8 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -37,6 +42,7 @@ class Forks:
     """The process that forks; it ends when it is closed, or when its owner ends."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._python = python_of(environment)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -58,9 +64,19 @@ class Forks:
         folder: Path,
         environment: Mapping[str, str],
         streams: Sequence[int],
+        is_at_terminal: bool = False,
     ) -> "Fork":
-        """Start a command with these for stdin, stdout and stderr."""
-        request = {"words": words, "folder": str(folder), "environment": dict(environment)}
+        """Start a command with these for stdin, stdout and stderr.
+
+        If stdin is a terminal, it can be made the command's own: a typed Ctrl-C reaches it.
+        """
+        assert python_of(environment) == self._python, "a fork starts no Python"
+        request = {
+            "words": words,
+            "folder": str(folder),
+            "environment": dict(environment),
+            "is_at_terminal": is_at_terminal,
+        }
         reading, writing = os.pipe()
         try:
             socket.send_fds(self._requests, [json.dumps(request).encode()], [*streams, writing])
@@ -70,31 +86,62 @@ class Forks:
 
 
 class Fork:
-    """A command that runs."""
+    """A command that runs, as subprocess would show it."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
+        self.returncode: int | None = None
         self.pid = int(self._answer(None))
 
-    def wait(self, seconds: float) -> int:
+    def poll(self) -> int | None:
+        """The exit code, once there is one."""
+        if self.returncode is None and is_readable(self._answers, 0):
+            self.wait(None)
+        return self.returncode
+
+    def wait(self, seconds: float | None) -> int:
         """The exit code, as subprocess has it; whoever takes longer is killed."""
-        try:
-            return int(self._answer(seconds))
-        except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)
-            raise
-        finally:
-            os.close(self._answers)
+        if self.returncode is None:
+            try:
+                self.returncode = int(self._answer(seconds))
+            except TimeoutError:
+                self.kill()
+                self.returncode = int(self._answer(None))
+                raise
+            finally:
+                os.close(self._answers)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def _answer(self, seconds: float | None) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
-            if not select.select([self._answers], [], [], seconds)[0]:
+            if not is_readable(self._answers, seconds):
                 raise TimeoutError(f"the command has not ended in {seconds} seconds")
             byte = os.read(self._answers, 1)
             assert byte, "the process that forks is gone"
             line += byte
         return line
+
+
+def python_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that Python reads when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def is_readable(number: int, seconds: float | None) -> bool:
+    """Whether there is something to read, or will be in this time."""
+    return bool(select.select([number], [], [], seconds)[0])
 
 
 def serve(requests: socket.socket) -> None:
@@ -138,6 +185,9 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if request["is_at_terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
@@ -166,18 +216,53 @@ def opened(number: int, *, like: TextIO) -> io.TextIOWrapper:
 
 
 def import_all() -> None:
+    keep_commands()
     commands = importlib.import_module(f"{COMMAND}.cli")
     for found in pkgutil.iter_modules(commands.__path__, f"{COMMAND}.cli."):
         importlib.import_module(found.name)
     for name in LATER:
         importlib.import_module(name)
+    importlib.import_module("typer.main").get_command(commands.app)
     # A fork that looks at all of this when it collects garbage has to copy the memory it is in.
     gc.collect()
     gc.freeze()
+
+
+def keep_commands() -> None:
+    """Have Typer make its commands of our functions once, and not again in every fork."""
+    typer: Any = importlib.import_module("typer.main")
+    typer.get_command = functools.cache(typer.get_command)
+
+
+def exit_code() -> object:
+    """What the command that was typed asks its process to end with."""
+    try:
+        importlib.import_module(f"{COMMAND}.cli").main()
+    except SystemExit as end:
+        return end.code
+
+
+def leave(code: int) -> None:
+    """End this process as Python does, but let the system take away what was imported.
+
+    To take that apart piece by piece, in memory that has to be copied first, takes longer than
+    most commands. Returns if there is more to do than this: then Python has to do it.
+    """
+    if threading.active_count() > 1:
+        return
+    atexit._run_exitfuncs()
+    gc.collect()  # what nobody has closed says so
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
     import_all()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         serve(requests)
-    importlib.import_module(f"{COMMAND}.cli").main()
+    code = exit_code()
+    if isinstance(code, int):
+        leave(code)
+    sys.exit(code)  # pyright: ignore[reportArgumentType]

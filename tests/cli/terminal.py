@@ -1,13 +1,12 @@
 """The command as a user runs it: a process of its own, in a folder of its own."""
 
 import atexit
+import codecs
 import contextlib
-import fcntl
 import functools
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -15,15 +14,16 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar
 
-from tests.cli.forks import Forks
+from tests.cli.forks import Forks, is_readable
 
 T = TypeVar("T")
 
 SECONDS = 30  # before a test gives up waiting
+TYPING: list["Typing"] = []  # commands to hang up on when a test is over
 
 
 class Ended(NamedTuple):
@@ -46,7 +46,6 @@ def forks() -> Forks:
 
 
 def daybell(*words: str, folder: Path, stdin: bytes | None = None, **variables: str) -> Ended:
-    assert not any(name.startswith("PYTHON") for name in variables), "a fork starts no Python"
     with (
         open(os.devnull, "rb") if stdin is None else tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile("w+") as out,
@@ -92,26 +91,32 @@ class Typing:
     """A command with a terminal for all it reads and shows, and somebody who types."""
 
     def __init__(self, *words: str, folder: Path, columns: int = 80, **variables: str) -> None:
-        self._ours, theirs = pty.openpty()
+        ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, columns))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "daybell", *words],
-            cwd=folder,
-            env=environment(TERM="xterm", **variables) | {"COLUMNS": str(columns)},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            # The terminal is its own, so that a typed Ctrl-C reaches it.
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+        self.screen = os.fdopen(ours, "r+b", buffering=0)
+        self.process = forks().start(
+            words,
+            folder=folder,
+            environment=environment(TERM="xterm", **variables) | {"COLUMNS": str(columns)},
+            streams=[theirs] * 3,
+            is_at_terminal=True,
         )
         os.close(theirs)
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        TYPING.append(self)
+
+    def close(self) -> None:
+        """Hang up, whether or not it has ended."""
+        self.process.kill()
+        self.process.wait(SECONDS)
+        self.screen.close()
 
     def type(self, keys: str, *, after: str) -> None:
         """Press these keys as soon as that is shown."""
         while after not in self.shown:
-            assert self._read(), f"{after!r} was not shown:\n{self.shown}"
-        os.write(self._ours, keys.encode())
+            assert self.read(), f"{after!r} was not shown:\n{self.shown}"
+        self.screen.write(keys.encode())
 
     def insist(self, keys: str, *, after: str) -> None:
         """The same, and again while nothing happens.
@@ -122,49 +127,46 @@ class Typing:
         self.type(keys, after=after)
         shown = len(self.shown) + len("^C")
         for _ in range(SECONDS):
-            while self._is_readable(1):
-                if not self._read() or len(self.shown) > shown:
+            while is_readable(self.screen.fileno(), 1):
+                if not self.read() or len(self.shown) > shown:
                     return
-            os.write(self._ours, keys.encode())
+            self.screen.write(keys.encode())
 
     def end(self) -> int:
         """Its exit code, once it has ended by itself."""
-        while self._read():
+        while self.read():
             pass
-        os.close(self._ours)
-        return self._process.wait(SECONDS)
+        self.screen.close()
+        return self.process.wait(SECONDS)
 
-    def _is_readable(self, seconds: float) -> bool:
-        return bool(select.select([self._ours], [], [], seconds)[0])
-
-    def _read(self) -> bool:
-        if not self._is_readable(SECONDS):
-            self._process.kill()
-            self._process.wait(SECONDS)
+    def read(self) -> bool:
+        """Read what it shows next; False if it has ended."""
+        if not is_readable(self.screen.fileno(), SECONDS):
+            self.close()
             raise AssertionError(f"it goes on in silence:\n{self.shown}")
         try:
-            some = os.read(self._ours, 65536)
+            some = os.read(self.screen.fileno(), 65536)
         except OSError:  # the last one on the other side is gone
             return False
-        self.shown += some.decode()
+        self.shown += self._decoder.decode(some)
         return True
 
 
 class Running:
-    """A command that keeps running, with what it has said so far."""
+    """A command that keeps running, with what it has said so far.
 
-    def __init__(self, *words: str, folder: Path, **variables: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "daybell", *words],
-            cwd=folder,
-            env=environment(**variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            bufsize=1,
-        )
+    It is a fork, unless it has to be `afresh`: a Python that starts, as a user's does.
+    """
+
+    def __init__(self, *words: str, folder: Path, afresh: bool = False, **variables: str) -> None:
+        reading, writing = os.pipe()
+        told = environment(**variables)
+        with open(os.devnull, "rb") as nothing, open(writing, "wb") as output:
+            streams = [nothing.fileno(), output.fileno(), output.fileno()]
+            start = started if afresh else forks().start
+            self.process = start(words, folder=folder, environment=told, streams=streams)
         self.lines: list[str] = []
+        self._output = os.fdopen(reading, encoding="utf-8", buffering=1)
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -177,8 +179,7 @@ class Running:
             self.process.kill()
         self.process.wait(SECONDS)
         self._reader.join(SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._output.close()
 
     @property
     def said(self) -> str:
@@ -218,11 +219,21 @@ class Running:
         return code
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
+
+
+def started(
+    words: Sequence[str], *, folder: Path, environment: dict[str, str], streams: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """A command in a Python of its own."""
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [sys.executable, "-m", "daybell", *words],
+        cwd=folder, env=environment, stdin=stdin, stdout=stdout, stderr=stderr,
+    )  # fmt: skip
 
 
 def until(condition: Callable[[], T]) -> T:

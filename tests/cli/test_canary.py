@@ -223,7 +223,10 @@ async def test_a_canary_is_used_everywhere_and_seen_nowhere(kind, tmp_path, serv
         assert app is not None
         with (
             an_echo() as (place, came),
-            Running("dev", app, "--port", "0", folder=tmp_path, **variables) as running,
+            # Not a fork: that shows the environment of the process which it was forked from.
+            Running(
+                "dev", app, "--port", "0", folder=tmp_path, afresh=True, **variables
+            ) as running,
         ):
             (line,) = running.wait_for("  api ")
             address, *_ = re.findall(r"http://[\d.:]+", line)

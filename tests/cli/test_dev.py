@@ -49,19 +49,18 @@ def test_it_says_what_runs_where(folder):
 
 def test_it_is_up_quickly(folder):
     # Mostly by its CPU time: while tests run beside it, the clock on the wall tells about them.
-    taken, waited = [], []
-    for _ in range(3):
+    # The best of three tells about Daybell; mostly that is the first.
+    taken, waited = [UP_SECONDS_MOST], [UP_WALL_SECONDS_MOST]
+    while min(taken) >= UP_SECONDS_MOST or min(waited) >= UP_WALL_SECONDS_MOST:
+        assert len(taken) <= 3, (taken, waited)
         began = time.monotonic()
-        with dev(folder, "app:app") as running:
+        with dev(folder, "app:app", afresh=True) as running:
             running.wait_for(UP)
             waited.append(time.monotonic() - began)
             fields = (
                 Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
             )
             taken.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-
-    assert min(taken) < UP_SECONDS_MOST
-    assert min(waited) < UP_WALL_SECONDS_MOST
 
 
 def test_what_a_second_process_triggers_runs_to_its_end(folder):

@@ -1,5 +1,7 @@
 """Jobs without code, run by real workers: one that may run all of them, and one that may not."""
 
+from typing import Any
+
 from daybell import Client
 from daybell.client.sealing import new_key
 from daybell.core.execution import State
@@ -20,7 +22,10 @@ async def ended(client, id):
 
 async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_path):
     key = new_key()
-    shop = {"DAYBELL_CONNECTION_SHOP": "sqlite:///shop.db", "DAYBELL_SECRETS_KEY": key}
+    shop: dict[str, Any] = {
+        "DAYBELL_CONNECTION_SHOP": "sqlite:///shop.db",
+        "DAYBELL_SECRETS_KEY": key,
+    }
     url = f"sqlite:///{tmp_path}/daybell.db"
     async with Client(url, migrate=True, secrets_key=key) as client:
         with Running("worker", "--name", "plain", folder=tmp_path) as plain:

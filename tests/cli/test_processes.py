@@ -56,12 +56,17 @@ def trigger(folder, job):
     return json.loads(ended.out)["execution_id"]
 
 
+def worker_from_the_start(folder, *words):
+    """One that will start once more: a fork has not seen how that was done."""
+    return Running("worker", "app:app", *words, folder=folder, afresh=True)
+
+
 def children_of(running):
     return [int(line.split()[-1]) for line in running.wait_for(r"^child \d+$")]
 
 
 def test_a_worn_process_starts_afresh(folder):
-    with Running("worker", "app:app", "--max-jobs-per-process", "2", folder=folder) as running:
+    with worker_from_the_start(folder, "--max-jobs-per-process", "2") as running:
         running.wait_for(READY)
         pid = running.process.pid
 
@@ -76,7 +81,7 @@ def test_a_worn_process_starts_afresh(folder):
 
 def test_a_worn_process_waits_for_what_still_runs(folder):
     words = ["--max-jobs-per-process", "1", "--drain-timeout", "0s"]
-    with Running("worker", "app:app", *words, folder=folder) as running:
+    with worker_from_the_start(folder, *words) as running:
         running.wait_for(READY)
         id = trigger(folder, "long")
         running.wait_for("has run its number of tasks")

@@ -79,7 +79,7 @@ async def test_a_program_gets_one_object(store, tmp_path):
 @pytest.mark.parametrize(("keys", "code"), [("q", 0), ("xQ", 0), ("\x03", 0)])
 async def test_it_is_quit_and_leaves_the_terminal_as_it_was(keys, code, store, tmp_path):
     command = Typing("top", "--interval", "100ms", folder=tmp_path)
-    terminal = os.dup(command._ours)
+    terminal = os.dup(command.screen.fileno())
     before = termios.tcgetattr(terminal)
     command.type("", after=SHOWN)
     during = termios.tcgetattr(terminal)
@@ -111,10 +111,10 @@ async def test_another_size_is_drawn_at_once(store, tmp_path):
     command.type("", after=SHOWN)
     shown = len(command.shown)
 
-    termios.tcsetwinsize(command._ours, (40, 120))
-    os.kill(command._process.pid, signal.SIGWINCH)
+    termios.tcsetwinsize(command.screen, (40, 120))
+    os.kill(command.process.pid, signal.SIGWINCH)
     while SHOWN not in command.shown[shown:]:
-        assert command._read()
+        assert command.read()
 
     command.type("q", after=SHOWN)
     assert command.end() == 0

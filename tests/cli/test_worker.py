@@ -29,7 +29,7 @@ def trigger(folder, job, args="{}", *words):
 def test_a_worker_says_who_it_is(folder):
     words = ["--queues", "slow=3,default", "--concurrency", "7", "--name", "ada",
              "--labels", "zone=eu, disk=ssd"]  # fmt: skip
-    with worker(folder, *words) as running:
+    with worker(folder, *words, afresh=True) as running:
         running.wait_for(READY)
 
         (one,) = workers(folder)
@@ -226,7 +226,7 @@ def test_an_app_that_cannot_be_imported_is_shown_once(folder):
 
 def test_a_scheduler_looks_after_the_store(folder):
     daybell("migrate", folder=folder)
-    with Running("scheduler", folder=folder) as running:
+    with Running("scheduler", folder=folder, afresh=True) as running:
         running.wait_for("looking after sqlite:///daybell.db")
         running.wait_for("leading, epoch 1")
 
