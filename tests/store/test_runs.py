@@ -1,5 +1,6 @@
 """Runs of workflows: a node starts when its parents let it, and the last one ends the run."""
 
+import asyncio
 import json
 
 from daybell.core.execution import Outcome, State
@@ -93,6 +94,19 @@ async def test_a_node_has_what_it_says_itself(store):
         Priority.LOW,
     )
     assert (hands.one.retries, hands.one.timeout, hands.one.args) == (2, 30.0, '{"day": 1}')
+
+
+async def test_who_listens_is_woken_when_a_node_can_be_started(store):
+    await begun(store, a_plan(CHAIN))
+    hands = await take(store)
+    woken = asyncio.Event()
+    stop = await store.listen(TENANT, ["default"], woken.set)
+    woken.clear()
+
+    await end(store, hands)
+
+    await asyncio.wait_for(woken.wait(), 10.0)
+    await stop()
 
 
 async def test_results_are_passed_on(store):

@@ -63,6 +63,31 @@ async def test_a_dead_run_goes_on_with_what_failed(store):
     assert set(await nodes(store, run)) == {"a", "b", "c", "d"}
 
 
+async def test_a_revived_run_does_not_go_on_before_it_is_expanded(store):
+    run = await begun(store, a_plan(DIAMOND))
+    await run_to_end(store, failing=["b"])
+    await store.revive(TENANT, [run])
+
+    for _ in ("queued", "in a worker's hands"):
+        assert not await store.advance(TENANT, run)
+        assert await store.advance_runs() == 0
+        assert (await claim(store)).executions == []
+        await claim(store, kinds=("workflow",))
+
+
+async def test_what_is_to_run_again_has_no_result(store):
+    graph = {"a": ["b"], "b": [], "x": []}
+    run = await begun(store, a_plan(graph, rules={"b": "all_done"}))
+    await run_to_end(store, failing=["a", "x"], results={"b": 7})
+    (_, b, _) = (await detail(store, run)).nodes
+    assert b.result == "7"
+
+    await store.revive(TENANT, [run])
+
+    (_, b, _) = (await detail(store, run)).nodes
+    assert (b.state, b.result) == (State.WAITING, None)
+
+
 async def test_a_run_that_fails_again_is_a_dead_letter_again(store):
     run = await begun(store, a_plan(DIAMOND, fail_fast=True))
     await run_to_end(store, failing=["b"])

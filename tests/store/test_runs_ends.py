@@ -127,7 +127,8 @@ async def test_a_node_is_no_dead_letter_but_its_run_is(store):
     hands = await take(store)
     await end(store, hands, failing=["a"])
 
-    letters = await store.list_executions(TENANT, ExecutionFilter(dead_letters=True))
+    every = ExecutionFilter(dead_letters=True, with_nodes=True)
+    letters = await store.list_executions(TENANT, every)
     assert [one.id for one in letters.items] == [run]
     node = await look(store, hands.one.id)
     assert node.state is State.DEAD
@@ -271,8 +272,10 @@ async def test_the_failure_of_an_inner_run_is_that_of_a_node(store):
     await run_to_end(store, failing=["x"])
 
     assert await states(store, [outer, inner]) == [State.DEAD] * 2
-    letters = await store.list_executions(TENANT, ExecutionFilter(dead_letters=True))
+    every = ExecutionFilter(dead_letters=True, with_nodes=True)
+    letters = await store.list_executions(TENANT, every)
     assert [one.id for one in letters.items] == [outer]
+    assert await store.revive(TENANT, [inner]) == ["not_dead"]
 
 
 async def test_an_inner_run_is_cancelled_with_the_outer_one(store):

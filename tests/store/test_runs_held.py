@@ -240,6 +240,10 @@ async def test_a_run_goes_with_its_nodes(store, clock):
     assert await store.get_run(TENANT, run) is None
     everything = ExecutionFilter(with_nodes=True)
     assert (await store.list_executions(TENANT, everything)).items == ()
+    # Whatever numbers a store gives, nothing is inherited from what is gone.
+    again = await begun(store, a_plan({"x": []}))
+    assert await run_to_end(store) == [["x"]]
+    assert await nodes(store, again) == {"x": State.SUCCEEDED}
 
 
 async def test_a_run_that_lasts_outlives_the_executions_of_its_nodes(store, clock):
