@@ -15,14 +15,15 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 
 from tests.simulation.cluster import Cluster, Outcome, simulate
+from tests.simulation.dependents import DependentCluster
 from tests.simulation.flows import FlowCluster
-from tests.simulation.paths import FLOW_PATHS, PATHS, missing
+from tests.simulation.paths import DEPENDENT_PATHS, FLOW_PATHS, PATHS, missing
 from tests.simulation.places import PLACES
 from tests.simulation.report import describe, summary
 
 CHUNK = 25
-CLUSTERS = {"plain": Cluster, "flows": FlowCluster}
-PATHS_OF = {"plain": PATHS, "flows": FLOW_PATHS}
+CLUSTERS = {"plain": Cluster, "flows": FlowCluster, "dependents": DependentCluster}
+PATHS_OF = {"plain": PATHS, "flows": FLOW_PATHS, "dependents": DEPENDENT_PATHS}
 Result = tuple[int, str, str | None, Counter[str], set[str], Counter[str]]
 
 
@@ -36,10 +37,11 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="show all that happens")
     parser.add_argument("--workers", type=int, default=1, help="processes to run seeds in")
     parser.add_argument("--flows", action="store_true", help="clusters that run workflows")
+    parser.add_argument("--dependents", action="store_true", help="jobs that depend on jobs")
     parser.add_argument("--until-broken", action="store_true", help="end at the first failure")
     options = parser.parse_args()
     stores = [options.store] if options.store else [*PLACES]
-    kind = "flows" if options.flows else "plain"
+    kind = "flows" if options.flows else "dependents" if options.dependents else "plain"
     if options.seed is not None:
         return run_one(options.seed, stores, kind, with_trace=options.trace)
     seeds = range(options.first, options.first + -(-options.seeds // len(stores)))

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.dependent_mutants import OF_DEPENDENTS
 from tests.simulation.flow_mutants import OF_FLOWS
 from tests.simulation.schedule_mutants import OF_SCHEDULES
 
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "src"
 COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
-FLAGS: Final = {"plain": (), "flows": ("--flows",)}
+FLAGS: Final = {"plain": (), "flows": ("--flows",), "dependents": ("--dependents",)}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Mutant:
     name: str
     store: str
     changes: tuple[tuple[str, str, str], ...]
-    cluster: str = "plain"  # or "flows"
+    cluster: str = "plain"  # or another of FLAGS
 
 
 HOLDS: Final = """        and execution.attempt == move.attempt
@@ -310,6 +311,7 @@ MUTANTS: Final = (
     ),
     *(Mutant(*one) for one in OF_SCHEDULES),
     *(Mutant(*one, cluster="flows") for one in OF_FLOWS),
+    *(Mutant(*one, cluster="dependents") for one in OF_DEPENDENTS),
 )
 
 

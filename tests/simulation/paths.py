@@ -70,6 +70,18 @@ FLOW_PATHS: Final = {
 }
 
 
+# And of clusters of jobs that depend on jobs.
+DEPENDENT_PATHS: Final = {
+    "round fired": "each dependency had ended, and the job was fired",
+    "round passed": "each dependency had ended, one had failed, and the job was not fired",
+    "schedulers collided": "two schedulers saw the same round, and one fired it",
+    "released": "an execution waited for dependencies, and was let go",
+    "released outside": "it was let go before it had a slot of its gate",
+    "slot while it waits": "it got a slot of its gate, and waited on for dependencies",
+    "upstream failed": "it was skipped because a dependency had failed",
+}
+
+
 def missing(
     seen: Counter[str], *, store: str | None, paths: Mapping[str, str] = PATHS
 ) -> list[str]:

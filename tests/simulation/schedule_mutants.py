@@ -6,6 +6,7 @@ from typing import Final
 
 MEMORY_FIRING: Final = "store/memory/firing.py"
 SQLITE_FIRING: Final = "store/sqlite/firing.py"
+CURSOR: Final = "ifnull(since, next_at)"
 NO_SWEEP: Final = (
     "engine/scheduler.py",
     "return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None",
@@ -18,12 +19,12 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     (
         "a schedule fires wherever its cursor is",
         "memory",
-        ((MEMORY_FIRING, " or schedule.next_at != firing.expect:", ":"),),
+        ((MEMORY_FIRING, " or schedule.cursor != firing.expect:", ":"),),
     ),
     (
         "a schedule fires wherever its cursor is",
         "sqlite",
-        ((SQLITE_FIRING, "AND next_at = ? AND is_paused = 0", "AND ? > 0 AND is_paused = 0"),),
+        ((SQLITE_FIRING, f"AND {CURSOR} = ? AND is_paused = 0", "AND ? > 0 AND is_paused = 0"),),
     ),
     (
         "a tick has no name of its own",
@@ -97,7 +98,7 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     (
         "a paused job fires",
         "sqlite",
-        ((SQLITE_FIRING, "AND next_at = ? AND is_paused = 0", "AND next_at = ?"),),
+        ((SQLITE_FIRING, f"AND {CURSOR} = ? AND is_paused = 0", f"AND {CURSOR} = ?"),),
     ),
     (
         "every new leader is a reboot",

@@ -1,0 +1,189 @@
+"""Holds jobs that depend on jobs to what was promised: none begins before its dependencies let it,
+and each round is fired once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, State
+from daybell.core.schedule import Schedule
+from tests.simulation.checker import Checker
+from tests.simulation.places import Seen
+from tests.simulation.rules import ADMITTING
+from tests.simulation.ticks import Ticks
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Call
+
+WAITS = "dependencies"
+
+
+class Cursors(Ticks):
+    """Cursors of both kinds: moved by who fires, from where he saw them."""
+
+    def judge(
+        self, call: Call, rows: Mapping[UUID, Seen], answer: Any, error: BaseException | None
+    ) -> bool:
+        old, new = self.schedules, self._place.schedules()
+        self.schedules = new
+        changes = [(one, new[id]) for id, one in old.items() if new[id].cursor != one.cursor]
+        if error is not None:
+            return False
+        if call.operation == "fire":
+            self._check_cursors(call, old, answer)
+        elif changes:
+            self._fail(f"{call.operation} by {call.process} fires nothing, and yet: {changes}")
+        return any(one.next_at is not None for _, one in changes)
+
+    def _check_cursors(self, call: Call, old: dict[UUID, Schedule], answer: Any) -> None:
+        for firing, is_ours in zip(call.args[0], answer, strict=True):
+            before, after = old[firing.schedule], self.schedules[firing.schedule]
+            stands = before.cursor == firing.expect and not before.is_paused
+            self._seen["schedulers collided"] += not stands
+            if is_ours is not stands:
+                self._fail(f"a firing of {before} was answered {is_ours}: {firing}")
+            if stands and after.cursor != firing.next_at:
+                self._fail(f"{before} was fired by {firing}, and is {after}")
+            if stands and before.since is not None:
+                self._seen["round fired" if firing.ticks[0].execution else "round passed"] += 1
+
+
+class DependentChecker(Checker):
+    """What was seen of executions that wait, and what follows from it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        place, now, _, fail = self._place, self._now, self._time, self.fail
+        self.ticks = Cursors(place, now, fail, self.seen)
+        self._needs: dict[str, tuple[tuple[str, ...], str]] = {}  # of each job, and its rule
+        self._due: dict[UUID, float] = {}
+        self._ended: dict[UUID, float] = {}
+        # What could begin, or be skipped, at some moment: the decision may be made a little later.
+        self._free: set[UUID] = set()
+        self._ruled_out: set[UUID] = set()
+
+    def learn(self, job: str, needs: tuple[str, ...], policy: str) -> None:
+        self._needs[job] = needs, policy
+
+    def has_to_begin(self) -> list[Any]:
+        """What waits, and rounds that are complete and not fired."""
+        waiting: list[Any] = [row for row in self.rows.values() if _waits(row)]
+        return waiting + [one for one in self.ticks.schedules.values() if self._is_due(one)]
+
+    def judge(self, call: Call, workers: Any, answer: Any, error: BaseException | None) -> None:
+        super().judge(call, workers, answer, error)
+        for row in self.rows.values():
+            if _waits(row):
+                entries = list(self._entries(row))
+                if all(one == "begins" for one in entries):
+                    self._free.add(row.id)
+                if "skipped" in entries:
+                    self._ruled_out.add(row.id)
+
+    # What operations may do.
+
+    def _broken(self, call: Call, before: Seen | None, after: Seen) -> str | None:
+        if before is None:
+            return super()._broken(call, before, after) or self._created(call, after)
+        if before._replace(has_slot=True) == after and _waits(before):
+            allowed = {*ADMITTING, "rule_out_dependents"}
+            self.seen["slot while it waits"] += 1
+            return None if call.operation in allowed else "it was let through a gate"
+        if _waits(before) and call.operation == "release_dependents":
+            return self._released(call, before, after)
+        if _waits(before) and call.operation == "rule_out_dependents":
+            return self._skipped(call, before, after)
+        if _waits(before) and after.state not in (State.CANCELLED, State.SKIPPED):
+            return "it waits for dependencies, and nobody has let it go"
+        if call.operation == "rule_out_dependents" and before.state is State.WAITING:
+            admitted = before._replace(state=State.QUEUED, has_slot=True, reason=None)
+            return None if after == admitted else "it was not to be skipped"
+        return super()._broken(call, before, after)
+
+    def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
+        super()._note_change(call, old, new)
+        if old is None:
+            self._due[new.id] = new.run_at if new.scheduled_for is None else new.scheduled_for
+        if new.state in TERMINAL and (old is None or old.state not in TERMINAL):
+            self._ended[new.id] = self._now()
+
+    def _created(self, call: Call, new: Seen) -> str | None:
+        """An execution of a schedule that fires after others, or of one that has times."""
+        if new.schedule is None or new.job not in self._needs or new.state is State.SKIPPED:
+            return None
+        since = self.ticks.schedules[new.schedule].since
+        if since is None:
+            return None if _waits(new) else "it does not wait for its dependencies"
+        assert new.scheduled_for is not None
+        for job in self._needs[new.job][0]:
+            if not any(since < at <= new.scheduled_for for at in self._ends(new.job, job)):
+                return f"{job} has not ended as it should between {since} and its tick"
+        return None
+
+    def _released(self, call: Call, before: Seen, after: Seen) -> str | None:
+        if before.id not in call.args[1]:
+            return "nobody asked for it"
+        if before.id not in self._free:
+            return f"it begins too early: {list(self._entries(before))}"
+        is_outside = before.gate is not None and not before.has_slot
+        wanted = before._replace(state=State.QUEUED, reason=None)
+        if is_outside:
+            wanted = before._replace(reason="overlap")
+        self.seen["released outside" if is_outside else "released"] += 1
+        return None if after == wanted else f"it should be {wanted}"
+
+    def _skipped(self, call: Call, before: Seen, after: Seen) -> str | None:
+        if before.id not in call.args[1] or before.id not in self._ruled_out:
+            return "it was not to be skipped"
+        self.seen["upstream failed"] += 1
+        is_over = (after.state, after.reason) == (State.SKIPPED, "upstream_failed")
+        return None if is_over else "it is not skipped"
+
+    # How dependencies stand, by what was seen of them.
+
+    def _of(self, job: str) -> list[Seen]:
+        rows = (row for row in self.rows.values() if row.job == job)
+        return [row for row in rows if (row.state, row.reason) != (State.SKIPPED, "overlap")]
+
+    def _ends(self, dependent: str, job: str) -> list[float]:
+        policy = self._needs[dependent][1]
+        counted = TERMINAL if policy == "run" else {State.SUCCEEDED}
+        return [self._ended[row.id] for row in self._of(job) if row.state in counted]
+
+    def _is_due(self, schedule: Schedule) -> bool:
+        if schedule.since is None or schedule.is_paused:
+            return False
+        needs, since = self._needs[schedule.job][0], schedule.since
+        return all(any(at > since for at in self._ends(schedule.job, job)) for job in needs)
+
+    def _entries(self, row: Seen) -> Iterator[str]:
+        at = self._due[row.id]
+        needs, policy = self._needs[row.job]
+        for job in needs:
+            cursors = [one for one in self.ticks.schedules.values() if one.job == job]
+            if any(
+                one.next_at is not None and one.next_at <= at and not one.is_paused
+                for one in cursors
+            ):
+                yield "its tick is still to come"
+                continue
+            found = self._of(job)
+            by_then = [(self._due[one.id], one.id, one) for one in found if self._due[one.id] <= at]
+            newer = [one for one in found if self._due[one.id] > at]
+            state = max(by_then)[2].state if by_then else None
+            if state is State.SUCCEEDED:
+                yield "begins"
+            elif state in TERMINAL and policy != "wait":
+                yield "begins" if policy == "run" else "skipped"
+            elif state in (None, *TERMINAL):
+                is_made_up_for = any(one.state is State.SUCCEEDED for one in newer)
+                yield "begins" if is_made_up_for else f"{job} is {state}"
+            else:
+                yield f"{job} is {state}"
+
+
+def _waits(row: Seen) -> bool:
+    return row.state is State.WAITING and row.reason == WAITS

@@ -1,0 +1,87 @@
+"""Ways to break jobs that depend on jobs: name, store, and in which file which text becomes which
+other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Changes = tuple[tuple[str, str, str], ...]
+
+DECIDING: Final = "core/dependencies.py"
+ONE_IS_ENOUGH: Final = (
+    DECIDING,
+    "        if at is None:\n            return None\n",
+    "        if at is None:\n            continue\n",
+)
+UNFINISHED: Final = (
+    DECIDING,
+    "    if one.state not in TERMINAL:\n        return Begin.WAIT\n",
+    "    if one.state not in TERMINAL:\n        return Begin.NOW\n",
+)
+STILL_TO_FIRE: Final = (DECIDING, "    if one.is_behind:\n", "    if False:\n")
+FAILED: Final = (
+    DECIDING,
+    "        case OnFailure.SKIP:\n            return Begin.SKIP\n",
+    "        case OnFailure.SKIP:\n            return Begin.NOW\n",
+)
+NOBODY_LOOKS: Final = ("engine/scheduler.py", "            self.dependents.loop,\n", "")
+
+OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
+    ("one dependency is enough for a round", "memory", (ONE_IS_ENOUGH,)),
+    ("one dependency is enough for a round", "sqlite", (ONE_IS_ENOUGH,)),
+    ("a dependency that has not ended lets others begin", "memory", (UNFINISHED,)),
+    ("a dependency whose tick is still to fire is not waited for", "memory", (STILL_TO_FIRE,)),
+    ("a dependency whose tick is still to fire is not waited for", "sqlite", (STILL_TO_FIRE,)),
+    ("what is to be skipped begins", "memory", (FAILED,)),
+    ("nobody looks after what waits", "memory", (NOBODY_LOOKS,)),
+    (
+        "a round is fired wherever the cursor is",
+        "memory",
+        (
+            (
+                "store/memory/firing.py",
+                " or schedule.cursor != firing.expect:",
+                " or schedule.since is None and schedule.next_at != firing.expect:",
+            ),
+        ),
+    ),
+    (
+        "a round is fired wherever the cursor is",
+        "sqlite",
+        (
+            (
+                "store/sqlite/firing.py",
+                "AND ifnull(since, next_at) = ? AND is_paused = 0",
+                "AND (since IS NOT NULL OR next_at = ?) AND is_paused = 0",
+            ),
+        ),
+    ),
+    (
+        "who gets a slot does not wait any more",
+        "memory",
+        (("store/memory/gates.py", "if execution.reason != DEPENDENCIES:", "if True:"),),
+    ),
+    (
+        "who gets a slot does not wait any more",
+        "sqlite",
+        (
+            (
+                "store/sqlite/gates.py",
+                "state = iif(reason IS '{DEPENDENCIES}', 4, 1)",
+                "state = 1",
+            ),
+        ),
+    ),
+    (
+        "what was skipped is let go",
+        "memory",
+        (
+            (
+                "store/memory/dependencies.py",
+                "if row is not None and is_waiting(row)]",
+                "if row is not None and row.execution.state is not State.RUNNING]",
+            ),
+        ),
+    ),
+)
