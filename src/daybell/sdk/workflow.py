@@ -99,6 +99,11 @@ class Workflow(Nodelike):
             )
         return self._definition
 
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """Its nodes and edges."""
+        return Graph.from_settings(self.definition.settings)
+
     def options(self, **options: Unpack[CallOptions]) -> Workflow:
         """The same workflow with other options for what is enqueued through it."""
         _check_call_options(options)

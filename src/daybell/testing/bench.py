@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, ParamSpec, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from daybell.client import Client
@@ -19,6 +19,7 @@ from daybell.errors import UsageError, shown
 from daybell.sdk.app import App
 from daybell.sdk.context import current
 from daybell.sdk.task import Task
+from daybell.sdk.workflow import Workflow
 from daybell.testing.clock import BenchClock
 from daybell.testing.driver import RUNS_MAX, Driver, arguments_of
 from daybell.testing.expectations import Expected, condition, describe
@@ -28,7 +29,7 @@ from daybell.testing.sync import SyncBench
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask = Task[..., Any, Any]
+AnyTask = Task[..., Any, Any] | Workflow
 
 START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a bench begins: a Tuesday noon
 
@@ -159,24 +160,34 @@ class Bench:
 
     # Running.
 
-    async def run(self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    async def run(self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def run(self, task: Workflow, /) -> Any: ...
+    async def run(  # pyright: ignore[reportInconsistentOverload]
+        self, task: AnyTask, /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Enqueue the task, run it now, and return its result or raise what it raises.
 
-        One attempt and nothing else: what it enqueues waits, and it is not tried again.
+        One attempt and nothing else: what it enqueues waits, and it is not tried again. Of a
+        workflow, one attempt of each node whose turn comes.
         """
         self._name_of(task)
-        one = task.options(retries=0, delay=None, at=None)
+        if isinstance(task, Workflow):
+            one = task.options(delay=None, at=None)
+        else:
+            one = task.options(retries=0, delay=None, at=None)
         handle = await one.enqueue(*args, **kwargs)
         if not handle.created:
             raise UsageError(
                 f"an unfinished {task.name} holds this unique_key, so nothing new can run;"
                 " await bench.run_due() first"
             )
-        runs = await self._driver.drive(lambda execution: execution.id == handle.id)
+        runs = await self._driver.drive(self._part_of(handle.id))
         left = self._find(handle.id)
         if left.state not in TERMINAL:  # it would run in a later step of the test
             await handle.cancel()
-            if runs and runs[-1].error is None:
+            if runs and all(run.error is None for run in runs):
                 raise UsageError(
                     f"{task.name} is {condition(left, self._clock.now())}, and run() makes one"
                     f" attempt; await {task.name}.enqueue(…), then bench.advance() or the event"
@@ -253,7 +264,7 @@ class Bench:
         state = self._find(id).state
         if state in TERMINAL or (state is State.RUNNING and current.get() is None):
             return
-        await self._driver.drive(lambda execution: execution.id == id)
+        await self._driver.drive(self._part_of(id))
         execution = self._find(id)
         if execution.state not in TERMINAL:
             now = self._clock.now()
@@ -263,6 +274,18 @@ class Bench:
                 " still, so its result will not come by waiting"
                 + (f"; await bench.advance({format_duration(left)!r}) first" if left else "")
             )
+
+    def _part_of(self, id: UUID) -> Wanted:
+        """Whether something is this execution, or a node of it, however deep."""
+
+        def is_part(execution: Execution) -> bool:
+            while execution.id != id:
+                if execution.node is None or execution.parent is None:
+                    return False
+                execution = self._find(execution.parent)
+            return True
+
+        return is_part
 
     def _find(self, id: UUID) -> Execution:
         return next(one for one in self._store.executions() if one.id == id)
@@ -304,7 +327,7 @@ class Bench:
 
     def _name_of(self, task: AnyTask) -> str:
         # A test that asks about a task of another app would be told "nothing" for ever.
-        if not isinstance(cast("object", task), Task):
+        if not isinstance(cast("object", task), Task | Workflow):
             raise UsageError(f"{shown(task)} is not a task; pass the decorated function itself")
         if task.app is not self.app:
             raise UsageError(f"{task.name} is a task of another app than the one on this bench")

@@ -19,6 +19,7 @@ from daybell.core.execution import Claimed, Execution, Outcome, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.run import node_name
 from daybell.core.worker import NewWorker
 from daybell.engine.events import Ended, Events
 from daybell.engine.executor import Stop
@@ -28,10 +29,11 @@ from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.context import current
+from daybell.sdk.task import Task
 from daybell.testing.clock import BenchClock
 from daybell.testing.handlers import BenchHandlers
 from daybell.testing.run import Run
-from daybell.testing.store import LEASE_SECONDS, BenchStore, Fires, Wanted
+from daybell.testing.store import LEASE_SECONDS, NEEDS, BenchStore, Fires, Wanted
 
 logger = logging.getLogger("daybell.testing")
 
@@ -121,10 +123,9 @@ class Driver:
             await self._app.client_for()
 
     async def _run_one(self, crew: Crew) -> bool:
-        before = len(crew.runs)
-        for tenant in self._store.tenants():
-            await (await crew.worker(tenant)).turn()
-        return len(crew.runs) > before
+        """Whether something was run, or a workflow begun."""
+        turns = [await (await crew.worker(tenant)).turn() for tenant in self._store.tenants()]
+        return any(turns)
 
     async def hire(self, crew: Crew, tenant: str) -> Hand:
         """A worker at its place, with the app's hooks around the first one."""
@@ -140,7 +141,9 @@ class Driver:
         worker = Worker(
             self._store,
             handlers,
-            WorkerOptions(name="bench", tenant=tenant, concurrency=1, lease=LEASE_SECONDS),
+            WorkerOptions(
+                name="bench", tenant=tenant, kinds=NEEDS, concurrency=1, lease=LEASE_SECONDS
+            ),
             clock=self._clock,
             mint=mint,
             events=Tap(self._app.events, tell),
@@ -205,15 +208,17 @@ class Hand:
         new = NewWorker(id=worker.id, name="bench")
         await self._store.register(self._tenant, new, lease=LEASE_SECONDS)
 
-    async def turn(self) -> None:
-        """Claim one execution, if one is due, and see it through to its end."""
+    async def turn(self) -> bool:
+        """Claim one execution, if one is due, and see it through to its end; False: none is."""
         done = len(self._crew.runs)
         await self._worker.dispatcher.tick()
+        is_any = len(self._worker.executor) > 0
         await self._worker.executor.wait()
         await self._report()
         for run in self._crew.runs[done:]:
             if run.error is not None and (_ends_tests(run.error) or self._is_checked(run)):
                 raise run.error
+        return is_any or len(self._crew.runs) > done
 
     def _is_checked(self, run: Run) -> bool:
         return self._crew.check and run.has_failed
@@ -251,10 +256,19 @@ class Tap(Events):
         self._events.emit(kind, *facts, is_plain=is_plain)
 
 
+def task_of(app: App, execution: Execution) -> Task[..., Any, Any] | None:
+    """The task that an execution runs: its job, or what its node of a workflow names."""
+    workflow = app.workflows.get(execution.job)
+    if workflow is None or execution.node is None:
+        return app.tasks.get(execution.job)
+    node = workflow.graph.by_name.get(node_name(execution.node))
+    return None if node is None or node.kind != "task" else app.tasks.get(node.runs)
+
+
 def arguments_of(app: App, execution: Execution) -> dict[str, Any]:
     """The arguments as the task gets them; as they are stored if they do not fit it."""
     stored = payload.decode(execution.args, what="args")
-    task = app.tasks.get(execution.job)
+    task = task_of(app, execution)
     if task is None:
         return stored
     try:
@@ -268,7 +282,7 @@ def result_of(app: App, execution: Execution) -> Any:
     if execution.state is not State.SUCCEEDED or execution.result is None:
         return None
     value = payload.decode(execution.result, what="result")
-    task = app.tasks.get(execution.job)
+    task = task_of(app, execution)
     return value if task is None else arguments.convert_result(task.function, value)
 
 

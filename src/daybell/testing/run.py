@@ -25,7 +25,13 @@ class Run:
 
     @property
     def task(self) -> str:
+        """The job: of a node, the workflow that it belongs to."""
         return self.execution.job
+
+    @property
+    def node(self) -> str | None:
+        """Which node of a workflow it is, if it is one: `load`, or `process[2]`."""
+        return self.execution.node
 
     @property
     def state(self) -> State:
@@ -39,4 +45,5 @@ class Run:
     def __repr__(self) -> str:
         error = f" with {self.error!r}" if self.error is not None else ""
         left = "" if self.state.value == self.outcome.value else f", now {self.state}"
-        return f"<Run {self.attempt} of {self.task}: {self.outcome}{error}{left}>"
+        what = self.task if self.node is None else f"{self.task}, {self.node}"
+        return f"<Run {self.attempt} of {what}: {self.outcome}{error}{left}>"

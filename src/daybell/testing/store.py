@@ -26,6 +26,8 @@ from daybell.store.wakeups import Wake
 Wanted = Callable[[Execution], bool]
 Fires = Callable[[str], bool]  # whether the schedules of a job do, by its name
 
+# What is run here; a command or a request would be a real one.
+NEEDS: Final = ("task", "workflow")
 # A clock that is moved by days must not make the workers look dead.
 LEASE_SECONDS: Final = DURATION_SECONDS_MAX
 
@@ -106,12 +108,12 @@ class BenchStore(MemoryStore):
             now = self._clock()
             coming = [
                 one.run_at
-                for one in (row.execution for row in tables.rows.values())
-                if one.state in PENDING
+                for row in tables.rows.values()
+                if (one := row.execution).state in PENDING
                 # What is due and still waits, waits for something else than its time.
                 and not (one.state is State.WAITING and one.run_at <= now)
                 and (one.tenant, one.queue) not in tables.paused
-                and tables.definition(one).kind == "task"
+                and (row.needs or tables.definition(one).needs) in NEEDS
                 and wanted(one)
             ]
             coming += [

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from daybell.core.duration import Duration
 from daybell.runners.threads import Threads
 from daybell.sdk import sync
 from daybell.sdk.task import Task
+from daybell.sdk.workflow import Workflow
 from daybell.testing.driver import RUNS_MAX
 from daybell.testing.handlers import OwnThread, own_thread
 from daybell.testing.run import Run
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-AnyTask = Task[..., Any, Any]
+AnyTask = Task[..., Any, Any] | Workflow
 
 _spare = Threads()  # of all benches, so that a long suite does not gather idle threads
 
@@ -32,7 +33,13 @@ class SyncBench:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    def run(self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def run(self, task: Task[P, R, Any], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(self, task: Workflow, /) -> Any: ...
+    def run(  # pyright: ignore[reportInconsistentOverload]
+        self, task: AnyTask, /, *args: Any, **kwargs: Any
+    ) -> Any:
         return _wait(self._bench.run(task, *args, **kwargs))
 
     def run_due(
