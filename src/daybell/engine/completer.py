@@ -141,7 +141,8 @@ class Completer:
     def _settle(self, group: list[End], judged: Judged) -> None:
         """The store has these: let go of them."""
         self._leases.leave([move.lease for _, move in group])
-        if any(move.target not in TERMINAL for _, move in group):
+        # What went back can be claimed again, and after a node, perhaps the next.
+        if any(move.target not in TERMINAL or move.node is not None for _, move in group):
             self.returned()
         self._tell(group, judged)
 
