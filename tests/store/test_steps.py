@@ -159,10 +159,11 @@ async def test_steps_go_with_their_execution(store, clock):
     kept = await claimed(store)
     (step,) = await record(store, kept, a_step(kept.one))
     hands = await claimed(store)
-    await record(store, hands, a_step(hands.one), a_step(hands.one, 1))
+    steps = [a_step(hands.one), a_step(hands.one, 1), a_step(hands.one, 2, event="paid")]
+    await record(store, hands, *steps)
     await apply(store, hands, success(hands.one))
     await store.retain(Retention())
-    assert len(await store.steps(TENANT, hands.one.id)) == 2
+    assert len(await store.steps(TENANT, hands.one.id)) == 3
     await clock.advance(30 * DAY)
 
     for _ in range(5):

@@ -182,7 +182,7 @@ class Stepping(Moving, Publishing):
         new = {place: step for place, step in steps.items() if step is not before.get(place)}
         events = [None if place not in found else found[place]["number"] for place in new]
         await self._put_steps(link, owner, new, events)
-        await self._open_waits(link, owner, waits, steps, now)
+        await self._open_waits(link, owner, waits, steps)
         return steps
 
     # Each key of each wait is a probe of its own.
@@ -260,21 +260,16 @@ class Stepping(Moving, Publishing):
         )
 
     OPEN_WAIT = """
-    INSERT INTO daybell.wait (tenant, opened_at, execution, n, timeout_at, event, key, match)
-    SELECT $1, $2, * FROM unnest($3::uuid[], $4::int[], $5::float8[], $6::text[], $7::text[],
-                                 $8::text[])
+    INSERT INTO daybell.wait (tenant, execution, n, timeout_at, event, key, match)
+    SELECT $1, * FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::text[], $6::text[],
+                             $7::text[])
     ON CONFLICT (execution, n, tenant) DO UPDATE
-       SET opened_at = excluded.opened_at, timeout_at = excluded.timeout_at,
-           event = excluded.event, key = excluded.key, match = excluded.match
+       SET timeout_at = excluded.timeout_at, event = excluded.event, key = excluded.key,
+           match = excluded.match
     """
 
     async def _open_waits(
-        self,
-        link: Link,
-        owner: int,
-        waits: list[NewStep],
-        steps: Mapping[Place, Step],
-        now: Instant,
+        self, link: Link, owner: int, waits: list[NewStep], steps: Mapping[Place, Step]
     ) -> None:
         still = [wait for wait in waits if not steps[wait.id, wait.n].is_done]
         if not still:
@@ -282,7 +277,6 @@ class Stepping(Moving, Publishing):
         await link.execute(
             self.OPEN_WAIT,
             owner,
-            now,
             [wait.id for wait in still],
             [wait.n for wait in still],
             [steps[wait.id, wait.n].wake_at for wait in still],

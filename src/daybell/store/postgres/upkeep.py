@@ -14,7 +14,7 @@ from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS, REQUEST_
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.forgetting import IS_LEFT_OVER, LEFT_OVER_SECONDS, Forgetting
+from daybell.store.postgres.forgetting import Forgetting
 from daybell.store.postgres.leader import Leading
 from daybell.store.postgres.sweeping import Sweeping
 from daybell.store.postgres.words import FILLED_MAX, Wording
@@ -79,11 +79,12 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             and not has_more_steps,
         )
 
-    # Runs end before their executions are removed, and some come back from the dead.
+    # Runs end before their executions are removed, and some come back from the dead. As scalars,
+    # the subqueries are one probe for each.
     OLD_RUNS = f"""
     SELECT r.id FROM daybell.run r WHERE r.finished_at < $1
-       AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.id = r.id AND v.tenant = r.tenant)
-       AND NOT EXISTS (SELECT FROM daybell.dead d WHERE d.id = r.id AND d.tenant = r.tenant)
+       AND (SELECT true FROM daybell.live v WHERE v.id = r.id AND v.tenant + 0 = r.tenant) IS NULL
+       AND (SELECT true FROM daybell.dead d WHERE d.id = r.id AND d.tenant + 0 = r.tenant) IS NULL
      ORDER BY r.finished_at LIMIT {REMOVED_ROWS_MAX}
     """
 
@@ -119,7 +120,6 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             # Before the events, so that none is looked for in vain.
             await self._remove(link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
             await self._remove(link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
-            await self._remove(link, "wait w", IS_LEFT_OVER, now - LEFT_OVER_SECONDS),
         ]
 
     async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:

@@ -67,12 +67,16 @@ class Waiting(Connected):
             for move in moves
         ]
 
+    # Each is found by itself, then changed where it lies: nobody else writes it under this lock.
     END_STEPS = f"""
+    WITH u AS MATERIALIZED (
+      SELECT x.place FROM unnest($2::uuid[], $3::int[]) u(execution, n),
+             LATERAL (SELECT s.ctid AS place FROM daybell.step s
+                       WHERE s.execution = u.execution AND s.n = u.n AND s.tenant = $1
+                         AND s.kind = {WAIT} AND NOT s.is_done LIMIT 1) x)
     UPDATE daybell.step s
        SET result = $4, event = $5, finished_at = daybell.now(), is_done = true
-      FROM unnest($2::uuid[], $3::int[]) u(execution, n)
-     WHERE s.execution = u.execution AND s.n = u.n AND s.tenant = $1
-       AND s.kind = {WAIT} AND NOT s.is_done
+      FROM u WHERE s.ctid = u.place
     """
     # run_at is raised to now, because a claimer that keeps a lower bound must not miss a row that
     # comes late. Whoever does not wait is on its way anyway.

@@ -24,11 +24,9 @@ CREATE TABLE daybell.step (
 );
 CREATE INDEX step_started ON daybell.step (started_at, execution);
 
--- Open waits. A row whose execution has ended does no harm, and is removed after a while: not at
--- once, since it may come back from the dead, and ask again just then.
+-- Open waits. A row whose execution has ended does no harm, and goes with its step.
 CREATE TABLE daybell.wait (
   timeout_at  float8,
-  opened_at   float8 NOT NULL,
   tenant      int NOT NULL,
   n           int NOT NULL,
   execution   uuid NOT NULL,

@@ -18,7 +18,8 @@ CREATE TABLE step (
     PRIMARY KEY (execution, n)
 ) STRICT;
 
--- Open waits. A row whose execution has ended does no harm, and is removed when it is come across.
+-- Open waits. A row whose execution has ended does no harm, and goes when it is come across, or
+-- with its step.
 CREATE TABLE wait (
     execution  INTEGER NOT NULL,
     n          INTEGER NOT NULL,
