@@ -100,3 +100,8 @@ def wait_for(ctx: Context, file: str) -> str:
     while not os.path.exists(file):
         signal.sigtimedwait([], 0.01)
     return "it came"
+
+
+@app.task(isolation="process", retries=0)
+def durable(ctx: Context) -> None:
+    ctx.step("step", print)

@@ -101,7 +101,8 @@ def main(folder: str) -> None:
             os._exit(1)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
-            print(deaths)
+            sys.stdout.write(f"{deaths}\n")
+            sys.stdout.flush()
             sys.exit(os.WEXITSTATUS(status))
         deaths += 1
         asyncio.run(mourn())

@@ -114,9 +114,10 @@ async def _signal(
     from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
 
+    said = _read(data)
     async with client_for(settings, tenant=tenant) as client:
         found = await find(client, id)
-        return _told(await client.signal(found, name, _read(data)), as_json=as_json)
+        return _told(await client.signal(found, name, said), as_json=as_json)
 
 
 async def _approve(

@@ -1,0 +1,145 @@
+"""Steps on their way to the store: together, patiently, and only for who still holds them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybell.core.execution import Claimed, State
+from daybell.core.step import NewStep, StepKind
+from daybell.engine.recorder import Recorder
+from daybell.errors import Suspended, Unavailable, UsageError
+from tests.builders import TENANT, a_step, claimed, enqueued
+from tests.engine.faults import faulty
+from tests.engine.tasks import Tasks, a_store, a_worker
+from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
+
+
+async def a_recorder(count: int = 1) -> tuple[Recorder, Any, list[Claimed]]:
+    store = faulty(await a_store())
+    hands = await claimed(store, count)
+    recorder = Recorder(store, tenant=TENANT, worker=hands.worker, clock=VirtualClock())
+    return recorder, store, list(hands.executions)
+
+
+@in_virtual_time
+async def test_what_comes_while_one_is_written_goes_together():
+    recorder, store, held = await a_recorder(10)
+    gate = store.hold("record")
+
+    work = [asyncio.ensure_future(recorder.record([a_step(one, 1)])) for one in held]
+    await turns()
+    gate.set()
+    answers = await asyncio.gather(*work)
+
+    assert [len(call["steps"]) for call in store.asked("record")] == [10]
+    again = [asyncio.ensure_future(recorder.record([a_step(held[0], 2)]))]
+    gate.clear()
+    await turns()
+    again += [asyncio.ensure_future(recorder.record([a_step(one, 3)])) for one in held]
+    await turns()
+    gate.set()
+    await asyncio.gather(*again)
+    assert [len(call["steps"]) for call in store.asked("record")] == [10, 1, 10]
+    assert all(answer is not None and answer[0].n == 1 for answer in answers)
+
+
+@in_virtual_time
+async def test_while_the_store_is_away_who_records_waits_and_nothing_is_lost():
+    recorder, store, (held,) = await a_recorder()
+    store.fail("record", Unavailable("away"), Unavailable("away"))
+    store.fail("record", Unavailable("the answer is lost"), after=True)
+
+    answer = await recorder.record([a_step(held, 1, result="1")])
+
+    assert answer is not None and answer[0].result == "1"
+    assert store.count("record") == 4
+    store.fail("steps", Unavailable("away"))
+    assert [step.n for step in await recorder.recall(held.id)] == [1]
+
+
+@in_virtual_time
+async def test_one_that_cannot_be_kept_does_not_hurt_its_neighbours():
+    recorder, store, (first, second, third) = await a_recorder(3)
+    store.fail("record", RuntimeError("broken"), RuntimeError("broken"))
+    gate = store.hold("record")
+
+    work = [
+        asyncio.ensure_future(recorder.record([a_step(one, 1)])) for one in (first, second, third)
+    ]
+    await turns()
+    gate.set()
+    answers = await asyncio.gather(*work, return_exceptions=True)
+
+    assert isinstance(answers[0], RuntimeError)
+    assert isinstance(answers[1], list) and isinstance(answers[2], list)
+    with pytest.raises(UsageError, match="at most 10,000 steps"):
+        await recorder.record([a_step(first, 10_001)])
+
+
+@in_virtual_time
+async def test_who_holds_it_no_more_is_told_so():
+    recorder, store, (first, second) = await a_recorder(2)
+    stale = NewStep(id=first.id, attempt=first.attempt + 1, lease=first.lease, n=1, name="s",
+                    kind=StepKind.STEP)  # fmt: skip
+
+    assert await recorder.record([stale]) is None
+    store.is_away = True
+    waiting = asyncio.ensure_future(recorder.record([a_step(second, 1)]))
+    await turns()
+    later = asyncio.ensure_future(recorder.record([a_step(first, 1)]))
+    await turns()
+    recorder.close()
+
+    assert await later is None and await waiting is None
+    assert await recorder.record([a_step(second, 1)]) is None
+
+
+@in_virtual_time
+async def test_a_run_whose_steps_are_refused_is_stopped_and_reports_nothing():
+    store = faulty(await a_store())
+    went_on: list[str] = []
+
+    async def task(running: Any) -> None:
+        # Somebody else has taken it meanwhile: it is another attempt's now.
+        (key,) = store.store._tables.rows
+        row = store.store._tables.rows[key]
+        store.store._tables.rows[key] = _raised(row)
+        await running.ledger.record([a_step(running.claimed)])
+        went_on.append("yes")
+
+    (made,) = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=task))
+    await worker.start()
+    await until(lambda: worker.completer.stale == 1)
+    await worker.stop()
+
+    assert went_on == []
+    assert await store.steps(TENANT, made) == []
+
+
+@in_virtual_time
+async def test_a_suspension_is_no_failure_and_keeps_the_checkpoint():
+    store = faulty(await a_store())
+
+    async def sleeps(running: Any) -> None:
+        running.report(checkpoint='{"page":1}')
+        raise Suspended("sleep", reason="sleep", delay=3600.0)
+
+    (made,) = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=sleeps))
+    await worker.start()
+    await until(lambda: store.count("apply"))
+    await worker.stop()
+
+    execution = (await store.get_execution(TENANT, made)).execution
+    assert (execution.state, execution.failures) == (State.SCHEDULED, 0)
+    assert execution.checkpoint == '{"page":1}'
+
+
+def _raised(row: Any) -> Any:
+    from msgspec.structs import replace
+
+    return replace(row, execution=replace(row.execution, attempt=row.execution.attempt + 1))

@@ -1,0 +1,138 @@
+"""Durable functions with real workers, on all stores."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import asyncpg
+import pytest
+
+from daybell import App, Context, ExecutionFailed, Retry
+from daybell.core.execution import State
+from daybell.core.step import StepKind
+from tests.sdk.isolated_app import app as isolated
+from tests.sdk.waiting import WAIT, eventually
+from tests.stores import POSTGRES
+
+AT_ONCE = Retry.fixed(0, retries=3, jitter=0)
+
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(v, marks=pytest.mark.postgres) for v in POSTGRES.values())],
+    ids=["sqlite", *POSTGRES],
+)
+async def app(request, tmp_path, servers):
+    if request.param == "sqlite":
+        app = App(f"sqlite:///{tmp_path / 'daybell.db'}")
+        yield app
+        await app.close()
+        return
+    async with servers.live(request.param) as url:
+        app = App(url)
+        yield app
+        await app.close()
+
+
+async def test_a_durable_function_from_its_first_step_to_its_end(app: App):
+    done: list[str] = []
+    threads = set()
+
+    def make(name: str) -> str:
+        threads.add(threading.current_thread().name)
+        done.append(name)
+        return name
+
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context, number: int) -> list[Any]:
+        begun = ctx.now()
+        made = await ctx.step("one", make, "one")
+        await ctx.sleep(0.01)
+        event = await ctx.wait_for_event("paid", match={"number": number})
+        if len(done) == 1:
+            raise ValueError("once more")
+        assert ctx.now() >= begun
+        return [made, event.data["by"], ctx.random()]
+
+    @app.task
+    def in_a_thread(ctx: Context) -> list[Any]:
+        made = ctx.step("two", make, "two")
+        ctx.sleep(0.01)
+        decision = ctx.wait_for_approval(timeout="1d")
+        return [made, decision.by]
+
+    async with app, app.worker():
+        handle, other = await order.enqueue(7), await in_a_thread.enqueue()
+        await eventually(handle.status, lambda state: state is State.WAITING)
+        await app.publish("paid", {"number": 8})
+        assert (await app.publish("paid", {"number": 7, "by": "ada"})).resumed == 1
+        done.append("paid")
+        await eventually(other.status, lambda state: state is State.WAITING)
+        await other.approve(by="grace")
+
+        one, by, chance = await handle.result(timeout=WAIT)
+        assert (one, by) == ("one", "ada") and 0 <= chance < 1
+        assert await other.result(timeout=WAIT) == ["two", "grace"]
+        steps = await app.client().steps(handle.id)
+
+    assert sorted(done) == ["one", "paid", "two"]
+    assert all(name.startswith("daybell-task") for name in threads)  # never on the loop
+    kinds = [StepKind.NOW, StepKind.STEP, StepKind.SLEEP, StepKind.WAIT]
+    assert [step.kind for step in steps] == kinds
+    assert all(step.is_done for step in steps)
+
+
+async def test_many_at_once_share_their_writes_and_mix_nothing_up(app: App):
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.task
+    async def chain(ctx: Context, n: int) -> int:
+        for _ in range(4):
+            n = await ctx.step("double", double, n)
+        return n
+
+    async with app, app.worker():
+        handles = await chain.enqueue_many([{"n": n} for n in range(25)])
+        results = await asyncio.gather(*(handle.result(timeout=WAIT) for handle in handles))
+
+    assert results == [16 * n for n in range(25)]
+
+
+async def test_steps_come_before_a_transaction(app: App):
+    if not app.url.startswith("postgres"):
+        pytest.skip("a transaction of the task's own needs PostgreSQL")
+    connection = await asyncpg.connect(app.url)
+    await connection.execute("CREATE TABLE sale (number int)")
+    ran: list[str] = []
+
+    @app.task(retries=0)
+    async def sell(ctx: Context) -> str:
+        number = await ctx.step("number", lambda: 7)
+        async with ctx.transaction() as own:
+            await own.execute("INSERT INTO sale VALUES ($1)", number)
+        return str(ctx.now().tzinfo)
+
+    @app.task(retries=0)
+    async def too_late(ctx: Context) -> None:
+        async with ctx.transaction() as own:
+            await own.execute("INSERT INTO sale VALUES (8)")
+            await ctx.step("late", ran.append, "late")
+
+    async with app, app.worker():
+        assert await (await sell.enqueue()).result(timeout=WAIT) == "UTC"
+        with pytest.raises(ExecutionFailed, match=r"comes after ctx\.transaction"):
+            await (await too_late.enqueue()).result(timeout=WAIT)
+
+    sold = [row["number"] for row in await connection.fetch("SELECT * FROM sale")]
+    await connection.close()
+    assert (sold, ran) == ([7], [])
+
+
+async def test_a_task_in_a_process_of_its_own_is_told_the_way_out(file_url, monkeypatch):
+    monkeypatch.setenv("DAYBELL_DATABASE_URL", file_url)
+    async with isolated, isolated.worker():
+        handle = await isolated.tasks["durable"].enqueue()
+        with pytest.raises(ExecutionFailed, match='leave out isolation="process"'):
+            await handle.result(timeout=WAIT)
