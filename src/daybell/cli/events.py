@@ -104,8 +104,9 @@ async def _publish(
 ) -> int:
     from daybell.cli.connecting import client_for
 
+    said = _read(data)
     async with client_for(settings, tenant=tenant) as client:
-        return _told(await client.publish(name, _read(data), source=source, id=id), as_json=as_json)
+        return _told(await client.publish(name, said, source=source, id=id), as_json=as_json)
 
 
 async def _signal(
