@@ -1,12 +1,16 @@
 """Writing workflows in Python: what a block makes, and what it refuses."""
 
+# pyright: reportUnusedExpression=false
+
 import json
 import threading
+from typing import Any
 
 import pytest
 
 from daybell import App, Retry, cron, job
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError
+from daybell.sdk.workflow import Workflow
 
 
 @pytest.fixture
@@ -45,26 +49,26 @@ class Tasks:
 
 
 @pytest.fixture
-def t(app):
+def t(app: App):
     return Tasks(app)
 
 
-def graph(workflow):
+def graph(workflow: Workflow) -> dict[str, Any]:
     return json.loads(workflow.definition.settings)
 
 
-def nodes(workflow):
+def nodes(workflow: Workflow) -> dict[str, Any]:
     return {node["name"]: node for node in graph(workflow)["nodes"]}
 
 
-def edges(workflow):
+def edges(workflow: Workflow) -> list[list[str]]:
     return [
         edge if isinstance(edge, list) else list(edge.values())
         for edge in graph(workflow).get("edges", [])
     ]
 
 
-def test_the_order_of_tasks_is_said_with_arrows_and_lists(app, t):
+def test_the_order_of_tasks_is_said_with_arrows_and_lists(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.extract >> [t.clean, t.count] >> t.load.bind(1)
 
@@ -75,7 +79,7 @@ def test_the_order_of_tasks_is_said_with_arrows_and_lists(app, t):
     ]  # fmt: skip
 
 
-def test_arrows_may_point_the_other_way(app, t):
+def test_arrows_may_point_the_other_way(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.load.bind(1) << [t.clean, t.count] << t.extract
         [t.nap] >> t.extract
@@ -86,7 +90,7 @@ def test_arrows_may_point_the_other_way(app, t):
     ]  # fmt: skip
 
 
-def test_results_are_passed_by_the_names_of_parameters(app, t):
+def test_results_are_passed_by_the_names_of_parameters(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.extract >> [t.clean, t.count]
 
@@ -94,7 +98,7 @@ def test_results_are_passed_by_the_names_of_parameters(app, t):
     assert nodes(etl)["count"]["args"] == {"extract": {"output": "extract"}}
 
 
-def test_only_results_of_direct_parents_are_passed_by_name(app, t):
+def test_only_results_of_direct_parents_are_passed_by_name(app: App, t: Any):
     @app.task
     def report(extract=None):
         return extract
@@ -105,7 +109,7 @@ def test_only_results_of_direct_parents_are_passed_by_name(app, t):
     assert "args" not in nodes(etl)["report"]
 
 
-def test_arguments_can_be_bound_to_constants_outputs_and_parts_of_them(app, t):
+def test_arguments_can_be_bound_to_constants_outputs_and_parts_of_them(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.load.bind(t.extract.output["rows"][0], table="other")
 
@@ -116,14 +120,14 @@ def test_arguments_can_be_bound_to_constants_outputs_and_parts_of_them(app, t):
     assert edges(etl) == [["extract", "load"]]
 
 
-def test_outputs_may_be_anywhere_in_what_is_bound(app, t):
+def test_outputs_may_be_anywhere_in_what_is_bound(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.load.bind(rows={"all": [t.extract.output, 5]})
 
     assert nodes(etl)["load"]["args"]["rows"] == {"all": [{"output": "extract"}, 5]}
 
 
-def test_one_task_can_be_several_nodes(app, t):
+def test_one_task_can_be_several_nodes(app: App, t: Any):
     with app.workflow("naps") as naps:
         t.nap.node("n1") >> t.nap.node("n2") >> t.nap
 
@@ -131,7 +135,7 @@ def test_one_task_can_be_several_nodes(app, t):
     assert edges(naps) == [["n1", "n2"], ["n2", "nap"]]
 
 
-def test_the_same_name_of_the_same_task_is_the_same_node(app, t):
+def test_the_same_name_of_the_same_task_is_the_same_node(app: App, t: Any):
     with app.workflow("naps") as naps:
         t.nap.node("n1") >> t.nap
         t.nap.node("n1", timeout="5s") >> t.nap
@@ -140,7 +144,7 @@ def test_the_same_name_of_the_same_task_is_the_same_node(app, t):
     assert nodes(naps)["n1"]["timeout"] == "5s"
 
 
-def test_a_node_runs_as_its_task_says_unless_it_says_something_else(app, t):
+def test_a_node_runs_as_its_task_says_unless_it_says_something_else(app: App, t: Any):
     with app.workflow("etl", queue="etl") as etl:
         t.extract.node(retries=Retry.fixed("2s", retries=4), priority="high") >> t.clean
         t.clean.node("quick", timeout=1, queue="fast", retries=0).bind(1)
@@ -152,7 +156,7 @@ def test_a_node_runs_as_its_task_says_unless_it_says_something_else(app, t):
     assert nodes(etl)["quick"].items() >= {"queue": "fast", "retries": 0, "timeout": "1s"}.items()
 
 
-def test_conditions_branches_and_rules(app, t):
+def test_conditions_branches_and_rules(app: App, t: Any):
     with app.workflow("choice") as choice:
         t.extract.when("len(result.rows) > 0") >> t.clean
         t.count.bind(1).branch(t.nap.node("a"), t.nap.node("b")) >> t.nap.node(rule="one_success")
@@ -165,7 +169,7 @@ def test_conditions_branches_and_rules(app, t):
     assert nodes(choice)["nap"]["rule"] == "one_success"
 
 
-def test_a_chain_goes_on_from_a_condition(app, t):
+def test_a_chain_goes_on_from_a_condition(app: App, t: Any):
     with app.workflow("choice") as choice:
         t.nap >> t.extract.when("result.rows") >> [t.clean, t.count]
 
@@ -176,7 +180,7 @@ def test_a_chain_goes_on_from_a_condition(app, t):
     ]
 
 
-def test_a_mapped_task_gets_the_item_as_its_first_free_argument(app, t):
+def test_a_mapped_task_gets_the_item_as_its_first_free_argument(app: App, t: Any):
     with app.workflow("maps") as maps:
         t.load.map(t.extract.output["rows"])
         t.load.node("by name").bind(5).map(table=["x", "y"])
@@ -188,7 +192,7 @@ def test_a_mapped_task_gets_the_item_as_its_first_free_argument(app, t):
     assert nodes(maps)["by name"]["map"] == ["x", "y"]
 
 
-def test_workflows_and_jobs_of_others_can_be_nodes(app, t):
+def test_workflows_and_jobs_of_others_can_be_nodes(app: App, t: Any):
     with app.workflow("inner") as inner:
         t.extract.node()
     with app.workflow("outer") as outer:
@@ -199,7 +203,7 @@ def test_workflows_and_jobs_of_others_can_be_nodes(app, t):
     assert nodes(outer)["again"]["job"] == "elsewhere"
 
 
-def test_a_workflow_is_a_job_with_a_schedule(app, t):
+def test_a_workflow_is_a_job_with_a_schedule(app: App, t: Any):
     with app.workflow("etl", schedule=cron("0 2 * * *"), max_running=5, fail_fast=True) as etl:
         t.extract >> t.count
 
@@ -209,20 +213,20 @@ def test_a_workflow_is_a_job_with_a_schedule(app, t):
     assert graph(etl)["fail_fast"] is True
 
 
-def test_tasks_called_inside_the_block_just_run(app, t):
+def test_tasks_called_inside_the_block_just_run(app: App, t: Any):
     with app.workflow("etl"):
         assert t.count({"rows": [1, 2]}, factor=2) == 4
         t.extract >> t.count
 
 
-def refused(app, write):
+def refused(app: App, write: Any) -> str:
     """What is said of a block."""
     with pytest.raises(UsageError) as raised, app.workflow("etl"):
         write()
     return str(raised.value)
 
 
-def test_arguments_that_do_not_fit_are_refused_by_node_and_parameter(app, t):
+def test_arguments_that_do_not_fit_are_refused_by_node_and_parameter(app: App, t: Any):
     missing = refused(app, lambda: t.extract >> t.load)
     unknown = refused(app, lambda: t.extract >> t.count.bind(fractor=2))
     wrong = refused(app, lambda: t.extract >> t.count.bind(factor="many"))
@@ -233,7 +237,7 @@ def test_arguments_that_do_not_fit_are_refused_by_node_and_parameter(app, t):
     assert "node 'count'" in wrong and "factor" in wrong
 
 
-def test_what_makes_no_graph_is_refused(app, t):
+def test_what_makes_no_graph_is_refused(app: App, t: Any):
     def circle():
         t.extract >> t.count >> t.nap >> t.extract
 
@@ -254,13 +258,13 @@ def test_what_makes_no_graph_is_refused(app, t):
     assert "all_dun" in refused(app, lambda: t.extract >> t.nap.node(rule="all_dun"))
 
 
-def test_a_name_is_one_nodes(app, t):
+def test_a_name_is_one_nodes(app: App, t: Any):
     said = refused(app, lambda: (t.nap.node("x"), t.extract.node("x")))
 
     assert "'x'" in said and "runs 'nap'" in said
 
 
-def test_arrows_outside_of_a_block_are_refused(app, t):
+def test_arrows_outside_of_a_block_are_refused(app: App, t: Any):
     with pytest.raises(InvalidWorkflow, match=r"with app\.workflow"):
         t.extract >> t.clean
     with pytest.raises(InvalidWorkflow, match=r"with app\.workflow"):
@@ -269,7 +273,7 @@ def test_arrows_outside_of_a_block_are_refused(app, t):
         job("elsewhere")
 
 
-def test_a_node_belongs_to_one_block(app, t):
+def test_a_node_belongs_to_one_block(app: App, t: Any):
     with app.workflow("first"):
         node = t.nap.node("kept")
 
@@ -281,7 +285,7 @@ def test_a_node_belongs_to_one_block(app, t):
     assert "has ended" in str(later.value)
 
 
-def test_a_block_that_failed_leaves_nothing_behind(app, t):
+def test_a_block_that_failed_leaves_nothing_behind(app: App, t: Any):
     with pytest.raises(ZeroDivisionError), app.workflow("etl"):
         t.extract >> t.clean
         _ = 1 / 0
@@ -292,7 +296,7 @@ def test_a_block_that_failed_leaves_nothing_behind(app, t):
     assert app.workflows["etl"] is etl
 
 
-def test_blocks_do_not_nest_and_are_written_once(app, t):
+def test_blocks_do_not_nest_and_are_written_once(app: App, t: Any):
     with app.workflow("etl") as etl:
         t.nap.node()
         with pytest.raises(InvalidWorkflow, match="'etl'"), app.workflow("inner"):
@@ -304,7 +308,7 @@ def test_blocks_do_not_nest_and_are_written_once(app, t):
         _ = app.workflow("never").definition
 
 
-def test_names_of_tasks_and_workflows_are_told_apart(app, t):
+def test_names_of_tasks_and_workflows_are_told_apart(app: App, t: Any):
     with pytest.raises(UsageError, match="a task named 'nap'"):
         app.workflow("nap")
     with app.workflow("etl"):
@@ -315,11 +319,11 @@ def test_names_of_tasks_and_workflows_are_told_apart(app, t):
         app.task(name="etl")(lambda: None)
 
 
-def test_what_a_workflow_has_not_is_said(app, t):
+def test_what_a_workflow_has_not_is_said(app: App, t: Any):
     with pytest.raises(UsageError, match="store_result"):
         app.workflow("etl", store_result=False)
     with pytest.raises(UsageError, match="has no 'failfast'"):
-        app.workflow("etl", failfast=True)
+        app.workflow("etl", failfast=True)  # pyright: ignore[reportCallIssue]
     with app.workflow("etl") as etl:
         t.nap.node()
     with pytest.raises(UsageError, match="nodes of a workflow"):
@@ -328,7 +332,7 @@ def test_what_a_workflow_has_not_is_said(app, t):
         etl.bound((1,), {})
 
 
-def test_things_of_another_app_are_refused(app, t):
+def test_things_of_another_app_are_refused(app: App, t: Any):
     other = App("memory://")
 
     @other.task
@@ -339,7 +343,7 @@ def test_things_of_another_app_are_refused(app, t):
     assert "node(delay=…)" in refused(app, lambda: t.nap.options(delay=5) >> t.extract)
 
 
-def test_a_promise_that_nodes_cannot_keep_is_refused(app, t):
+def test_a_promise_that_nodes_cannot_keep_is_refused(app: App, t: Any):
     @app.task(on_lost="dead")
     def once():
         return None
@@ -350,7 +354,7 @@ def test_a_promise_that_nodes_cannot_keep_is_refused(app, t):
     assert fragile.definition.on_lost == "dead"
 
 
-def test_each_thread_writes_its_own_block(app, t):
+def test_each_thread_writes_its_own_block(app: App, t: Any):
     problems = []
 
     def other():
@@ -369,7 +373,7 @@ def test_each_thread_writes_its_own_block(app, t):
     assert [*nodes(etl)] == ["nap"]
 
 
-def test_an_output_is_not_gone_through(app, t):
+def test_an_output_is_not_gone_through(app: App, t: Any):
     with app.workflow("etl"):
         with pytest.raises(TypeError):
             list(t.extract.output)

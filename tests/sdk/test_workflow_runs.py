@@ -1,35 +1,39 @@
 """Workflows as workers run them: results, failures, conditions, maps, workflows in workflows."""
 
+# pyright: reportUnusedExpression=false
+
 import asyncio
 from contextlib import suppress
 
 import pytest
 
-from daybell import ExecutionFailed, Retry, job
+from daybell import App, ExecutionFailed, Retry, job
 from daybell.core.execution import State
 from daybell.core.run import NodeState
+from daybell.sdk.workflow import Workflow
 
 SOON = Retry.fixed(0.01, retries=2)
 LONG = 20.0  # seconds; nothing here takes so long
 
 
-async def result_of(app, workflow):
+async def result_of(app: App, workflow: Workflow):
     async with app.worker():
         handle = await workflow.enqueue()
         return await handle.result(LONG)
 
 
-async def ended(app, workflow):
+async def ended(app: App, workflow: Workflow):
     """Run it; answers the execution and how its nodes ended, whatever that is."""
     async with app.worker():
         handle = await workflow.enqueue()
         with suppress(ExecutionFailed):
             await handle.result(LONG)
         run = await app.client().store.get_run("default", handle.id)
+        assert run is not None
         return await handle.execution(), {one.node.label: one.node for one in run.nodes}
 
 
-async def test_a_classic_runs_in_order_and_passes_results_on(app):
+async def test_a_classic_runs_in_order_and_passes_results_on(app: App):
     order = []
 
     @app.task
@@ -59,7 +63,7 @@ async def test_a_classic_runs_in_order_and_passes_results_on(app):
     assert order[0] == "extract" and order[-1] == "load" and len(order) == 4
 
 
-async def test_a_node_that_fails_is_tried_again_as_its_task_says(app):
+async def test_a_node_that_fails_is_tried_again_as_its_task_says(app: App):
     tries = []
 
     @app.task(retries=SOON)
@@ -80,7 +84,7 @@ async def test_a_node_that_fails_is_tried_again_as_its_task_says(app):
     assert len(tries) == 3
 
 
-async def test_a_failure_is_the_runs_and_what_can_still_run_does(app):
+async def test_a_failure_is_the_runs_and_what_can_still_run_does(app: App):
     ran = []
 
     @app.task(retries=0)
@@ -113,7 +117,7 @@ async def test_a_failure_is_the_runs_and_what_can_still_run_does(app):
     assert nodes["tidy"].state is NodeState.SUCCEEDED
 
 
-async def test_a_run_whose_last_node_could_not_run_is_dead_and_says_which_failed(app):
+async def test_a_run_whose_last_node_could_not_run_is_dead_and_says_which_failed(app: App):
     @app.task(retries=0)
     def broken():
         raise ValueError("no")
@@ -131,7 +135,7 @@ async def test_a_run_whose_last_node_could_not_run_is_dead_and_says_which_failed
             await handle.result(LONG)
 
 
-async def test_conditions_and_branches_skip_what_is_not_taken(app):
+async def test_conditions_and_branches_skip_what_is_not_taken(app: App):
     @app.task
     def choose():
         return "left"
@@ -157,7 +161,7 @@ async def test_conditions_and_branches_skip_what_is_not_taken(app):
     assert skipped == {"right", "never", "nor this"}
 
 
-async def test_a_map_runs_once_for_each_item_and_the_join_gets_the_list(app):
+async def test_a_map_runs_once_for_each_item_and_the_join_gets_the_list(app: App):
     @app.task
     def extract():
         return list(range(25))
@@ -176,7 +180,7 @@ async def test_a_map_runs_once_for_each_item_and_the_join_gets_the_list(app):
     assert await result_of(app, maps) == sum(n * n + 1 for n in range(25))
 
 
-async def test_a_map_over_nothing_and_over_constants(app):
+async def test_a_map_over_nothing_and_over_constants(app: App):
     @app.task
     def none():
         return []
@@ -192,7 +196,7 @@ async def test_a_map_over_nothing_and_over_constants(app):
     assert await result_of(app, maps) == {"empty": [], "fixed": [2, 4]}
 
 
-async def test_a_workflow_in_a_workflow_is_one_node_with_its_result(app):
+async def test_a_workflow_in_a_workflow_is_one_node_with_its_result(app: App):
     @app.task
     def one():
         return 1
@@ -209,7 +213,7 @@ async def test_a_workflow_in_a_workflow_is_one_node_with_its_result(app):
     assert await result_of(app, outer) == 2
 
 
-async def test_a_job_made_by_hand_is_a_node_with_its_own_definition(app):
+async def test_a_job_made_by_hand_is_a_node_with_its_own_definition(app: App):
     @app.task(name="greet")
     def greet(name):
         return f"hello {name}"
@@ -227,7 +231,7 @@ async def test_a_job_made_by_hand_is_a_node_with_its_own_definition(app):
     assert await result_of(app, hello) == "hello ada"
 
 
-async def test_data_that_looks_like_a_reference_is_data(app):
+async def test_data_that_looks_like_a_reference_is_data(app: App):
     strange = {"secret": "NOT_ONE", "as_is": 1}
     looks = [{"secret": "NOT_ONE"}, {"as_is": 5}, {"output": "give"}, {"parameter": "p"}, strange]
 
@@ -245,7 +249,7 @@ async def test_data_that_looks_like_a_reference_is_data(app):
     assert await result_of(app, data) == [[looks, one] for one in looks]
 
 
-async def test_a_cancelled_run_cancels_its_nodes(app, short_lease):
+async def test_a_cancelled_run_cancels_its_nodes(app: App, short_lease: None):
     begun, stopped = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -271,11 +275,12 @@ async def test_a_cancelled_run_cancels_its_nodes(app, short_lease):
             await handle.result(LONG)
         assert stopped.is_set()
         run = await app.client().store.get_run("default", handle.id)
+        assert run is not None
 
     assert [one.node.state for one in run.nodes] == [NodeState.CANCELLED] * 2
 
 
-async def test_a_run_is_held_by_nobody_while_its_nodes_wait(app):
+async def test_a_run_is_held_by_nobody_while_its_nodes_wait(app: App):
     begun, released = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -296,7 +301,7 @@ async def test_a_run_is_held_by_nobody_while_its_nodes_wait(app):
     assert (execution.state, execution.worker) == (State.RUNNING, None)
 
 
-async def test_enqueue_options_are_those_of_a_job(app):
+async def test_enqueue_options_are_those_of_a_job(app: App):
     @app.task
     def nap():
         return "woke"
@@ -312,8 +317,6 @@ async def test_enqueue_options_are_those_of_a_job(app):
 
 
 def test_a_workflow_is_enqueued_without_a_loop(file_url):
-    from daybell import App
-
     app = App(file_url)
 
     @app.task

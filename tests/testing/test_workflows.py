@@ -1,5 +1,7 @@
 """Workflows on a bench: run as a whole, or looked at node by node."""
 
+# pyright: reportUnusedExpression=false
+
 import pytest
 
 from daybell import App, Retry
