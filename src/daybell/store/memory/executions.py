@@ -155,8 +155,7 @@ class MemoryExecutions(Part):
             expired = [row for row in tables.rows.values() if has_expired(row, now)][:limit]
             for row in expired:
                 endings.end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
-            waits.time_out(tables, limit, now)
-            return len(expired)
+            return len(expired) + waits.time_out(tables, limit, now)
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
         with self._begin(tenant) as tables:

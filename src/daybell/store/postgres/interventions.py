@@ -91,7 +91,7 @@ class Intervening(Gathering, Waiting):
         ended = 0
         for tenant, ids, lane, queue in rows:
             if tenant is None:
-                await self.time_out_waits(limit=limit)
+                ended += await self.time_out_waits(limit=limit)
             elif lane is not None:
                 await self.gather(tenant, lane, queue)
             else:

@@ -129,7 +129,8 @@ class Executions(Protocol):
     async def expire(self, *, limit: int = 1000) -> int:
         """End, as skipped, what has expired and was not started: also what no worker ever asks for.
         For all tenants, at most so many a call; answers how many. What an earlier program has put
-        where no worker asks for it is put in its place.
+        where no worker asks for it is put in its place; and waits whose time is over end, as by
+        `time_out_waits`, and are counted, too.
         """
         ...
 

@@ -56,7 +56,7 @@ class Steps(Protocol):
     async def time_out_waits(self, *, limit: int = 1000) -> int:
         """End the waits of all tenants whose time is over, without a result, and let their
         executions go on. At most so many a call; answers how many. `expire` does the same in
-        passing, so that who calls that need not call this.
+        passing, so that who calls that need not call this; and `lost` says whether there are any.
         """
         ...
 

@@ -67,8 +67,7 @@ def expire(tx: Transaction, limit: int) -> int:
     for n, *links in expired:
         end(tx, n, Links(*links), State.SKIPPED, EXPIRED)
     gather(tx, limit)
-    waits.time_out(tx, limit)
-    return len(expired)
+    return len(expired) + waits.time_out(tx, limit)
 
 
 _LOOK_DEAD: Final = """
