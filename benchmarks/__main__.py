@@ -1,9 +1,9 @@
 """Parts: throughput, growth and size are about stores, firing is about a scheduler, language about
-finding times, serving about the API, workflow about graphs of jobs, engine about whole worker
-processes.
+finding times, serving about the API, workflow about graphs of jobs, durable about steps of
+functions, engine about whole worker processes.
 
 python -m benchmarks [throughput | growth | size | firing | language | serving | workflow |
-                      engine …]
+                      durable | engine …]
                      [--part …] [--store …] [--rounds N]
 """
 
@@ -13,6 +13,7 @@ import argparse
 from typing import Final
 
 from benchmarks import (
+    durable,
     engine,
     firing,
     growth,
@@ -28,7 +29,8 @@ from benchmarks.places import KINDS
 from benchmarks.progress import say
 
 PARTS: Final = (
-    "throughput", "growth", "size", "firing", "language", "serving", "workflow", "engine"
+    "throughput", "growth", "size", "firing", "language", "serving", "workflow", "durable",
+    "engine",
 )  # fmt: skip
 QUICK_SCALE: Final = 0.2
 QUICK_ROUNDS: Final = 2
@@ -69,6 +71,9 @@ def main() -> None:
         if "workflow" in parts:
             lines = run(workflow.measure(kind, rounds=rounds, scale=scale))
             report.add(results, "workflow", lines)
+        if "durable" in parts:
+            lines = run(durable.measure(kind, rounds=rounds, scale=scale))
+            report.add(results, "durable", lines)
         if "size" in parts:
             report.add(results, "size", run(size.measure(kind, scale=scale)))
     if "language" in parts:

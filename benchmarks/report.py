@@ -22,6 +22,7 @@ TITLES: Final = {
     "language": "Language of schedules",
     "serving": "Serving the API",
     "workflow": "Workflows",
+    "durable": "Durable functions",
     "engine throughput": "Engine: throughput",
     "engine logs": "Engine: logs",
     "engine latency": "Engine: latency",
@@ -47,6 +48,10 @@ EXPLAINED: Final = {
     "workflow": "One worker process; times by the store's clock, from the creation of a run to its"
     " end. Plain jobs are enqueued together while the worker waits, in turns with the others;"
     " medians of up to {rounds} rounds, after one that is dropped.",
+    "durable": "Steps per second of functions in one worker, from their enqueue to the last step,"
+    " and plain inserts of the same rows, fenced by the execution and its attempt, with as many"
+    " callers; medians of {rounds} rounds taken in turns, after one that is dropped. Steps that are"
+    " made at the same time share a write, so that many at once may beat what is plain.",
     "engine throughput": "Jobs per second from a full queue to the last end, by whole worker"
     " processes as `daybell worker` runs them (column store/s), next to as many clients of the"
     " floor with batches of 500 and the same rows; medians of {rounds} rounds taken in turns, after"
