@@ -16,6 +16,7 @@ from daybell.core.execution import TERMINAL, Execution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Run, Start
 from daybell.errors import UsageError, shown
+from daybell.store.ids import mint_many
 
 # Parts of a run that are done after the transaction that found them to do, before the rest is left
 # to upkeep.
@@ -51,12 +52,27 @@ def drive(asking: Generator[Ask, Any, Advance], answer: Callable[[Ask], Any]) ->
         return stop.value
 
 
+def minting() -> Callable[[], UUID]:
+    """New ids for one part of a run. Many at a time take less time each."""
+    ids: list[UUID] = []
+    count = 1
+
+    def mint() -> UUID:
+        nonlocal count
+        if not ids:
+            ids.extend(reversed(mint_many(count)))
+            count = min(4 * count, 256)
+        return ids.pop()
+
+    return mint
+
+
 def stamped(node: Node, now: Instant) -> Node:
     """A changed node with the times that no execution of it tells."""
+    if node.finished_at is None and node.is_ended:
+        return replace(node, finished_at=now)
     if node.is_map and node.started_at is None and node.state is NodeState.STARTED:
         return replace(node, started_at=now)
-    if node.is_ended and node.finished_at is None:
-        return replace(node, finished_at=now)
     return node
 
 

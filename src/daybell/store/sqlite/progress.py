@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import State
+from daybell.core.instant import Instant
 from daybell.core.progress import advance
 from daybell.core.run import PROGRESS_BATCH, NodeEnd, Plan, Run, RunEnd, Start, Stopping
 from daybell.errors import JobNotFound
 from daybell.store import driving
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
-from daybell.store.ids import mint
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import RunKey, Transaction
@@ -101,7 +101,8 @@ def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
         cancelled = cancel_nodes(tx, key)
         is_cut = len(cancelled) == PROGRESS_BATCH
         ended = [*ended, *cancelled]
-    step = driving.drive(advance(held.run, ended, mint=mint), lambda ask: answer(tx, held.n, ask))
+    going = advance(held.run, ended, mint=driving.minting())
+    step = driving.drive(going, lambda ask: answer(tx, held.n, ask))
     is_todo = step.run.is_todo or is_cut
     if is_todo:
         tx.todo[key] = None
@@ -127,36 +128,57 @@ def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeE
     """Create executions of nodes; answers the ends of those whose job is gone."""
     rows: list[Any] = []
     gone: list[NodeEnd] = []
+    ways: dict[tuple[str | None, str | None, str | None], Way] = {}
     for start in starts:
+        kind = start.job, start.queue, start.needs
         try:
-            rows += a_row(tx, run, start)
+            way = ways.get(kind) or ways.setdefault(kind, find_way(tx, run, start))
         except JobNotFound:
             gone.append(driving.without_job(start))
+        else:
+            rows += a_row(tx, run, start, way)
     if rows:
         _START.run(tx, rows)
         tx.signals.add(Signal.CLAIM)
     return gone
 
 
-def a_row(tx: Transaction, run: Held, start: Start) -> Row:
-    """The execution of a node. It passes no gate: the run has passed its own."""
+class Way(NamedTuple):
+    """What executions of nodes of a kind have in common."""
+
+    job: int
+    version: int
+    lane: int
+    priority: int
+    expires_at: Instant | None
+
+
+def find_way(tx: Transaction, run: Held, start: Start) -> Way:
+    """Raises JobNotFound."""
     if start.job is None:
         version = tx.names.version(tx, run.version)
         queue, priority, expires = tx.names.lane_row(tx, run.lane).queue, run.priority, None
     else:
         version = tx.names.current(tx, run.owner, start.job)
         queue, priority, expires = version.queue, version.priority, version.expires
+    lane = tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs)
+    expires_at = None if expires is None else tx.now + expires
+    return Way(version.job, version.n, lane, priority, expires_at)
+
+
+def a_row(tx: Transaction, run: Held, start: Start, way: Way) -> Row:
+    """The execution of a node. It passes no gate: the run has passed its own."""
     return (
         run.owner,
         start.id.bytes,
-        version.job,
-        version.n,
-        tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs),
-        priority if start.priority is None else int(start.priority),
+        way.job,
+        way.version,
+        way.lane,
+        way.priority if start.priority is None else int(start.priority),
         tx.now,
         tx.now,
         start.args,
-        None if expires is None else tx.now + expires,
+        way.expires_at,
         start.retries,
         start.timeout,
         run.run.id.bytes,

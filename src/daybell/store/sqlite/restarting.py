@@ -23,7 +23,7 @@ from daybell.store.sqlite.run_rows import (
     RUN_COLUMNS,
     insert_nodes,
     insert_run,
-    read_node,
+    read_nodes,
     read_run,
     write,
 )
@@ -100,4 +100,4 @@ def find_run(tx: Transaction, n: int, id: UUID) -> Run | None:
 
 
 def find_nodes(tx: Transaction, n: int) -> list[Node]:
-    return [read_node(row) for row in tx.execute(_NODES, (n,))]
+    return read_nodes(tx.execute(_NODES, (n,)).fetchall())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from daybell.store.codes import NODE_CODES, NODE_STATES, RULE_CODES, RULES
 from daybell.store.driving import stamped
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import Row, uuid_or_none
+from daybell.store.sqlite.rows import Row, uuids
 
 RUN_COLUMNS: Final = """
 r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast, r.is_todo,
@@ -91,10 +92,26 @@ items_lost, is_wanted, is_map, started_at, finished_at, execution, of, reason, e
 """
 _NO_EDGES: Final = "[]"
 _READ_EDGES: Final = msgspec.json.Decoder(Edges)
+_SHORT: Final = 200
 
 
-def read_node(row: Row) -> Node:
-    edges: Edges = () if row[20] == _NO_EDGES else _READ_EDGES.decode(row[20])
+@lru_cache(maxsize=1024)
+def _short_edges(text: str) -> Edges:
+    """Many nodes have the same child."""
+    return _READ_EDGES.decode(text)
+
+
+def read_nodes(rows: list[Row]) -> list[Node]:
+    executions = iter(uuids([row[17] for row in rows if row[17] is not None]))
+    return [read_node(row, None if row[17] is None else next(executions)) for row in rows]
+
+
+def read_node(row: Row, execution: UUID | None) -> Node:
+    text = row[20]
+    if text == _NO_EDGES:
+        edges: Edges = ()
+    else:
+        edges = _READ_EDGES.decode(text) if len(text) > _SHORT else _short_edges(text)
     return Node(
         label=row[0],
         order=row[1],
@@ -110,7 +127,7 @@ def read_node(row: Row) -> Node:
         is_map=bool(row[14]),
         started_at=row[15],
         finished_at=row[16],
-        execution=uuid_or_none(row[17]),
+        execution=execution,
         group=row[18],
         reason=row[19],
         edges=edges,
@@ -125,14 +142,17 @@ INSERT INTO node (state, succeeded, failed, skipped, told, items, spawned, items
 VALUES""",
     "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 )
-_SET: Final = """
+_UPDATE_NODES: Final = Bulk(
+    """
 UPDATE node
-   SET state = ?, succeeded = ?, failed = ?, skipped = ?, told = ?, items = ?, spawned = ?,
-       items_ended = ?, items_lost = ?, is_todo = ?, started_at = ?, finished_at = ?, execution = ?,
-       reason = ?
-"""
-_UPDATE_NODE: Final = f"{_SET} WHERE run = ? AND label = ?"
-_UPDATE_WITH_RESULT: Final = f"{_SET}, result = ? WHERE run = ? AND label = ?"
+   SET state = column1, succeeded = column2, failed = column3, skipped = column4, told = column5,
+       items = column6, spawned = column7, items_ended = column8, items_lost = column9,
+       is_todo = column10, started_at = column11, finished_at = column12, execution = column13,
+       reason = column14, result = ifnull(column16, result)
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ") WHERE run = ? AND label = column15",
+)
 
 
 def changing(node: Node, now: Instant) -> Row:
@@ -184,15 +204,11 @@ def insert_nodes(
 def write(tx: Transaction, n: int, step: Advance, *, is_todo: bool) -> None:
     """Keep what has changed of a run and its nodes."""
     insert_nodes(tx, n, step.new, step.results)
-    results, plain, with_results = step.results, list[Row](), list[Row]()
+    rows: list[Any] = []
     for node in step.changed:
-        values = changing(node, tx.now)
-        if node.label in results:
-            with_results.append((*values, results[node.label], n, node.label))
-        else:
-            plain.append((*values, n, node.label))
-    tx.executemany(_UPDATE_NODE, plain)
-    tx.executemany(_UPDATE_WITH_RESULT, with_results)
+        rows += changing(node, tx.now)
+        rows += node.label, step.results.get(node.label)
+    _UPDATE_NODES.run(tx, rows, last=(n,))
     run = step.run
     counts = run.left, run.running, run.ready, run.lost_leaves
     tx.execute(_UPDATE_RUN, (*counts, int(is_todo), run.stopping, run.failed, n))
@@ -244,7 +260,7 @@ def answer(tx: Transaction, n: int, ask: Ask) -> Any:
 
 
 def _nodes(tx: Transaction, statement: str, *values: Any) -> list[Node]:
-    return [read_node(row) for row in tx.execute(statement, values)]
+    return read_nodes(tx.execute(statement, values).fetchall())
 
 
 def _json(labels: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ from daybell.store.sqlite.advancing import Advancing, go_on
 from daybell.store.sqlite.apply import FENCE, fence, judge
 from daybell.store.sqlite.names import RunKey, Transaction
 from daybell.store.sqlite.rows import shown_state
-from daybell.store.sqlite.run_rows import NODE_COLUMNS, RUN_COLUMNS, read_node, read_run
+from daybell.store.sqlite.run_rows import NODE_COLUMNS, RUN_COLUMNS, read_nodes, read_run
 from daybell.store.wakeups import Signal
 
 
@@ -114,8 +114,9 @@ def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
         UUID(bytes=id): (STATES[shown_state(state, run_at, tx.now)], started_at)
         for id, state, run_at, started_at in tx.execute(_EXECUTIONS, (owner, n))
     }
+    rows = tx.execute(_NODES, (n,)).fetchall()
     nodes = [
-        driving.shown_node(read_node(row), row[-1], executions)
-        for row in tx.execute(_NODES, (n,)).fetchall()
+        driving.shown_node(node, row[-1], executions)
+        for node, row in zip(read_nodes(rows), rows, strict=True)
     ]
     return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)
