@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import Claimed
+from daybell.core.execution import Claimed, State
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.log import NewLogPart
@@ -34,6 +34,7 @@ HELD: Final = """
       SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
        WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"
+IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
 _by_id: Final = attrgetter("id.int")
@@ -66,8 +67,7 @@ class Moving(Claiming):
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
-         AND v.cancel_requested_at IS NULL AND v.gate IS NULL AND v.schedule IS NULL
-         AND v.node IS NULL
+         AND v.cancel_requested_at IS NULL AND {IS_UNLINKED}
       RETURNING v.*),
     {OVER}
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
@@ -79,21 +79,38 @@ class Moving(Claiming):
      WHERE coalesce(d.job, 0) > 0
     """
 
+    # The same where gates, schedules and these runs are locked.
+    SUCCEED_LINKED = (
+        SUCCEED.replace(IS_UNLINKED, "(v.node IS NULL OR v.parent = ANY($11::uuid[]))")
+        + f" RETURNING {TOLD}"
+    )
+
     async def succeed(
         self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
     ) -> bool:
         """The plain way. False: not all were made here, and each has to be looked at."""
-        moves, done = batch.moves, self.done_leases[:] if over is None else over
-        answer = await link.execute(
-            self.SUCCEED,
-            *batch.guard(tenant),
-            done,
-            _kept_results(moves),
-            [move.ran for move in moves],
-            [move.log for move in moves],
-        )
+        done = self.done_leases[:] if over is None else over
+        answer = await link.execute(self.SUCCEED, *_succeeding(tenant, batch, done))
         self.forget_leases(done)
-        return int(answer.rpartition(" ")[2]) == len(moves)
+        return int(answer.rpartition(" ")[2]) == len(batch.moves)
+
+    async def _succeed_linked(
+        self,
+        link: Link,
+        tenant: int,
+        batch: Batch,
+        runs: Iterable[UUID],
+        over: list[UUID] | None,
+    ) -> dict[Fence, Row]:
+        """The same for what means something to others, as far as it succeeded."""
+        moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
+        if not moves:
+            return {}
+        done = self.done_leases[:] if over is None else over
+        values = _succeeding(tenant, batch.only(moves), done)
+        rows = await link.fetch(self.SUCCEED_LINKED, *values, list(runs))
+        self.forget_leases(done)
+        return {(row["id"], row["attempt"]): row for row in rows}
 
     # Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
     # a node's, that is the run.
@@ -175,7 +192,11 @@ class Moving(Claiming):
         schedules = {move.schedule for move in batch.moves if move.schedule is not None}
         runs = {move.run for move in batch.moves if move.run is not None}
         held = await self.lock_links(link, tenant, schedules, gates, runs)
-        made = await self.end(link, tenant, batch, over=over, is_linked=True, runs=held)
+        made = await self._succeed_linked(link, tenant, batch, held, over)
+        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+        if rest:
+            some = batch.only(rest)
+            made |= await self.end(link, tenant, some, over=over, is_linked=True, runs=held)
         await self.follow_up(link, tenant, made.values(), held)
         return made
 
@@ -281,6 +302,18 @@ class Moving(Claiming):
         written = {(row["id"], row["attempt"]) for row in rows}
         named = [(report.id, report.attempt) for report in reports]
         return [fence for fence in named if fence not in written]
+
+
+def _succeeding(tenant: int, batch: Batch, done: list[UUID]) -> tuple[object, ...]:
+    """What SUCCEED takes."""
+    moves = batch.moves
+    return (
+        *batch.guard(tenant),
+        done,
+        _kept_results(moves),
+        [move.ran for move in moves],
+        [move.log for move in moves],
+    )
 
 
 def _kept_results(moves: Sequence[Transition]) -> list[str | None]:

@@ -144,7 +144,7 @@ class Progressing(Admission, Starting):
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (
       DELETE FROM daybell.live v
-       WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND v.state = 5 RETURNING v.*),
+       WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[]) AND v.state + 0 = 5 RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, failures, crashes, u.state, u.outcome, (SELECT now FROM t) AS finished_at,
              d.started_at, NULL::uuid AS worker, u.result, u.error, u.reason, checkpoint,

@@ -78,7 +78,8 @@ class NodeRows:
 
     # One probe for each, whatever the planner believes of the table's size.
     THESE = """
-      FROM unnest($2::uuid[], $3::text[]) u(run, label),
+      FROM (SELECT coalesce(u.run, ($2::uuid[])[1]) AS run, u.label
+              FROM unnest($2::uuid[], $3::text[]) u(run, label)) u,
            LATERAL (SELECT * FROM daybell.node n
                      WHERE n.run = u.run AND n.label = u.label AND n.tenant = $1 LIMIT 1) n"""
     READ = f"SELECT {NODE_COLUMNS} {THESE}"
@@ -139,33 +140,47 @@ class NodeRows:
             return self.ITEM_RESULTS, [list(asks), groups, lows, highs]
         pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
         query = {Read: self.READ, Specs: self.SPECS, Results: self.RESULTS}[kind]
-        return query, [[run for run, _ in pairs], [label for _, label in pairs]]
+        return query, [once([run for run, _ in pairs]), [label for _, label in pairs]]
 
+    # Each row is found by itself, then changed where it lies: see `Moving.BACK`. What is not sent
+    # is zero, false or NULL.
     CHANGE_NODES = """
-    UPDATE daybell.node n
-       SET state = u.state, succeeded = u.succeeded, failed = u.failed, skipped = u.skipped,
-           told = u.told, items = u.items, spawned = u.spawned, items_ended = u.items_ended,
-           items_lost = u.items_lost, is_todo = u.is_todo, is_open = u.is_open,
-           is_ready = u.is_ready, started_at = u.started_at, finished_at = u.finished_at,
-           execution = u.execution, reason = u.reason, result = coalesce(u.result, n.result)
-      FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
-                  $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::boolean[],
-                  $14::boolean[], $15::boolean[], $16::float8[], $17::float8[], $18::uuid[],
-                  $19::text[], $20::text[])
+    WITH u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
+                    $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::boolean[],
+                    $14::boolean[], $15::boolean[], $16::float8[], $17::float8[], $18::uuid[],
+                    $19::text[], $20::text[])
              u(run, label, state, succeeded, failed, skipped, told, items, spawned, items_ended,
                items_lost, is_todo, is_open, is_ready, started_at, finished_at, execution, reason,
-               result)
-     WHERE n.run = u.run AND n.label = u.label AND n.tenant = $1
+               result),
+             LATERAL (SELECT n.ctid AS place FROM daybell.node n
+                       WHERE n.run = coalesce(u.run, ($2::uuid[])[1]) AND n.label = u.label
+                         AND n.tenant = $1 LIMIT 1) x)
+    UPDATE daybell.node n
+       SET state = u.state, succeeded = coalesce(u.succeeded, 0), failed = coalesce(u.failed, 0),
+           skipped = coalesce(u.skipped, 0), told = coalesce(u.told, 0),
+           items = coalesce(u.items, 0), spawned = coalesce(u.spawned, 0),
+           items_ended = coalesce(u.items_ended, 0), items_lost = coalesce(u.items_lost, 0),
+           is_todo = coalesce(u.is_todo, false), is_open = coalesce(u.is_open, false),
+           is_ready = coalesce(u.is_ready, false), started_at = u.started_at,
+           finished_at = u.finished_at, execution = u.execution, reason = u.reason,
+           result = coalesce(u.result, n.result)
+      FROM u WHERE n.ctid = u.place
     """
     CHANGE_RUNS = """
+    WITH u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[], $7::boolean[],
+                    $8::text[], $9::text[], $10::float8[])
+             u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed, finished_at),
+             LATERAL (SELECT r.ctid AS place FROM daybell.run r
+                       WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x)
     UPDATE daybell.run r
        SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
            is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
            finished_at = u.finished_at
-      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[], $7::boolean[],
-                  $8::text[], $9::text[], $10::float8[])
-             u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed, finished_at)
-     WHERE r.id = u.id AND r.tenant = $1
+      FROM u WHERE r.ctid = u.place
     """
 
     async def write(
@@ -175,10 +190,10 @@ class NodeRows:
         changed = [
             _changed(run, stamped(node, held[run].now), step.results.get(node.label))
             for run, step in steps.items()
-            for node in step.changed
+            for node in sorted(step.changed, key=_is_plain)
         ]
         if changed:
-            await link.execute(self.CHANGE_NODES, tenant, *columns(changed))
+            await link.execute(self.CHANGE_NODES, tenant, *_trimmed(changed))
         new = [
             (run, msgspec.structs.replace(one, node=stamped(one.node, held[run].now)), step.results)
             for run, step in steps.items()
@@ -206,9 +221,30 @@ def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+def once(values: list[Any]) -> list[Any]:
+    """A column in which all are the same, once: `unnest` fills it up with NULLs, and the statement
+    takes the first for those. The driver looks at every value of a list for quite some time.
+    """
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
 def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
     """Nodes as CHANGE_NODES takes them, whose results stay."""
-    return columns([_changed(run, node, None) for node in nodes])
+    return _trimmed([_changed(run, node, None) for node in nodes])
+
+
+def _trimmed(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Columns without what is zero, false or NULL at their ends."""
+    run, label, state, *others = columns(rows)
+    for column in others:
+        while column and not column[-1] and column[-1] != "":
+            column.pop()
+    return [once(run), label, state, *others]
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether most of its numbers are zero: those that are not come first."""
+    return not node.is_map and not node.parents.total
 
 
 def read_node(row: Row) -> Node:

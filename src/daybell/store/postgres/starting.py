@@ -13,7 +13,7 @@ from daybell.store.driving import without_job
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.names import CurrentJob
-from daybell.store.postgres.run_rows import Held, NodeRows, columns
+from daybell.store.postgres.run_rows import Held, NodeRows, columns, once
 
 Starts = Sequence[tuple[Held, Start]]
 Lane = tuple[str, str]  # queue, needs
@@ -31,8 +31,10 @@ class Starting(Connected, NodeRows):
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
              args, expires_at, retries, timeout, parent, node)
-      SELECT $1, u.id, u.job, u.version, u.lane, u.priority, 1, t.now, t.now, u.args,
-             t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node
+      SELECT $1, u.id, coalesce(u.job, ($3::int[])[1]), coalesce(u.version, ($4::int[])[1]),
+             coalesce(u.lane, ($5::int[])[1]), coalesce(u.priority, ($6::smallint[])[1]), 1, t.now,
+             t.now, u.args, t.now + u.expires_in, u.retries, u.timeout,
+             coalesce(u.parent, ($11::uuid[])[1]), u.node
         FROM t, unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
                        $8::float8[], $9::int[], $10::float8[], $11::uuid[], $12::text[])
              u(id, job, version, lane, priority, args, expires_in, retries, timeout, parent, node)
@@ -65,7 +67,7 @@ class Starting(Connected, NodeRows):
                 _row(held, start, jobs.get(start.job or ""), numbers[pair])
                 for held, start, pair in lanes
             ]
-            await link.execute(self.START, tenant, *columns(rows))
+            await link.execute(self.START, tenant, *_columns(rows))
             self.filled |= {(tenant, queue) for queue, _ in numbers}
         return gone
 
@@ -89,6 +91,12 @@ class Starting(Connected, NodeRows):
         filled, self.filled = self.filled, set()
         for tenant, queue in filled:
             self.notifier.touch(tenant, [queue], here=True)
+
+
+def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
+    id, job, version, lane, priority, *others, parent, node = columns(rows)
+    same = [once(column) for column in (job, version, lane, priority)]
+    return [id, *same, *others, once(parent), node]
 
 
 def _row(held: Held, start: Start, job: CurrentJob | None, lane: int) -> tuple[object, ...]:
