@@ -96,6 +96,39 @@ async def digest(ctx: Context) -> str:
     return f"what is new since {since}"
 
 
+@app.task(queue=QUEUE)
+async def collect_orders() -> list[int]:
+    """The first node of a workflow."""
+    await clock.sleep(0.3)
+    return [1200, 450, 80]
+
+
+@app.task(queue=QUEUE, retries={"delays": ["1s"]})
+async def convert(ctx: Context, cents: int) -> float:
+    """Once for each order; one of them fails at first."""
+    await clock.sleep(0.2)
+    if cents == 450 and ctx.failures == 0:
+        raise ConnectionError("the bank does not answer")
+    return cents / 100
+
+
+@app.task(queue=QUEUE)
+def add_up(convert: list[float]) -> float:
+    """Gets what all of them returned."""
+    return sum(convert)
+
+
+@app.task(queue=QUEUE)
+async def publish(collect_orders: list[int], add_up: float) -> str:
+    """The last node; what it returns is the result of the run."""
+    return f"{len(collect_orders)} orders, {add_up:.2f} in all"
+
+
+with app.workflow("orders", queue=QUEUE, description="A workflow.") as orders:
+    _ = convert.map(collect_orders.output) >> add_up >> publish
+    _ = collect_orders >> publish
+
+
 async def enqueue_round(number: int) -> None:
     """One of each, unless there is more than enough."""
     client = await app.open()
@@ -113,6 +146,7 @@ async def enqueue_round(number: int) -> None:
         await report.options(unique_key="report").enqueue()
         address = f"https://example.org/{number}"
         await fetch.enqueue(url=address)
+        await orders.options(unique_key="orders").enqueue()
     if number % 4 == 1:
         dead = await client.dead_letters(job=charge.name, limit=DEAD_LETTERS_MAX)
         if len(dead.items) < DEAD_LETTERS_MAX:
