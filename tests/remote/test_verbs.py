@@ -120,8 +120,6 @@ async def test_what_a_server_does_not_take_is_refused_here(remote):
         await remote.update("plain", settings={"task": "other"})
     with pytest.raises(UsageError, match="did you mean 'queue'"):
         await remote.create("new", task="plain", qeue="images")
-    with pytest.raises(UsageError, match="no filter for a parent"):
-        await remote.executions(parent=mint())
 
 
 async def test_many_are_enqueued_all_or_nothing(store, remote):

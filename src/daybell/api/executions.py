@@ -15,7 +15,8 @@ from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
 from daybell.api.idempotency import Try, once
 from daybell.api.lists import BoundFilter, Cursor, IdFilter, Limit, StatusFilter, TextFilter
 from daybell.api.naming import name_of, told
-from daybell.api.schema import Force, Nothing
+from daybell.api.rules import Id
+from daybell.api.schema import Again, Nothing
 from daybell.api.stream import follow_log, read_place, wants_stream
 from daybell.api.timeline import timeline
 from daybell.client import wire
@@ -32,6 +33,12 @@ from daybell.errors import UsageError
 
 router = APIRouter(tags=["executions"])
 
+WorkflowFilter = Annotated[
+    Id | None, Query(description="What belongs to this execution: the nodes of a workflow's run.")
+]
+WithNodes = Annotated[
+    bool, Query(description="Also nodes of workflows' runs, which are left out otherwise.")
+]
 ExecutionPath = Annotated[str, Path(alias="id", description="An execution's id.", max_length=100)]
 
 
@@ -44,7 +51,8 @@ async def list_executions(
     queue: TextFilter = None,
     since: BoundFilter = None,
     until: BoundFilter = None,
-    workflow_id: IdFilter = None,
+    workflow_id: WorkflowFilter = None,
+    nodes: WithNodes = False,
     limit: Limit = PAGE_ITEMS_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
@@ -61,6 +69,7 @@ async def list_executions(
         "since": since,
         "until": until,
         "parent": workflow_id,
+        "nodes": nodes,
     }
     page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
     items = await told(api_of(request).job_ids, caller, page.items)
@@ -89,7 +98,8 @@ async def count_executions(
     queue: TextFilter = None,
     since: BoundFilter = None,
     until: BoundFilter = None,
-    workflow_id: IdFilter = None,
+    workflow_id: WorkflowFilter = None,
+    nodes: WithNodes = False,
     dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
 ) -> Response:
     """Count executions by state. States without any are left out."""
@@ -101,6 +111,7 @@ async def count_executions(
         "since": since,
         "until": until,
         "parent": workflow_id,
+        "nodes": nodes,
     }
     if dead_letters:
         # Of the dead, those that a retry would take are the letters.
@@ -120,11 +131,15 @@ async def count_executions(
     ),
 )
 async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
-    """Show an execution, with its ended attempts, its steps, and what happened to it."""
+    """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
     found = await caller.client.execution(id)
     (said,) = await told(api_of(request).job_ids, caller, [found.execution])
     steps = told_steps(await caller.client.steps(id), found.execution)
-    return answer({**said, **wire.detail(found), "timeline": timeline(found), "steps": steps})
+    run = await caller.client.run_of(found.execution)
+    said |= {**wire.detail(found), "timeline": timeline(found, run), "steps": steps}
+    if run is not None:
+        said["progress"] = run.percent
+    return answer({**said, "workflow": None if run is None else wire.run(run)})
 
 
 _LOGS = operation(
@@ -212,9 +227,12 @@ async def cancel_execution(request: Request, id: ExecutionPath, caller: Operator
         answers=shapes.Retried,
         status=202,
         says="It runs again, itself or as a new one.",
-        body=Force,
+        body=Again,
         is_optional=True,
-        examples={"although it succeeded": {"force": True}},
+        examples={
+            "although it succeeded": {"force": True},
+            "a workflow, from one of its nodes": {"from": "load"},
+        },
         errors=(404, 409),
         headers={**LOCATION, **REPLAYED},
     ),
@@ -224,26 +242,32 @@ async def retry_execution(
 ) -> Response:
     """Run an execution again: a dead one itself, a cancelled one as a new execution.
 
-    `force` does the latter for one that succeeded, or was discarded.
+    `force` does the latter for one that succeeded, or was discarded. Of a workflow's run, what has
+    succeeded is kept; `from` names a node to begin with, as a new execution.
     """
     raw = await read_bytes(request)
-    wanted = checked(read_json(raw), Force) if raw else Force()
+    wanted = checked(read_json(raw), Again) if raw else Again.model_validate({})
     known = read_id(id)
 
     async def perform(this: Try) -> Response:
         made = await _retried(caller, known, this) if this.is_repeated else None
-        return _runs(known, made or await _retry(caller, known, this, force=wanted.force))
+        return _runs(known, made or await _retry(caller, known, this, wanted))
 
     return await once(request, caller, key, raw, perform)
 
 
-async def _retry(caller: Caller, id: UUID, this: Try, *, force: bool) -> UUID:
+async def _retry(caller: Caller, id: UUID, this: Try, wanted: Again) -> UUID:
     def told(made: UUID) -> NewEntry:
         after = {"execution_id": made}
         return caller.entry("execution.retry", id, after=after, id=this.made("entry"))
 
     made = await caller.client.retry(
-        id, force=force, request=this.id, repeat=this.is_repeated, told=told
+        id,
+        force=wanted.force,
+        from_=wanted.from_,
+        request=this.id,
+        repeat=this.is_repeated,
+        told=told,
     )
     return made.id
 

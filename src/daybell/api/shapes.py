@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from daybell.api.event_schema import EventPage as EventPage
 from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
+from daybell.api.run_shapes import WorkflowRun
 
 Time = str
 Id = str
@@ -88,6 +89,8 @@ class LastExecution(BaseModel):
     retries: int | None
     timeout: float | None
     parent_id: Id | None
+    node: str | None = Field(description="Its label in the workflow's run that it is a part of.")
+    workflow_id: Id | None = Field(description="That run.")
     schedule_id: Id | None
     progress: float | None
     note: str | None
@@ -121,6 +124,7 @@ class Moment(BaseModel):
     event: str
     attempt: int | None = None
     worker_id: Id | None = None
+    node: str | None = Field(None, description="Of a workflow's run: the node it happened to.")
 
 
 class ExecutionDetail(Execution):
@@ -128,6 +132,7 @@ class ExecutionDetail(Execution):
 
     attempts: list[Attempt]
     timeline: list[Moment]
+    workflow: WorkflowRun | None = Field(description="Of a workflow's run: its nodes.")
     steps: list[Step]
 
 
@@ -238,6 +243,7 @@ class Schedule(BaseModel):
     args: dict[str, Any]
     delay: float | None
     is_reboot: bool
+    since: Time | None = Field(description="Of one after other jobs: what they did since counts.")
     next_run_at: Time | None
     last_run_at: Time | None
     last_success_at: Time | None
@@ -264,6 +270,7 @@ class JobVersion(BaseModel):
     http: Any
     sql: dict[str, Any] | None
     notify: dict[str, Any] | None
+    workflow: dict[str, Any] | None
     queue: str
     priority: Word
     retry: dict[str, Any]
@@ -281,6 +288,7 @@ class JobVersion(BaseModel):
     misfire: dict[str, Any]
     pause_after_failures: int | None
     dependencies: list[str]
+    on_dependency_failure: Literal["wait", "skip", "run"]
     template: dict[str, Any] | None
     source: str
     author: str

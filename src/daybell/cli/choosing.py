@@ -35,9 +35,11 @@ async def find(client: AnyClient, text: str) -> UUID:
                 f"{shown(text)} is not an execution id (a UUID such as {EXAMPLE})", field="id"
             ) from None
     part = text.lower()
-    newest = (await client.executions(limit=PAGE_ITEMS_MAX)).items
-    ids = [str(one.id) for one in newest]
-    fitting = [id for id in ids if id.startswith(part) or id.endswith(part)]
+    fitting: list[str] = []
+    for nodes in (False, True):  # a large workflow has more of those than a person looks at
+        newest = (await client.executions(limit=PAGE_ITEMS_MAX, nodes=nodes)).items
+        ids = [str(one.id) for one in newest]
+        fitting = fitting or [id for id in ids if id.startswith(part) or id.endswith(part)]
     if not fitting:
         raise ExecutionNotFound(
             f"none of the {PAGE_ITEMS_MAX:,} newest executions has an id that begins or ends with"

@@ -48,6 +48,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     filters: Filters
     everything: bool = False
     force: bool = False  # retry what succeeded, too
+    from_node: str | None = None  # of a run: where it begins again
     yes: bool = False
     as_json: bool = False
 
@@ -59,6 +60,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
                 f"say what to {self.verb}: ids, or any of --job, --status, --queue, --since and"
                 " --until, or --all"
             )
+        if self.from_node is not None and len(self.ids or ()) != 1:
+            raise typer.BadParameter("--from is for one run; give its id")
 
 
 class Done(NamedTuple):
@@ -84,7 +87,7 @@ async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> in
     answers, refusals = Counter[str](), list[str]()
     for id in dict.fromkeys(wanted):
         try:
-            done = await act(client, str(id), decision.force)
+            done = await act(client, str(id), decision)
         except (Conflict, NotFound) as error:
             refusals.append(str(error))
             complain(f"error: {error}")
@@ -97,7 +100,7 @@ async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> in
     return FAILED if refusals else DONE
 
 
-async def _cancel(client: AnyClient, id: str, _: bool) -> Done:
+async def _cancel(client: AnyClient, id: str, _: Decision) -> Done:
     answer = await client.cancel(id)
     if answer is Cancellation.FINISHED:
         state = (await client.execution(id)).execution.state
@@ -106,8 +109,8 @@ async def _cancel(client: AnyClient, id: str, _: bool) -> Done:
     return Done(str(answer), f"{id} {asked}")
 
 
-async def _retry(client: AnyClient, id: str, force: bool) -> Done:
-    answer = await client.retry(id, force=force)
+async def _retry(client: AnyClient, id: str, decision: Decision) -> Done:
+    answer = await client.retry(id, force=decision.force, from_=decision.from_node)
     if str(answer.id) == id:
         return Done(str(Retrial.REVIVED), f"{id} runs again{await _as_version(client, id)}")
     return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}")

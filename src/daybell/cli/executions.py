@@ -60,6 +60,12 @@ def list_executions(
     job: OfJob = None,
     queue: OfQueue = None,
     worker: Annotated[Text, typer.Option(metavar="ID", help="On this worker.")] = None,
+    workflow: Annotated[
+        Text, typer.Option(metavar="ID", help="The nodes of this workflow's run.")
+    ] = None,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Also nodes of workflows' runs, whichever.")
+    ] = False,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -71,6 +77,8 @@ def list_executions(
     """List executions, newest first."""
     filters = _filters(status, job, queue, since, until)
     filters["worker"] = worker
+    filters["parent"] = workflow
+    filters["nodes"] = nodes
     command = partial(
         _list, filters=filters, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
     )
@@ -85,7 +93,7 @@ def show_execution(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show an execution with its attempts and steps."""
+    """Show an execution with its attempts and steps; of a workflow's run, its nodes."""
     run(context, partial(_show, id=id, tenant=tenant, as_json=as_json), database_url)
 
 
@@ -156,12 +164,20 @@ def retry_executions(
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
+    from_node: Annotated[
+        Text,
+        typer.Option(
+            "--from",
+            metavar="NODE",
+            help="Of a workflow's run: begin with this node, as a new execution.",
+        ),
+    ] = None,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Run executions again: dead and cancelled ones."""
+    """Run executions again: dead and cancelled ones. Of workflows, what has not succeeded."""
     from daybell.cli.deciding import Decision, decide
 
     decision = Decision(
@@ -170,6 +186,7 @@ def retry_executions(
         filters=_filters(status, job, queue, since, until),
         everything=everything,
         force=force,
+        from_node=from_node,
         yes=yes,
         as_json=as_json,
     )
@@ -223,13 +240,15 @@ async def _list(
     as_json: bool,
 ) -> int:
     from daybell.cli import show
-    from daybell.cli.choosing import moments
+    from daybell.cli.choosing import find, moments
     from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_executions
     from daybell.client import wire
 
     async with client_for(settings, tenant=tenant) as client:
         asked = await moments(client, filters)
+        if (run := filters.get("parent")) is not None:
+            asked["parent"] = await find(client, str(run))
         page = await client.executions(limit=limit, cursor=cursor, **asked)
         now = (await client.health()).now
     if as_json:
@@ -245,6 +264,7 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
     from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_detail
+    from daybell.cli.nodes import echo_nodes
     from daybell.cli.steps import echo_steps
     from daybell.client import wire
     from daybell.client.moments import told_steps
@@ -255,14 +275,17 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
     async with client_for(settings, tenant=tenant) as client:
         detail = await client.execution(await find(client, id))
         steps = await client.steps(detail.execution.id)
+        run = await client.run(detail.execution.id)
         now, one = (await client.health()).now, detail.execution
         is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
         because = (await client.why(one.id)).detail if is_dependent and not as_json else None
     if as_json:
-        show.echo_json({**wire.detail(detail), "steps": told_steps(steps, detail.execution)})
+        told = {**wire.detail(detail), "steps": told_steps(steps, detail.execution)}
+        show.echo_json(told if run is None else {**told, "workflow": wire.run(run)})
     else:
         echo_detail(detail, now=now, because=because)
         echo_steps(steps, one)
+        echo_nodes(run, now=now)
     return DONE
 
 

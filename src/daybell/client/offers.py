@@ -24,6 +24,7 @@ _LACKS: Final = {
     "command": ("runs commands", "start one with `daybell worker --allow-command{queues}`"),
     "http": ("makes requests", "start one with `daybell worker{queues}`"),
     "notify": ("can notify", "install daybell[notify] there"),
+    "workflow": ("begins workflows", "start one with `daybell worker{queues}`"),
     "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
 }
 # The same where there is no worker at all, so that "there" is nowhere.

@@ -31,7 +31,6 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.view import ExecutionFilter
 from daybell.core.when import Calendar, Misfire, Schedule
-from daybell.errors import UsageError
 
 Wire = dict[str, Any]
 
@@ -103,11 +102,11 @@ def of_filter(where: ExecutionFilter) -> Wire:
         "status": None if where.states is None else sorted(where.states),
         "queue": where.queue,
         "worker_id": None if where.worker is None else str(where.worker),
+        "workflow_id": None if where.parent is None else str(where.parent),
+        "nodes": "true" if where.with_nodes else None,
         "since": None if where.since is None else to_iso(where.since),
         "until": None if where.until is None else to_iso(where.until),
     }
-    if where.parent is not None:
-        raise UsageError("the API has no filter for a parent", field="parent")
     return {key: value for key, value in said.items() if value is not None}
 
 

@@ -1,0 +1,70 @@
+"""The nodes of a workflow's run, for a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from daybell.cli import show
+from daybell.cli.columns import Column
+from daybell.client.workflows import RunNode, WorkflowRun
+from daybell.core.instant import Instant
+
+PARENTS_MAX: Final = 3  # that are named of each node
+
+
+def echo_nodes(run: WorkflowRun | None, *, now: Instant) -> None:
+    """Print how each node stands, those that come first before the others; nothing if it is no
+    run.
+    """
+    if run is None:
+        return
+    parents: dict[str, list[str]] = {}
+    for edge in run.edges:
+        when = "" if edge.when is None else f" if {edge.when}"
+        parents.setdefault(edge.child, []).append(f"{edge.parent}{when}")
+    typer.echo("")
+    rows = [
+        (
+            one.name,
+            one.status,
+            _after(parents.get(one.name, [])),
+            show.moment(one.started_at) if one.started_at is not None else "",
+            _took(one, now=now),
+            _items(one),
+            one.reason,
+        )
+        for one in run.nodes
+    ]
+    columns = (
+        Column("node", least=12, rank=0),
+        Column("status", rank=0),
+        Column("after", least=10, rank=5),
+        Column("started", rank=3),
+        Column("took", rank=3),
+        Column("items", rank=2),
+        Column("note", least=12, rank=4),
+    )
+    show.echo_table(columns, rows, empty="no nodes")
+    typer.echo(f"{run.ended:,} of {show.count(run.total, 'node')} ended ({run.percent:g} %)")
+
+
+def _after(parents: list[str]) -> str:
+    more = f" and {len(parents) - PARENTS_MAX:,} more" if len(parents) > PARENTS_MAX else ""
+    return ", ".join(parents[:PARENTS_MAX]) + more
+
+
+def _took(node: RunNode, *, now: Instant) -> str:
+    if node.started_at is None:
+        return ""
+    if node.finished_at is not None:
+        return show.length(max(0.0, node.finished_at - node.started_at))
+    return "" if node.is_ended else f"{show.length(max(0.0, now - node.started_at))} so far"
+
+
+def _items(node: RunNode) -> str:
+    if node.items is None:
+        return ""
+    failed = f", {node.items.failed:,} failed" if node.items.failed else ""
+    return f"{node.items.ended:,} of {node.items.total:,}{failed}"

@@ -1,0 +1,55 @@
+"""Workflows over HTTP, compared with a client of the store."""
+
+import pytest
+from msgspec.structs import replace
+
+from daybell.client import wire
+from daybell.core.execution import State
+from daybell.errors import Conflict, InvalidWorkflow, UsageError
+from tests.workflows import ETL, work
+
+
+async def as_told(client, id):
+    return wire.run(await client.run(id))
+
+
+async def test_a_workflow_is_the_same_over_http(store, remote):
+    there = await remote.create("there", workflow=ETL)
+    here = await store.create("here", workflow=ETL)
+
+    assert there.definition == replace(here.definition, name="there")
+    assert (await remote.apply_job("there", workflow=ETL)).action == "unchanged"
+    with pytest.raises(InvalidWorkflow, match="circle: a -> b -> a") as refused:
+        nodes = [{"name": name, "task": "resize"} for name in "ab"]
+        await remote.create("no", workflow={"nodes": nodes, "edges": [["a", "b"], ["b", "a"]]})
+    assert refused.value.field == "workflow.edges"
+
+
+async def test_a_run_is_the_same_over_http(store, remote):
+    await remote.create("etl", workflow=ETL)
+    id = (await remote.enqueue("etl")).id
+    assert await as_told(remote, id) == await as_told(store, id)
+
+    await work(store.store, failing=["a"])
+    again = await remote.retry(id)
+    assert (await remote.why(id)).detail == (await store.why(id)).detail
+    await work(store.store)
+    other = await remote.retry(id, from_="load")
+
+    assert (again.id, again.created) == (id, False)
+    assert await as_told(remote, id) == await as_told(store, id)
+    listed = await remote.executions(parent=id)
+    here = await store.executions(parent=id)
+    assert [(one.id, one.node) for one in listed.items] == [
+        (one.id, one.node) for one in here.items
+    ]
+    assert {one.node for one in listed.items} >= {"extract", "load"}
+    assert await remote.run(listed.items[0].id) is None
+    assert len((await remote.executions(nodes=True)).items) > 2
+    assert other.id != id
+    assert await work(store.store) == [["load"]]
+    assert (await store.execution(other.id)).execution.state is State.SUCCEEDED
+    with pytest.raises(UsageError, match="no node 'lod'"):
+        await remote.retry(id, from_="lod")
+    with pytest.raises(Conflict, match="of run"):
+        await remote.retry(listed.items[0].id)

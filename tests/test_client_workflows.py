@@ -1,0 +1,204 @@
+"""Workflows through a client: jobs of them, their runs, and beginning again."""
+
+import pytest
+
+from daybell import Client
+from daybell.core.execution import State
+from daybell.errors import Conflict, InvalidWorkflow, UnknownJob, UsageError
+from tests.workflows import ETL, work
+
+
+@pytest.fixture
+async def client():
+    async with Client("memory://") as opened:
+        await opened.define("resize", queue="default", retries=7)
+        yield opened
+
+
+def a_workflow(*nodes, **more):
+    return {"nodes": list(nodes), **more}
+
+
+async def a_run(client, **how):
+    await client.create("etl", workflow=ETL)
+    id = (await client.enqueue("etl")).id
+    done = await work(client.store, **how)
+    return id, done
+
+
+async def test_a_workflow_is_a_job_and_is_told_as_it_can_be_said_again(client):
+    job = await client.create("etl", workflow=ETL, schedule="0 2 * * *")
+
+    applied = await client.apply_job("etl", workflow=ETL, schedule="0 2 * * *")
+
+    assert (job.definition.kind, job.definition.needs) == ("workflow", "workflow")
+    assert applied.action == "unchanged"
+    again = await client.apply_job(**applied.after)
+    assert again.action == "unchanged"
+    nodes = {one["name"]: one for one in applied.after["workflow"]["nodes"]}
+    assert nodes["extract"] == {"name": "extract", "task": "resize", "retries": 7}
+    assert ["extract", "a"] in applied.after["workflow"]["edges"]
+
+
+async def test_a_change_takes_the_place_of_the_whole_graph(client):
+    await client.create("etl", workflow=ETL)
+
+    job = await client.update("etl", workflow=a_workflow({"name": "one", "command": "df"}))
+
+    assert job.version == 2
+    assert job.definition.settings == '{"nodes":[{"name":"one","command":{"run":"df"}}]}'
+    with pytest.raises(InvalidWorkflow, match="has no nodes"):
+        await client.update("etl", workflow={"nodes": []})
+    with pytest.raises(InvalidWorkflow, match="must be an object with nodes"):
+        await client.update("etl", workflow="extract")
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "field", "said"),
+    [
+        ({"task": "rezise"}, UnknownJob, ".task", "knows no task named 'rezise'"),
+        ({"job": "other"}, UnknownJob, ".job", "no job named 'other'; create it first"),
+        ({"job": "etl"}, InvalidWorkflow, ".job", "each other without end: etl -> etl"),
+        ({"job": "around"}, InvalidWorkflow, ".job", "etl -> around -> etl"),
+        ({"tsk": "x"}, InvalidWorkflow, ".tsk", "did you mean 'task'?"),
+    ],
+)
+async def test_what_a_node_names_has_to_be_there(client, node, error, field, said):
+    await client.create("etl", command="df")
+    await client.create("around", workflow=a_workflow({"name": "x", "job": "etl"}))
+
+    with pytest.raises(error) as refused:
+        await client.update("etl", workflow=a_workflow({"name": "n", **node}))
+
+    assert said in str(refused.value)
+    assert refused.value.field == f"workflow.nodes[0]{field}"
+
+
+async def test_a_workflow_takes_no_arguments_and_nothing_beside_it(client):
+    with pytest.raises(UsageError, match="takes no arguments"):
+        await client.create("etl", workflow=ETL, args={"day": 1})
+    with pytest.raises(UsageError, match="two things to run"):
+        await client.create("etl", workflow=ETL, command="df")
+
+
+async def test_secrets_of_all_nodes_are_warned_of(client):
+    node = {"name": "n", "http": {"url": "https://x", "headers": {"T": {"secret": "ONE"}}}}
+    other = {"name": "m", "task": "resize", "args": {"key": {"secret": "TWO"}}}
+    await client.create("etl", workflow=a_workflow(node, other))
+
+    told = await client.warnings("etl")
+
+    assert [one.split()[1] for one in told if one.startswith("secret")] == ["ONE", "TWO"]
+
+
+async def test_a_run_is_shown_from_before_it_begins_to_its_end(client):
+    await client.create("etl", workflow=ETL, max_crashes=2)
+    id = (await client.enqueue("etl")).id
+
+    waiting = await client.run(id)
+    await work(client.store, rounds=2)
+    begun = await client.run(id)
+    await work(client.store)
+    ended = await client.run(id)
+
+    assert waiting is not None and begun is not None and ended is not None
+    assert {one.status for one in waiting.nodes} == {State.WAITING}
+    assert waiting.percent == 0
+    states = {one.name: one.status for one in begun.nodes}
+    assert states == {
+        "extract": State.SUCCEEDED, "a": State.QUEUED, "b": State.RUNNING,
+        "load": State.WAITING, "tell": State.WAITING,
+    }  # fmt: skip
+    assert (begun.ended, begun.total) == (1, 5)
+    assert {one.name: one.status for one in ended.nodes}["tell"] is State.SKIPPED
+    b, load = (next(one for one in ended.nodes if one.name == name) for name in ("b", "load"))
+    assert b.items is not None and (b.items.total, b.items.ended, b.items.failed) == (3, 3, 0)
+    assert (load.kind, load.runs, load.started_at is None) == ("command", None, False)
+    assert (await client.execution(id)).execution.state is State.SUCCEEDED
+    assert await client.run(b.execution or load.execution) is None
+
+
+async def test_lists_leave_nodes_out_unless_they_are_asked_for(client):
+    id, _ = await a_run(client)
+
+    assert [one.id for one in (await client.executions()).items] == [id]
+    nodes = (await client.executions(parent=id)).items
+    assert sorted(str(one.node) for one in nodes) == [
+        "a",
+        "b[0]",
+        "b[1]",
+        "b[2]",
+        "extract",
+        "load",
+    ]
+    assert len((await client.executions(nodes=True)).items) == 7
+    assert await client.count() == {State.SUCCEEDED: 1}
+
+
+async def test_a_dead_run_goes_on_with_what_failed(client):
+    id, _ = await a_run(client, failing=["a", "b[1]"])
+
+    assert (await client.execution(id)).execution.state is State.DEAD
+    answer = await client.retry(id)
+    done = await work(client.store)
+
+    assert (answer.id, answer.created) == (id, False)
+    assert done == [["a", "b[1]"], ["load"]]
+    assert (await client.execution(id)).execution.state is State.SUCCEEDED
+
+
+async def test_a_run_begins_again_with_a_node_as_another_execution(client):
+    id, _ = await a_run(client)
+
+    answer = await client.retry(id, from_="b")
+    done = await work(client.store)
+
+    assert answer.id != id and answer.created
+    assert done == [["b[0]", "b[1]", "b[2]"], ["load"]]
+    assert (await client.execution(answer.id)).execution.state is State.SUCCEEDED
+    with pytest.raises(UsageError, match="no node 'c'"):
+        await client.retry(id, from_="c")
+
+
+async def test_a_cancelled_run_is_retried_from_what_did_not_succeed(client):
+    await client.create("etl", workflow=ETL)
+    id = (await client.enqueue("etl")).id
+    await work(client.store, rounds=2)
+    await client.cancel(id)
+    await work(client.store)
+
+    assert (await client.execution(id)).execution.state is State.CANCELLED
+    answer = await client.retry(id)
+    done = await work(client.store)
+
+    assert answer.id != id
+    assert done == [["a", "b[0]", "b[1]", "b[2]"], ["load"]]
+
+
+async def test_a_node_is_retried_with_its_run(client):
+    id, _ = await a_run(client, failing=["a"])
+    node = next(one for one in (await client.executions(parent=id)).items if one.node == "a")
+
+    with pytest.raises(Conflict, match=f"is node a of run {id}; retry that"):
+        await client.retry(node.id)
+    await client.enqueue("resize")
+    await work(client.store, rounds=0)
+    plain = (await client.executions(job="resize")).items[0]
+    with pytest.raises(UsageError, match="has no nodes to begin with"):
+        await client.retry(plain.id, from_="a")
+
+
+async def test_why_says_what_a_run_waits_for(client):
+    await client.create("etl", workflow=ETL)
+    id = (await client.enqueue("etl")).id
+    await work(client.store, rounds=2)
+    node = next(one for one in (await client.executions(parent=id)).items if one.node == "a")
+
+    run, of_node = await client.why(id), await client.why(node.id)
+
+    assert (run.word, run.detail) == (
+        "running",
+        "1 of its 5 nodes have ended; it waits for a (queued), b (running)",
+    )
+    assert of_node.execution.state is State.QUEUED
+    assert "workflow" not in of_node.detail
