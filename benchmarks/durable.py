@@ -9,6 +9,7 @@ who share what the store's own connections are, or, in SQLite, a commit.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from statistics import median
@@ -21,6 +22,7 @@ from benchmarks.finding import Finding
 from benchmarks.growth import found
 from benchmarks.places import Kind, Place, open_ground
 from daybell import App, Context
+from daybell.sdk.handle import Handle
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.connection import SETTINGS as SESSION
 from daybell.store.sqlite import files
@@ -28,6 +30,7 @@ from daybell.store.sqlite import files
 ALONE: Final = 500  # steps of one execution
 CROWD: Final = 100  # executions at once
 EACH: Final = 50  # steps of each
+WAIT_SECONDS_MAX: Final = 60.0
 RESULT: Final = '{"order":42,"cents":1200}'
 COLUMNS: Final = "n, kind, is_done, failures, started_at, finished_at, name, result"
 
@@ -54,26 +57,28 @@ async def measure(kind: Kind, *, rounds: int, scale: float) -> list[Finding]:
         await floor.open()
         try:
             async with work.app, work.app.worker(concurrency=CROWD):
-                lines = await compare(place, work.run, floor.run, 1, alone, rounds)
-                lines += await compare(place, work.run, floor.run, CROWD, each, rounds)
+                lines = await compare(place, work, floor.run, 1, alone, rounds)
+                lines += await compare(place, work, floor.run, CROWD, each, rounds)
         finally:
             await floor.close()
     return lines
 
 
 async def compare(
-    place: Place, steps: Run, floor: Run, executions: int, each: int, rounds: int
+    place: Place, work: Work, floor: Run, executions: int, each: int, rounds: int
 ) -> list[Finding]:
     """Steps and raw inserts in turns, after a round that is dropped."""
     kind = place.kind
     rates: dict[str, list[float]] = {"steps": [], "floor": []}
     for round_ in range(-1, max(1, rounds)):
         ids = await held(place, executions)
-        for what, run in (("steps", steps), ("floor", floor)):
+        for what, run in (("steps", work.run), ("floor", floor)):
             began = time.perf_counter()
             await run(ids, each)
+            took = time.perf_counter() - began
             if round_ >= 0:
-                rates[what].append(executions * each / (time.perf_counter() - began))
+                rates[what].append(executions * each / took)
+            await work.rest()
     ratios = [one / raw for one, raw in zip(rates["steps"], rates["floor"], strict=True)]
     what = "one execution" if executions == 1 else f"{executions} executions at once"
     return [
@@ -98,6 +103,7 @@ class Work:
         self.app = App(place.database_url)
         self._left = 0
         self._is_over = asyncio.Event()
+        self._handles: list[Handle[None]] = []
 
         async def order() -> dict[str, int]:
             return {"order": 42, "cents": 1200}
@@ -116,8 +122,14 @@ class Work:
         """As many executions at once, from their enqueue to the last step of the last."""
         self._left = len(ids)
         self._is_over.clear()
-        await self._chain.enqueue_many({"steps": each} for _ in ids)
+        self._handles = await self._chain.enqueue_many({"steps": each} for _ in ids)
         await self._is_over.wait()
+
+    async def rest(self) -> None:
+        """Until the store has heard of all ends, too, which are not measured."""
+        for handle in self._handles:
+            await handle.result(timeout=WAIT_SECONDS_MAX)
+        self._handles = []
 
 
 class PostgresFloor:
@@ -163,11 +175,21 @@ class SqliteFloor:
 
     async def run(self, ids: list[UUID], each: int) -> None:
         for n in range(each):
-            self._link.execute("BEGIN IMMEDIATE")
+            await self._begin()
             for id in ids:
                 now = time.time()
                 self._link.execute(INSERT_SQLITE, (n, now, now, RESULT, id.bytes))
             self._link.execute("COMMIT")
+
+    async def _begin(self) -> None:
+        """The worker in this process writes now and then, and needs the loop for it."""
+        while True:
+            try:
+                self._link.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                await asyncio.sleep(0)
+            else:
+                return
 
 
 async def held(place: Place, count: int) -> list[UUID]:
