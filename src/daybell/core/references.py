@@ -45,11 +45,15 @@ def reference(value: Any, noun: Noun) -> str | None:
 
 def is_reference(value: Any) -> bool:
     """Whether it stands for something else: by itself, or joined with others."""
+    if not isinstance(value, dict):
+        return False
     return any(reference(value, noun) is not None for noun in NOUNS) or _joined(value) is not None
 
 
 def literal(value: Any) -> Any:
     """A value that stands for this one, whatever it looks like: plain data stands for itself."""
+    if isinstance(value, str | int | float | None):
+        return value  # most items are that simple
     is_plain = not any(is_reference(one) or is_literal(one) for one in _walk(value))
     return value if is_plain else {LITERAL: value}
 
