@@ -19,7 +19,6 @@ UNFINISHED: Final = (
     "    if one.state not in TERMINAL:\n        return Begin.WAIT\n",
     "    if one.state not in TERMINAL:\n        return Begin.NOW\n",
 )
-STILL_TO_FIRE: Final = (DECIDING, "    if one.is_behind:\n", "    if False:\n")
 FAILED: Final = (
     DECIDING,
     "        case OnFailure.SKIP:\n            return Begin.SKIP\n",
@@ -31,8 +30,6 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ("one dependency is enough for a round", "memory", (ONE_IS_ENOUGH,)),
     ("one dependency is enough for a round", "sqlite", (ONE_IS_ENOUGH,)),
     ("a dependency that has not ended lets others begin", "memory", (UNFINISHED,)),
-    ("a dependency whose tick is still to fire is not waited for", "memory", (STILL_TO_FIRE,)),
-    ("a dependency whose tick is still to fire is not waited for", "sqlite", (STILL_TO_FIRE,)),
     ("what is to be skipped begins", "memory", (FAILED,)),
     ("nobody looks after what waits", "memory", (NOBODY_LOOKS,)),
     (

@@ -22,7 +22,7 @@ from daybell.core.when import every
 from daybell.engine.handlers import Handler, Handlers, Running
 from daybell.errors import DaybellError
 from tests.simulation.chance import stream
-from tests.simulation.cluster import FIRED_SECONDS, WORK_SECONDS, Cluster, Outcome
+from tests.simulation.cluster import WORK_SECONDS, Cluster, Outcome
 from tests.simulation.dependent_checker import DependentChecker
 from tests.simulation.effects import Effects
 from tests.simulation.loop import Process
@@ -31,6 +31,7 @@ from tests.simulation.world import Port, run
 
 ACTIONS: Final = 8
 SOURCES: Final = ("extract", "clean")
+SEEN_OFF_SECONDS: Final = 90.0
 PATIENCE: Final = 1_000  # a worker that is lost is nobody's failure here
 
 
@@ -171,7 +172,7 @@ class DependentCluster(Cluster):
         """No times come any more. What waits is let go by sources that succeed, and the last round
         is fired.
         """
-        deadline = self.loop.time() + FIRED_SECONDS
+        deadline = self.loop.time() + SEEN_OFF_SECONDS
         is_silent, turns = False, 0
         while not is_silent or self._checker.has_to_begin():
             if self.loop.time() > deadline:
@@ -183,6 +184,6 @@ class DependentCluster(Cluster):
                 is_silent = True
                 if turns % 10 == 0:
                     for name in SOURCES:
-                        await client.enqueue(name, {"sure": True, "n": self._next()})
+                        await client.enqueue(name, {"sure": True, "n": self._next()}, force=True)
                 turns += 1
             await asyncio.sleep(1.0)
