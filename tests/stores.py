@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 import asyncpg
+import psycopg2
+import psycopg2.extensions
 
 from daybell.store.memory import MemoryStore
 from daybell.store.protocol import Store
@@ -33,6 +35,8 @@ SHARED_KINDS: Final = ("sqlite", *POSTGRES)  # several processes can open the sa
 
 TEMPLATE: Final = "daybell_template"
 LIVE_TEMPLATE: Final = "daybell_live"  # the same on the real clock
+# In any order, whatever references what; and what a failed test still holds is not waited for.
+KEEPER: Final = "-c session_replication_role=replica -c lock_timeout=1s"
 ADDITIONS: Final = Path(__file__).with_suffix(".sql")
 MIGRATED_FILE: Final[list[bytes]] = []  # one, as soon as it is made
 
@@ -53,13 +57,14 @@ class ManualClock:
 class DatabaseClock(ManualClock):
     """The same, kept by a database whose `daybell.now()` was replaced."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: psycopg2.extensions.connection) -> None:
         super().__init__()
         self._connection = connection
 
     async def advance(self, seconds: float) -> None:
         await super().advance(seconds)
-        await self._connection.execute("UPDATE daybell_test.clock SET now = $1", self.now())
+        with self._connection.cursor() as cursor:
+            cursor.execute("UPDATE daybell_test.clock SET now = %s", [self.now()])
 
 
 @dataclass
@@ -85,12 +90,21 @@ def connect(kind: str, url: str, clock: ManualClock | None = None) -> Store:
     return import_module("daybell.store.postgres").PostgresStore(url)
 
 
+@dataclass
+class Database:
+    """One that is migrated, and the session that puts it right after each test."""
+
+    name: str
+    url: str
+    keeper: psycopg2.extensions.connection
+
+
 class Servers:
     """PostgreSQL servers, started when first asked for, each with a migrated database to copy."""
 
     def __init__(self) -> None:
         self._running: dict[Version, Postgres] = {}
-        self._clean: dict[Version, list[str]] = {version: [] for version in POSTGRES.values()}
+        self._clean: dict[Version, list[Database]] = {one: [] for one in POSTGRES.values()}
         self._names = (f"test_{number}" for number in itertools.count())
 
     def close(self) -> None:
@@ -119,21 +133,26 @@ class Servers:
             await execute(server.url(), f"DROP DATABASE {name} WITH (FORCE)")
 
     @asynccontextmanager
-    async def migrated(self, version: Version) -> AsyncIterator[tuple[str, asyncpg.Connection]]:
-        """A migrated database that is as good as new, with a connection to it."""
+    async def migrated(self, version: Version) -> AsyncIterator[Database]:
+        """A migrated database that is as good as new."""
         server = await asyncio.to_thread(self._server, version)
         clean = self._clean[version]
-        name = clean.pop() if clean else await copy_template(server, next(self._names))
-        connection = await asyncpg.connect(server.url(name))
+        if clean:
+            database = clean.pop()
+        else:
+            name = await copy_template(server, next(self._names))
+            database = Database(
+                name, server.url(name), psycopg2.connect(server.url(name), options=KEEPER)
+            )
+            database.keeper.autocommit = True
         try:
-            yield server.url(name), connection
+            yield database
         finally:
-            if await reset(connection):
-                clean.append(name)
-                await connection.close()
+            if await asyncio.to_thread(reset, database.keeper):
+                clean.append(database)
             else:
-                await connection.close()
-                await execute(server.url(), f"DROP DATABASE {name} WITH (FORCE)")
+                database.keeper.close()
+                await execute(server.url(), f"DROP DATABASE {database.name} WITH (FORCE)")
 
     def _server(self, version: Version) -> Postgres:
         if version not in self._running:
@@ -172,13 +191,13 @@ async def migrated_file(folder: Path) -> bytes:
     return MIGRATED_FILE[0]
 
 
-async def reset(connection: asyncpg.Connection) -> bool:
+def reset(keeper: psycopg2.extensions.connection) -> bool:
     """Undo what a test has done to its database; False if that is not possible."""
     try:
-        # Whatever a failed test still holds must not be waited for.
-        await connection.execute("SET lock_timeout = '1s'")
-        return bool(await connection.fetchval("SELECT daybell_test.reset()"))
-    except asyncpg.PostgresError:
+        with keeper.cursor() as cursor:
+            cursor.execute("SELECT daybell_test.reset()")
+            return cursor.fetchone() == (True,)
+    except psycopg2.Error:
         return False
 
 
@@ -201,7 +220,7 @@ async def open_place(kind: str, folder: Path, servers: Servers) -> AsyncIterator
         file.write_bytes(await migrated_file(folder))
         yield Place(kind, str(file), ManualClock())
     else:
-        async with servers.migrated(POSTGRES[kind]) as (url, connection):
-            clock = DatabaseClock(connection)
+        async with servers.migrated(POSTGRES[kind]) as database:
+            clock = DatabaseClock(database.keeper)
             await clock.advance(0)
-            yield Place(kind, url, clock)
+            yield Place(kind, database.url, clock)

@@ -1,5 +1,6 @@
 """A good request for every operation: something to ask with, whatever is to be found out."""
 
+from functools import cache
 from typing import Any
 
 from daybell.api import create_api
@@ -32,9 +33,15 @@ QUERIES = {"preview_schedule": "?cron=0 0 * * *"}
 STREAMS = {"stream"}  # they do not end by themselves
 
 
+@cache
+def document() -> dict[str, Any]:
+    """What the API says of itself; it takes a while to make."""
+    return create_api(Client("memory://")).openapi()
+
+
 def operations() -> list[tuple[str, str, str]]:
     """Method, path below the base, and id of every operation that is answered at once."""
-    paths = create_api(Client("memory://")).openapi()["paths"]
+    paths = document()["paths"]
     return [
         (method.upper(), _filled(path) + QUERIES.get(said["operationId"], ""), said["operationId"])
         for path, methods in paths.items()

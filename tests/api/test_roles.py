@@ -3,9 +3,9 @@
 import pytest
 
 from daybell.api import ApiOptions, create_api
-from daybell.client import Client
 from daybell.core.access import Role
 from tests.api.conftest import asking
+from tests.api.requests import document
 
 UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 OPERATOR = {
@@ -48,10 +48,6 @@ ADMIN = {
 }
 SUPERADMIN = {"create_tenant", "list_tenants", "get_tenant", "update_tenant"}
 STREAMS = {"stream"}  # it does not end by itself
-
-
-def document():
-    return create_api(Client("memory://")).openapi()
 
 
 def operations():

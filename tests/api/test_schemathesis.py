@@ -23,6 +23,7 @@ from schemathesis.checks import (
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client, mint
 from daybell.client.sealing import new_key
+from tests.api.requests import document
 
 CHECKS = [
     not_a_server_error,
@@ -114,7 +115,7 @@ def served():
 
 
 def operations():
-    paths = create_api(Client("memory://")).openapi()["paths"]
+    paths = document()["paths"]
     return [
         pytest.param(path, method.upper(), mode, id=f"{method.upper()} {path} {mode.value}")
         for path, methods in paths.items()

@@ -30,8 +30,8 @@ def version(request):
 @pytest.fixture
 async def url(version, servers):
     """A migrated database, whose clock stands still."""
-    async with servers.migrated(version) as (url, _):
-        yield url
+    async with servers.migrated(version) as database:
+        yield database.url
 
 
 @pytest.fixture
