@@ -29,6 +29,7 @@ Ends = Mapping[UUID, Sequence[NodeEnd]]  # by run
 # What one transaction may do for many runs, and the least that it does for each.
 BATCH_MAX: Final = 4 * PROGRESS_BATCH
 BATCH_MIN: Final = 20
+KNOWN_MAX: Final = 1000  # runs that are remembered
 
 # What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
 TOLD: Final = (
@@ -52,6 +53,7 @@ class Progressing(Admission, Starting):
         # Runs with more to do after the commit, and those to be stopped then.
         self.unfinished: dict[tuple[int, UUID], None] = {}
         self.cancelled: dict[tuple[int, UUID], None] = {}
+        self._fixed: dict[tuple[int, UUID], Row] = {}  # what never changes about runs
 
     # These columns never change, so that it is known what to lock before anything is locked.
     AROUND = """
@@ -67,7 +69,19 @@ class Progressing(Admission, Starting):
 
     async def around(self, link: Link, tenant: int, runs: Collection[UUID]) -> list[Row]:
         """These runs and those around them, with what their ends would concern."""
-        return await link.fetch(self.AROUND, tenant, list(runs)) if runs else []
+        found: dict[UUID, Row] = {}
+        missing = set(runs)
+        while missing and all((tenant, run) in self._fixed for run in missing):
+            some = [self._fixed[tenant, run] for run in missing]
+            found |= {row["id"]: row for row in some}
+            missing = {row["parent"] for row in some} - {None}
+        if missing:
+            rows = await link.fetch(self.AROUND, tenant, list(missing))
+            if len(self._fixed) > KNOWN_MAX:
+                self._fixed.clear()
+            self._fixed |= {(tenant, row["id"]): row for row in rows}
+            found |= {row["id"]: row for row in rows}
+        return list(found.values())
 
     LOCK_RUNS = f"""
     SELECT {RUN_COLUMNS}, daybell.now() AS now FROM daybell.run r
