@@ -119,7 +119,7 @@ def test_the_second_signal_ends_it_at_once(job, folder):
         running.wait_for("stopping" if job == "nap" else "heard")
 
         assert running.insist(signal.SIGINT) == 130
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30  # it would nap for a minute
         assert "ended at once" in running.said
 
 
@@ -169,10 +169,10 @@ def test_health_is_answered(folder):
         place = address(running)
         named = urllib.request.Request(f"{place}/healthz", headers={"Host": "jobs.example"})
 
-        with urllib.request.urlopen(named, timeout=10) as answer:
+        with urllib.request.urlopen(named, timeout=30) as answer:
             assert answer.status == 200
 
-        with urllib.request.urlopen(f"{place}/readyz", timeout=10) as ready:
+        with urllib.request.urlopen(f"{place}/readyz", timeout=30) as ready:
             assert (ready.status, json.load(ready)) == (200, {"status": "ready"})
 
 

@@ -14,7 +14,7 @@ from tests.cli.terminal import SECONDS, Running
 from tests.stores import POSTGRES
 
 JOBS = 10
-SCHEDULES = 200
+SCHEDULES = 100
 PERIOD = 1.0
 TICKS = 6  # that each schedule has at least
 KILLS = 5
@@ -23,13 +23,13 @@ UP = "looking after"
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-async def url(request, tmp_path, servers):
+@pytest.fixture
+async def url(kind, tmp_path, servers):
     """A store that goes by the real time."""
-    if request.param == "sqlite":
+    if kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'daybell.db'}"
     else:
-        async with servers.database(POSTGRES[request.param]) as url:
+        async with servers.database(POSTGRES[kind]) as url:
             yield url
 
 
@@ -67,7 +67,16 @@ async def until(client, is_enough):
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+# More schedulers on PostgreSQL, where they meet inside the database; the rest with all tests.
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("sqlite", 2),
+        pytest.param("postgres", 3, marks=pytest.mark.postgres),
+        pytest.param("sqlite", 3, marks=pytest.mark.all_only),
+        pytest.param("postgres", 2, marks=[pytest.mark.postgres, pytest.mark.all_only]),
+    ],
+)
 async def test_each_tick_is_fired_once_while_schedulers_are_killed(count, url, client, tmp_path):
     first = {one.id: one.next_at for one in await client.schedules()}
     dice = random.Random(count)
