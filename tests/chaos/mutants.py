@@ -169,13 +169,20 @@ def copy_of(mutant: Mutant, folder: Path) -> Path:
     """The source with this mutation."""
     source = folder / "src"
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in changed(mutant).items():
+        (source / "daybell" / name).write_text(text)
+    return source
+
+
+def changed(mutant: Mutant) -> dict[str, str]:
+    """What becomes of the files that it changes."""
+    files: dict[str, str] = {}
     for name, old, new in mutant.changes:
-        file = source / "daybell" / name
-        text = file.read_text()
+        text = files.get(name) or (SOURCE / "daybell" / name).read_text()
         if old not in text:
             raise SystemExit(f"{name} does not have {old!r}; mend {mutant.name!r}")
-        file.write_text(text.replace(old, new))
-    return source
+        files[name] = text.replace(old, new)
+    return files
 
 
 def noticed(mutant: Mutant, seconds: float) -> str:
