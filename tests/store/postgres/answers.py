@@ -31,6 +31,7 @@ MOVES: Final = {
     "finishes_gated": {"gated": "succeeded"},
     "retries": {"keyed": "failed", "gated": "failed", "cancelling": "cancelled"},
     "dies": {"keyed": "failed", "gated": "failed"},
+    "suspends": {"keyed": "released", "gated": "released"},
 }
 
 
@@ -53,6 +54,7 @@ async def untrue(sql: asyncpg.Connection, world: World, said: list[tuple[str, An
             found += [f"{e.id} was answered and is nowhere" for e in answer if e.id not in latest]
     found += _renewal(said, rows)
     found += await _firing(sql, world, said)
+    found += await _event(sql, said)
     return found
 
 
@@ -112,3 +114,11 @@ async def _firing(sql: Any, world: World, said: list[tuple[str, Any]]) -> list[s
     seen = tuple(row.values())
     problems = [] if seen in possible else [f"the schedule is at {seen}"]
     return problems + (["a tick was fired twice"] if len(wins) > 1 else [])
+
+
+async def _event(sql: Any, said: list[tuple[str, Any]]) -> list[str]:
+    """Nobody waits for an event that was published."""
+    if not any(name == "publishes" and not isinstance(it, Exception) for name, it in said):
+        return []
+    rows = await sql.fetch("SELECT id FROM daybell.live WHERE state = 4 AND reason = 'event'")
+    return [f"{row['id']} waits for an event that has come" for row in rows]

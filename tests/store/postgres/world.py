@@ -16,7 +16,7 @@ import asyncpg
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.lifecycle import after_loss
+from daybell.core.lifecycle import after_loss, after_wait
 from daybell.core.schedule import Firing, Tick
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
@@ -24,6 +24,8 @@ from tests.builders import (
     TENANT,
     a_report,
     a_schedule,
+    a_step,
+    an_event,
     an_execution,
     claim,
     dead,
@@ -36,6 +38,7 @@ from tests.builders import (
 
 GATE: Final = "printer"
 KEY: Final = "invoice 7"
+EVENT: Final = "paid"
 TABLES: Final = [
     "live",
     "agenda",
@@ -48,7 +51,11 @@ TABLES: Final = [
     "tick",
     "gate",
     "parked",
+    "step",
+    "wait",
 ]
+# Nothing is in these at first; their rows are numbered by the database.
+EMPTY: Final = ["event", "event_key"]
 
 
 class World(msgspec.Struct, frozen=True):
@@ -105,6 +112,7 @@ async def save(sql: asyncpg.Connection) -> None:
         f"DELETE FROM daybell.{table}; INSERT INTO daybell.{table} SELECT * FROM world.{table};"
         for table in TABLES
     )
+    undo += "".join(f"DELETE FROM daybell.{table};" for table in EMPTY)
     for table in TABLES:
         await sql.execute(f"CREATE TABLE world.{table} AS TABLE daybell.{table}")
     await sql.execute(
@@ -234,6 +242,19 @@ async def retires(store: PostgresStore, world: World, me: str) -> Any:
     return await store.retire(TENANT, world.ada)
 
 
+async def suspends(store: PostgresStore, world: World, me: str) -> Any:
+    """Two wait for an event, which may have come."""
+    chosen = [world.keyed, world.gated]
+    steps = [a_step(one, event=EVENT) for one in chosen]
+    await store.record(TENANT, worker=world.ada, steps=steps)
+    moves = [after_wait(one, ran=1.0) for one in chosen]
+    return await store.apply(TENANT, worker=world.ada, transitions=moves)
+
+
+async def publishes(store: PostgresStore, world: World, me: str) -> Any:
+    return await store.publish(TENANT, an_event(EVENT, id=str(world.fresh(f"event {me}"))))
+
+
 async def widens_the_gate(store: PostgresStore, world: World, me: str) -> Any:
     return await store.set_gates(TENANT, {GATE: 2})
 
@@ -265,6 +286,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
         revives,
         discards,
         retires,
+        suspends,
+        publishes,
         widens_the_gate,
         admits,
     )
