@@ -33,6 +33,7 @@ PUBLIC = [
     "Unavailable",
     "UsageError",
     "__version__",
+    "after",
     "any_of",
     "at",
     "cron",
