@@ -215,7 +215,7 @@ async def test_what_looks_wrong_is_told(client):
 
     offers = NewWorker(id=mint(), name="w", queues=("default",), kinds=("task", "command"))
     await client.store.register("default", offers, lease=15.0)
-    assert len(await client.warnings("disk")) == 4
+    assert len(await client.warnings("disk")) == 3
 
 
 async def test_a_job_is_launched_whatever_it_runs(client):

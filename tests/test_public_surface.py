@@ -34,6 +34,7 @@ PUBLIC = [
     "UsageError",
     "__version__",
     "after",
+    "after",
     "any_of",
     "at",
     "cron",

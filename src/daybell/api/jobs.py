@@ -89,7 +89,7 @@ async def _made(caller: Caller, wanted: NewJob, this: Try) -> tuple[Job, Enqueue
     name, run, entry = wanted.name, None, this.made("entry")
     with fields_named():
         options: Any = await caller.client.filled_in(cast("Any", wanted.options()), what="a job")
-    if options.get("schedule") is None:
+    if options.get("schedule") is None and not options.get("dependencies"):
         args: dict[str, Any] = options.get("args") or {}
         run = read_new(name, args, unique_key=wanted.unique_key, id=this.made("execution"))
     elif wanted.unique_key is not None:
@@ -354,4 +354,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "store_result": True,
     "description": "",
     "dependencies": (),
+    "on_dependency_failure": "wait",
 }

@@ -107,6 +107,7 @@ class JobFields(KindFields):
     max_executions: Annotated[int, Field(ge=1, le=EXECUTIONS_MAX)] | None = None
     jitter: Duration | None = None
     dependencies: Annotated[list[Name], Field(max_length=DEPENDENCIES_MAX)] | None = None
+    on_dependency_failure: Literal["wait", "skip", "run"] | None = None
 
     source: Annotated[Text, Field(max_length=NAME_CHARS_MAX, examples=["apply:nightly"])] | None = (
         None
@@ -120,7 +121,6 @@ class JobFields(KindFields):
         "rate": "limits on how many start in a time",
         "cache": "keeping results",
         "notifications": "telling somebody how it went",
-        "on_dependency_failure": "waiting for dependencies",
     }
 
     def options(self) -> dict[str, Any]:

@@ -130,6 +130,7 @@ def schedule(of: Schedule) -> dict[str, Any]:
         "is_paused": of.is_paused,
         "is_reboot": of.is_reboot,
         "delay": of.delay,
+        "since": time(of.since),
         "fired": of.fired,
         "skipped": of.skipped,
         "missed": of.missed,

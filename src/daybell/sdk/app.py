@@ -296,7 +296,7 @@ class App(Scheduling, Weaving):
 
     async def _define(self, client: Client, *jobs: Task[..., Any, Any] | Workflow) -> None:
         for one in jobs:
-            if isinstance(one, Task) and one.definition.schedules:
+            if isinstance(one, Task) and one.definition.runs_by_itself:
                 check_call(one, "its schedule")
         definitions = [one.definition for one in jobs]
         self.handlers.learn(await client.define_jobs(definitions, author=self.author))

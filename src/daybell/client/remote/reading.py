@@ -159,6 +159,7 @@ def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
         skipped=of["skipped"],
         missed=of["missed"],
         failures=of["failures"],
+        since=time(of.get("since")),
     )
 
 
