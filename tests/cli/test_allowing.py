@@ -15,7 +15,7 @@ from daybell.errors import UsageError
 from daybell.sdk.app import App
 from daybell.settings import Settings
 
-EVERYWHERE = ("task", "http", "notify")
+EVERYWHERE = ("task", "http", "workflow", "notify")
 
 
 def test_names_of_variables_are_read():
@@ -36,7 +36,7 @@ def test_a_worker_offers_what_it_was_told_to_and_the_connections_that_it_knows()
 
     assert plain == EVERYWHERE
     assert app.handlers.kinds == (
-        "task", "command", "http", "notify", "sql:mail", "sql:shop"
+        "task", "command", "http", "workflow", "notify", "sql:mail", "sql:shop"
     )  # fmt: skip
     options = app.handlers.kind_options
     assert (options.allow_env, options.pass_env) == (frozenset({"PATH"}), ("TZ",))
@@ -48,13 +48,13 @@ def test_a_worker_without_code_does_not_take_tasks():
     app = App("memory://")
     app.handlers.kind_options = kind_options(Settings(), tasks=False, allow_command=True)
 
-    assert app.handlers.kinds == ("command", "http", "notify")
+    assert app.handlers.kinds == ("command", "http", "workflow", "notify")
 
 
 def test_a_worker_without_apprise_does_not_offer_to_notify(monkeypatch):
     monkeypatch.setattr("daybell.sdk.kinds.can_notify", lambda: False)
 
-    assert App("memory://").handlers.kinds == ("task", "http")
+    assert App("memory://").handlers.kinds == ("task", "http", "workflow")
 
 
 def test_a_key_that_is_none_is_refused_at_the_start():

@@ -110,7 +110,8 @@ class _Uncalled:
     claimed: Claimed
 
     def __init__(self, running: Stoppable) -> None:
-        self.__dict__ |= {"_running": running, "claimed": replace(running.claimed, args="{}")}
+        # Not by `=`, which is passed on.
+        self.__dict__.update(_running=running, claimed=replace(running.claimed, args="{}"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_running"], name)
