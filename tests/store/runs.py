@@ -102,7 +102,7 @@ async def take(store: Store, limit: int = 500, **options: Any) -> Hands:
     return await claim(store, limit, kinds=("task", "workflow"), **options)
 
 
-def labels(hands: Hands) -> list[str | None]:
+def labels(hands: Hands) -> list[str]:
     return sorted(str(one.node) for one in hands.executions)
 
 
@@ -130,9 +130,9 @@ async def run_to_end(
     failing: Sequence[str] = (),
     results: Mapping[str, Any] | None = None,
     tenant: str = TENANT,
-) -> list[list[str | None]]:
+) -> list[list[str]]:
     """Do whatever can be done until nothing is left; answers what was done together."""
-    rounds: list[list[str | None]] = []
+    rounds: list[list[str]] = []
     worker = await registered(store, tenant=tenant)
     while True:
         hands = await take(store, worker=worker, tenant=tenant)
@@ -147,8 +147,11 @@ async def nodes(store: Store, run: UUID, *, tenant: str = TENANT) -> dict[str, S
     return {one.node.label: one.state for one in (await detail(store, run, tenant)).nodes}
 
 
-async def reasons(store: Store, run: UUID, *, tenant: str = TENANT) -> dict[str, str | None]:
-    return {one.node.label: one.node.reason for one in (await detail(store, run, tenant)).nodes}
+async def reasons(store: Store, run: UUID, *, tenant: str = TENANT) -> dict[str, str]:
+    """Why nodes ended as they did; of those that say nothing, an empty text."""
+    return {
+        one.node.label: one.node.reason or "" for one in (await detail(store, run, tenant)).nodes
+    }
 
 
 async def detail(store: Store, run: UUID, tenant: str = TENANT) -> RunDetail:

@@ -129,7 +129,7 @@ async def test_the_result_of_a_run_is_that_of_its_leaf_or_of_all(store, clock):
     ended = await look(store, chain)
     assert (ended.result, ended.outcome) == ("5", Outcome.SUCCEEDED)
     assert ended.finished_at == clock.now()
-    assert json.loads((await look(store, fork)).result) == {"a": 1, "b": [2]}
+    assert json.loads((await look(store, fork)).result or "") == {"a": 1, "b": [2]}
 
 
 async def test_a_failed_leaf_makes_the_run_a_dead_letter(store):
@@ -139,8 +139,8 @@ async def test_a_failed_leaf_makes_the_run_a_dead_letter(store):
 
     ended = await look(store, run)
     assert (ended.state, ended.reason, ended.is_discarded) == (State.DEAD, "nodes_failed", False)
-    assert json.loads(ended.error)["type"] == "NodesFailed"
-    assert "b failed" in json.loads(ended.error)["message"]
+    assert json.loads(ended.error or "")["type"] == "NodesFailed"
+    assert "b failed" in json.loads(ended.error or "")["message"]
     shown = await nodes(store, run)
     assert shown == {
         "extract": State.SUCCEEDED,
