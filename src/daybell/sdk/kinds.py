@@ -125,7 +125,7 @@ class Kinds:
         loop = asyncio.get_running_loop()
         shared = self._shared.get(loop)
         if shared is None:
-            shared = self._shared[loop] = Shared(self.options, self._app.handlers.secrets)
+            shared = self._shared[loop] = Shared(self, self._app.handlers.secrets)
         return shared
 
     def forget(self) -> None:
@@ -151,12 +151,19 @@ C = TypeVar("C", bound=Closable)
 class Shared:
     """What jobs have in common in one event loop, made when the first of a kind comes."""
 
-    def __init__(self, options: KindOptions, reveal: Reveal) -> None:
+    def __init__(self, kinds: Kinds, reveal: Reveal) -> None:
         self.handlers: dict[NodeVersion, KindHandler | NodeHandler] = {}
         self.workflows: dict[Version, WorkflowHandler] = {}
-        self._options = options
+        self._kinds = kinds
         self._reveal = reveal
         self._opened = AsyncExitStack()
+
+    @property
+    def _options(self) -> KindOptions:
+        """As they are by now: an app that is opened before its worker starts knows workflows
+        already.
+        """
+        return self._kinds.options
 
     def keep(self, version: Version, node: str, handler: KindHandler | NodeHandler) -> None:
         """Remember how something is run."""
