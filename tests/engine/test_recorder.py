@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from daybell.core.execution import Claimed, State
+from daybell.core.lifecycle import after_loss
 from daybell.core.step import NewStep, StepKind
 from daybell.engine.recorder import Recorder
 from daybell.errors import Suspended, Unavailable, UsageError
-from tests.builders import TENANT, a_step, claimed, enqueued
+from tests.builders import TENANT, a_step, claim, claimed, enqueued
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker
 from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
@@ -129,13 +130,15 @@ async def test_a_suspension_is_no_failure_and_keeps_the_checkpoint():
         raise Suspended("sleep", reason="sleep", delay=3600.0)
 
     (made,) = await enqueued(store)
+    await lost(store)
     worker = a_worker(store, Tasks(resize=sleeps))
     await worker.start()
-    await until(lambda: store.count("apply"))
+    await until(lambda: store.count("apply") == 2)
     await worker.stop()
 
     execution = (await store.get_execution(TENANT, made)).execution
     assert (execution.state, execution.failures) == (State.SCHEDULED, 0)
+    assert execution.crashes == 0  # what it had before is over: it has got so far
     assert execution.checkpoint == '{"page":1}'
 
 
@@ -143,3 +146,10 @@ def _raised(row: Any) -> Any:
     from msgspec.structs import replace
 
     return replace(row, execution=replace(row.execution, attempt=row.execution.attempt + 1))
+
+
+async def lost(store: Any) -> None:
+    """Have an execution lose a worker."""
+    hands = await claim(store)
+    moves = [after_loss(one, max_crashes=3) for one in hands.executions]
+    await store.apply(TENANT, worker=hands.worker, transitions=moves)

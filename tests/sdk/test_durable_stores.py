@@ -120,10 +120,20 @@ async def test_steps_come_before_a_transaction(app: App):
             await own.execute("INSERT INTO sale VALUES (8)")
             await ctx.step("late", ran.append, "late")
 
+    @app.task(retries=0)
+    async def inside(ctx: Context) -> None:
+        async def whole() -> None:
+            async with ctx.transaction() as own:
+                await own.execute("INSERT INTO sale VALUES (9)")
+
+        await ctx.step("whole", whole)
+
     async with app, app.worker():
         assert await (await sell.enqueue()).result(timeout=WAIT) == "UTC"
         with pytest.raises(ExecutionFailed, match=r"comes after ctx\.transaction"):
             await (await too_late.enqueue()).result(timeout=WAIT)
+        with pytest.raises(ExecutionFailed, match="inside of step 'whole'"):
+            await (await inside.enqueue()).result(timeout=WAIT)
 
     sold = [row["number"] for row in await connection.fetch("SELECT * FROM sale")]
     await connection.close()

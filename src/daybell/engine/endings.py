@@ -66,12 +66,17 @@ class Endings:
         )
 
     def suspended(self, run: Run, asked: Suspended) -> Transition:
-        """It waits for a time or an event, without a worker."""
+        """It waits for a time or an event, without a worker.
+
+        What has come so far in good order is not what kills its workers. It may go on for months,
+        and each of them may lose some.
+        """
         ran = run.ran(self._clock)
+        claimed = msgspec.structs.replace(run.claimed, crashes=0)
         if asked.at is None and asked.delay is None:
-            return lifecycle.after_wait(run.claimed, ran=ran, checkpoint=run.checkpoint)
+            return lifecycle.after_wait(claimed, ran=ran, checkpoint=run.checkpoint)
         return lifecycle.after_retry_later(
-            run.claimed,
+            claimed,
             delay=asked.delay or 0.0,
             at=asked.at,
             ran=ran,

@@ -21,7 +21,7 @@ from daybell.core.log import MASKED_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
-from daybell.sdk.durable import NO_RETRIES, check_function, durable_of
+from daybell.sdk.durable import NO_RETRIES, check_function, durable_of, refuse_in_step
 from daybell.sdk.received import approval_of, received
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Context:
         are one commit. If the task fails, is stopped, or has lost its lease, nothing was written.
         One for each execution; needs a PostgreSQL store.
         """
+        refuse_in_step("ctx.transaction()")
         return Transaction(self._running)
 
     # Durable calls. In a task without `async` they block, and are not awaited.

@@ -154,12 +154,7 @@ class Durable:
         return n
 
     def _check_place(self, what: str) -> None:
-        outer = in_step.get()
-        if outer is not None:
-            raise UsageError(
-                f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole"
-                " and not run again. Ask for it outside; time and chance inside are the step's own"
-            )
+        refuse_in_step(what)
         if self._ledger.is_closed:
             raise UsageError(f"{what} is asked for by an attempt that has ended")
         if self._ledger.has_transaction and what not in ("now()", "random()"):
@@ -368,6 +363,16 @@ def durable_of(running: Running) -> Durable:
             )
         running.durable = Durable(running, ledger)
     return cast("Durable", running.durable)
+
+
+def refuse_in_step(what: str) -> None:
+    """Refuse what has no place in a step."""
+    outer = in_step.get()
+    if outer is not None:
+        raise UsageError(
+            f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole and"
+            " not run again. Ask for it outside; time and chance inside are the step's own"
+        )
 
 
 def check_function(function: object) -> Callable[..., Any]:
