@@ -127,6 +127,9 @@ class SteppedLink:
     async def execute(self, query: str, *args: object) -> str:
         return await self._step(self.connection.execute(query, *args))
 
+    async def copy_records_to_table(self, table_name: str, **options: Any) -> str:
+        return await self._step(self.connection.copy_records_to_table(table_name, **options))
+
 
 class SteppedDatabase(Database):
     """Two connections of a known identity, and the stop of the operation under way."""
