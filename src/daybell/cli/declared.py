@@ -41,7 +41,7 @@ class Declared:
 
     def place(self, field: str | None = None) -> str:
         """Where it is said, or one of its fields."""
-        return self.document.place((*self.path, *(field.split(".") if field else ())))
+        return self.document.place((*self.path, *steps_to(field)))
 
     def told(self, error: Exception) -> str:
         """What is wrong with it, as a line that says where."""
@@ -52,7 +52,7 @@ class Declared:
         """The way to the field that an error is about, as far as that is known."""
         if not isinstance(error, UsageError):
             return ()
-        steps = tuple(error.field.split(".")) if error.field else ()
+        steps = steps_to(error.field)
         if steps and (steps[0] in self.fields or self.noun == "template"):
             return steps
         # Errors of these name the field within them, which may be wherever they are said.
@@ -73,9 +73,34 @@ class Declared:
     @property
     def dependencies(self) -> list[str]:
         """The jobs that it depends on, as far as that can be read."""
-        listed = self.fields.get("dependencies")
-        names = cast("list[Any]", listed) if isinstance(listed, list) else []
-        return [one for one in names if isinstance(one, str)]
+        return [one for one in _listed(self.fields, "dependencies") if isinstance(one, str)]
+
+    @property
+    def inner_jobs(self) -> list[tuple[str, str]]:
+        """The jobs that nodes of a workflow run, each with its field."""
+        nodes = enumerate(_listed(self.fields.get("workflow"), "nodes"))
+        named = [(n, cast("dict[str, Any]", one).get("job")) for n, one in nodes if _is_object(one)]
+        return [(job, f"workflow.nodes[{n}].job") for n, job in named if isinstance(job, str)]
+
+
+def steps_to(field: str | None) -> Path:
+    """The way to a field by its name: `workflow.nodes[3].task`."""
+    steps: list[str | int] = []
+    for part in field.split(".") if field else ():
+        name, _, place = part.partition("[")
+        steps.append(name)
+        if place.endswith("]") and place[:-1].isdecimal():
+            steps.append(int(place[:-1]))
+    return tuple(steps)
+
+
+def _listed(value: Any, name: str) -> list[Any]:
+    inner = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return cast("list[Any]", inner) if isinstance(inner, list) else []
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 class Declarations:
@@ -93,7 +118,11 @@ class Declarations:
     def in_order(self) -> list[Declared]:
         """The jobs, each after those that it depends on. A circle is a fault."""
         graph = {
-            name: [other for other in job.dependencies if other in self.jobs and other != name]
+            name: [
+                other
+                for other in (*job.dependencies, *(inner for inner, _ in job.inner_jobs))
+                if other in self.jobs and other != name
+            ]
             for name, job in self.jobs.items()
         }
         try:
@@ -101,7 +130,8 @@ class Declarations:
         except CycleError as error:
             names = list(reversed(cast("list[str]", error.args[1])))
             circle = " -> ".join(map(shown, names))
-            place = self.jobs[names[0]].place("dependencies")
+            first = self.jobs[names[0]]
+            place = first.place("dependencies" if first.dependencies else "workflow")
             self.faults.append(f"{place}: dependencies lead in a circle: {circle}")
             return list(self.jobs.values())
 

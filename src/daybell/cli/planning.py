@@ -18,7 +18,14 @@ from daybell.client.templates import read_template
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.template import NewTemplate, Template
-from daybell.errors import DuplicateKey, TemplateNotFound, UsageError
+from daybell.errors import (
+    DuplicateKey,
+    JobNotFound,
+    TemplateNotFound,
+    UnknownJob,
+    UsageError,
+    shown,
+)
 
 PRUNED: Final = "pruned"
 SOURCE: Final = "apply"  # of jobs from files; with `:NAME`, of the set of that name
@@ -31,6 +38,7 @@ _SOUND: Final[Mapping[str, Any]] = {
     "http": "http://example.org",
     "sql": {"connection": "any", "statement": "SELECT 1"},
     "notify": {"to": "json://example.org", "body": "any"},
+    "workflow": {"nodes": [{"name": "any", "command": "true"}]},
 }
 # Fields that mean nothing, or something else, without the one that was to blame.
 _GO_WITH: Final[Mapping[str, Sequence[str]]] = {
@@ -183,11 +191,24 @@ def _asked(job: Declared, others: Mapping[str, Declared]) -> dict[str, Any]:
     return {**job.fields, "dependencies": outer} if is_less else job.fields
 
 
+async def _check_inner(client: AnyClient, job: Declared, others: Mapping[str, Declared]) -> None:
+    """Jobs that a workflow runs have to be there, or in the same files."""
+    for name, place in job.inner_jobs:
+        if name not in others:
+            try:
+                await client.job(name)
+            except JobNotFound:
+                raise UnknownJob(
+                    f"there is no job named {shown(name)}; create it first", field=place
+                ) from None
+
+
 async def _job_step(
     client: AnyClient, job: Declared, *, others: Mapping[str, Declared], source: str
 ) -> Step:
     fields: dict[str, Any] = {**_asked(job, others), "source": source}
     inner = [name for name in job.dependencies if name in others]
+    await _check_inner(client, job, others)
     applied = await client.apply_job(job.name, dry_run=True, **fields)
     before, after = applied.before or {}, applied.after
     if inner:

@@ -153,7 +153,8 @@ class Declarations(Definitions):
         defines is refused.
         """
         said = cast("JobFields", declared(fields))
-        definition = await self.definition_of(name, said, what="apply_job()", is_new=False)
+        how: dict[str, Any] = {"what": "apply_job()", "is_dry": dry_run}
+        definition = await self.definition_of(name, said, is_new=False, **how)
         there, version = await self._there(definition.name)
         if expect is not None and there is None and expect != 0:
             raise VersionConflict(f"there is no job named {shown(name)}, at no version")
@@ -172,7 +173,7 @@ class Declarations(Definitions):
                 action=UNCHANGED, before=before, after=after, job=there, warnings=warnings
             )
         if there is None or there.definition.schedules != definition.schedules:
-            definition = await self.definition_of(name, said, what="apply_job()")
+            definition = await self.definition_of(name, said, **how)
         await check_dependencies(self.store, self.tenant, definition)
         job = there
         if not dry_run:

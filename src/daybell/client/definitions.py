@@ -209,10 +209,16 @@ class Definitions:
         return await self.store.launch(self.tenant, new, run)
 
     async def definition_of(
-        self, name: str, fields: JobFields, *, what: str, is_new: bool = True
+        self,
+        name: str,
+        fields: JobFields,
+        *,
+        what: str,
+        is_new: bool = True,
+        is_dry: bool = False,
     ) -> JobDefinition:
         """What a job is that a request describes. One whose schedule is over is refused, unless it
-        need not be new.
+        need not be new. If it is only tried, jobs that a workflow runs need not be there.
         """
         said = await self.filled_in(fields, what=what)
         choice = choice_of(said)
@@ -222,7 +228,7 @@ class Definitions:
             options = {key: one for key, one in options_of(known).items() if key in _INHERITED}
             options["settings"] = {"task": task_of(known) or known.name}
         elif choice == "workflow":
-            options |= {"kind": choice, "settings": await self._graph_of(name, said)}
+            options |= {"kind": choice, "settings": await self._graph_of(name, said, is_dry)}
         else:
             options |= {"kind": choice, "settings": read_kind(choice, said)}
         options |= {**rest_of(said), **retries_of(said), **read_notes(said)}
@@ -346,12 +352,13 @@ class Definitions:
         name = check_name(said["task"], what="task")
         return await task_named(self.store, self.tenant, name)
 
-    async def _graph_of(self, name: str, said: Mapping[str, Any]) -> Graph:
+    async def _graph_of(self, name: str, said: Mapping[str, Any], is_dry: bool = False) -> Graph:
         if said.get("args"):
             raise UsageError(
                 "a workflow takes no arguments; its nodes have them, as args", field="args"
             )
-        return await read_workflow(self.store, self.tenant, said["workflow"], job=name)
+        value = said["workflow"]
+        return await read_workflow(self.store, self.tenant, value, job=name, is_dry=is_dry)
 
 
 def check_version(job: Job, expect: int | None) -> None:

@@ -18,16 +18,19 @@ from daybell.store.protocol import Store
 QUICK: Final = 1_000
 
 
-async def read_workflow(store: Store, tenant: str, value: Any, *, job: str) -> Graph:
+async def read_workflow(
+    store: Store, tenant: str, value: Any, *, job: str, is_dry: bool = False
+) -> Graph:
     """Read a workflow that is to be the job of this name. What its nodes do not say of themselves
-    is as the tasks that they run have it.
+    is as the tasks that they run have it. If it is only tried, jobs that it runs need not be there
+    yet.
     """
     graph = await (_read_in_thread(value) if _size(value) > QUICK else _read(value))
     tasks: dict[str, JobDefinition] = {}
     for name, field in _first_uses(graph.nodes, "task"):
         tasks[name] = await task_named(store, tenant, name, field=field)
     for name, field in _first_uses(graph.nodes, JOB):
-        await _check_job(store, tenant, name, job=job, field=field)
+        await _check_job(store, tenant, name, job=job, field=field, is_dry=is_dry)
     # A job may run a task of another name.
     known = {name: task_of(one) or one.name for name, one in tasks.items()}
     return graph.inherit(tasks) if all(k == v for k, v in known.items()) else _renamed(graph, tasks)
@@ -83,7 +86,9 @@ def _renamed(graph: Graph, tasks: Mapping[str, JobDefinition]) -> Graph:
     return replace(said, nodes=tuple(nodes))
 
 
-async def _check_job(store: Store, tenant: str, name: str, *, job: str, field: str) -> None:
+async def _check_job(
+    store: Store, tenant: str, name: str, *, job: str, field: str, is_dry: bool
+) -> None:
     """Refuse a job that is not there, and one that runs this workflow in turn."""
     ways = [(job, name)]
     seen: set[str] = set()
@@ -99,8 +104,8 @@ async def _check_job(store: Store, tenant: str, name: str, *, job: str, field: s
         try:
             definition = (await store.get_job(tenant, way[-1])).definition
         except JobNotFound:
-            if len(way) > 2:
-                continue  # another workflow's matter
+            if len(way) > 2 or is_dry:
+                continue  # another workflow's matter, or to be made yet
             raise UnknownJob(
                 f"there is no job named {shown(name)}; create it first", field=field
             ) from None

@@ -1,0 +1,150 @@
+"""Workflows in the terminal: files of them, their runs, and beginning again."""
+
+import asyncio
+import json
+
+import pytest
+
+from daybell import Client
+from tests.cli.in_process import Typed, typing
+from tests.workflows import ETL, work
+
+FILE = """\
+name: nightly
+schedule: "0 2 * * *"
+workflow:
+  nodes:
+    - name: extract
+      task: resize
+    - {name: each, task: resize, map: {output: extract}, args: {row: {item: true}}}
+    - name: inner
+      job: other
+  edges:
+    - [each, inner]
+"""
+
+
+@pytest.fixture
+def url(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+
+    async def make() -> None:
+        async with Client(url, migrate=True) as client:
+            await client.define("resize", queue="default")
+
+    asyncio.run(make())
+    return url
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path, url) -> Typed:
+    monkeypatch.chdir(tmp_path)
+    return typing(monkeypatch, capsys, DAYBELL_DATABASE_URL=url, COLUMNS="160")
+
+
+@pytest.fixture
+def run(url):
+    """A run of a workflow in which node `a` has failed."""
+
+    async def make() -> str:
+        async with Client(url) as client:
+            await client.create("etl", workflow=ETL)
+            id = (await client.enqueue("etl")).id
+            await work(client.store, failing=["a"])
+            return str(id)
+
+    return asyncio.run(make())
+
+
+def works(url) -> list[list[str | None]]:
+    async def make() -> list[list[str | None]]:
+        async with Client(url) as client:
+            return await work(client.store)
+
+    return asyncio.run(make())
+
+
+def test_files_have_workflows_in_any_order(typed, tmp_path):
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.yaml").write_text(FILE)
+    (tmp_path / "jobs" / "b.yaml").write_text("name: other\ncommand: df\n")
+
+    first, again = typed("apply", "-f", "jobs"), typed("apply", "-f", "jobs")
+    shown = typed("jobs", "show", "nightly", "--yaml")
+
+    assert first.code == 0, first.err
+    assert "2 unchanged" in again.out, again.out
+    assert "job: other" in shown.out
+    (tmp_path / "again.yaml").write_text(shown.out.replace("nightly", "weekly"))
+    made = typed("jobs", "create", "weekly", "--from-file", "again.yaml")
+    assert made.code == 0, made.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("task: resize\n", "taks: resize\n", "a.yaml:6: job 'nightly': node 'extract' has no"),
+        ("job: other", "job: othre", "a.yaml:9: job 'nightly': there is no job named 'othre'"),
+        ("[each, inner]", "[each, iner]", "a.yaml:11: job 'nightly': an edge names 'iner'"),
+        ("map: {output: extract}", "map: 5", "a.yaml:7: job 'nightly': node 'each' is mapped"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_line(typed, tmp_path, old, new, said):
+    (tmp_path / "a.yaml").write_text(FILE.replace(old, new, 1))
+    (tmp_path / "b.yaml").write_text("name: other\ncommand: df\n")
+
+    answer = typed("apply", "-f", "a.yaml", "-f", "b.yaml")
+
+    assert answer.code != 0
+    assert said in answer.err
+
+
+def test_a_run_is_shown_with_its_nodes(typed, run):
+    shown, as_json = typed("executions", "show", run), typed("executions", "show", run, "--json")
+
+    lines = {line.split()[0]: line for line in shown.out.splitlines() if line.strip()}
+    assert "dead" in lines["a"] and "extract" in lines["a"]
+    assert "3 of 3" in lines["b"]
+    assert "upstream_failed" in lines["load"]
+    assert "5 of 5 nodes ended (100 %)" in shown.out
+    assert json.loads(as_json.out)["workflow"]["nodes"][0]["name"] == "extract"
+
+
+def test_nodes_are_listed_with_their_run(typed, run):
+    listed = json.loads(typed("executions", "list", "--workflow", run[-8:], "--json").out)
+    plain = json.loads(typed("executions", "list", "--json").out)
+    everything = json.loads(typed("executions", "list", "--nodes", "--json").out)
+
+    assert sorted(one["node"] for one in listed["items"]) == [
+        "a", "b[0]", "b[1]", "b[2]", "extract", "tell",
+    ]  # fmt: skip
+    assert [one["execution_id"] for one in plain["items"]] == [run]
+    assert len(everything["items"]) == 7
+
+
+def test_a_run_goes_on_with_what_failed_or_from_a_node(typed, run, url):
+    again = typed("executions", "retry", run)
+    assert (again.code, again.out) == (0, f"{run} runs again\n")
+    assert works(url) == [["a"], ["load"]]
+
+    other = typed("executions", "retry", run, "--from", "load")
+    assert other.code == 0 and f"{run} runs again as " in other.out
+    assert works(url) == [["load"]]
+
+    wrong = typed("executions", "retry", run, "--from", "lod")
+    assert wrong.code != 0 and "the run has no node 'lod'" in wrong.err
+    many = typed("executions", "retry", "--all", "--from", "load")
+    assert many.code != 0 and "--from is for one run; give its id" in many.err
+
+
+def test_why_says_what_a_run_waits_for(typed, url):
+    async def begin() -> str:
+        async with Client(url) as client:
+            await client.create("etl", workflow=ETL)
+            id = (await client.enqueue("etl")).id
+            await work(client.store, rounds=2)
+            return str(id)
+
+    why = typed("executions", "why", asyncio.run(begin()))
+
+    assert "1 of its 5 nodes have ended; it waits for a (queued), b (running)" in why.out
