@@ -34,7 +34,6 @@ PUBLIC = [
     "UsageError",
     "__version__",
     "after",
-    "after",
     "any_of",
     "at",
     "cron",
