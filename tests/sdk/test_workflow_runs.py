@@ -329,3 +329,15 @@ def test_a_workflow_is_enqueued_without_a_loop(file_url):
     handle = naps.sync.enqueue()
 
     assert handle.status() is State.QUEUED
+
+
+async def test_a_worker_serves_the_queues_of_nodes(app: App):
+    @app.task
+    def nap():
+        return "woke"
+
+    with app.workflow("naps", queue="dreams") as naps:
+        nap.node(queue="deep")
+
+    assert app.queues == {"default", "dreams", "deep"}
+    assert await result_of(app, naps) == "woke"

@@ -15,7 +15,6 @@ from daybell.cli.edge import complain, use_store
 from daybell.cli.show import printable
 from daybell.cli.stopping import interruptible
 from daybell.client import Client
-from daybell.core.job import DEFAULT_QUEUE
 from daybell.engine.queues import Queues
 from daybell.errors import DaybellError, QuotaExceeded, UsageError
 from daybell.sdk.app import App
@@ -129,7 +128,7 @@ def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
 async def settle_gone(app: App, *, prune: bool) -> None:
     """Say which jobs have left the code while their schedules still fire; or remove them."""
     client = await app.open()
-    gone = await client.abandoned(app.author, app.tasks)
+    gone = await client.abandoned(app.author, {*app.tasks, *app.workflows})
     if not gone:
         return
     jobs = "job" if len(gone) == 1 else "jobs"
@@ -146,13 +145,12 @@ async def settle_gone(app: App, *, prune: bool) -> None:
 
 def queues_of(app: App, wanted: str) -> str:
     """The queues to work on: those that were asked for, or all that the app's tasks use."""
-    names = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
-    return wanted or ",".join(sorted(names))
+    return wanted or ",".join(sorted(app.queues))
 
 
 def warn(app: App, queues: str) -> None:
     """Say what was perhaps not meant, although it can be done."""
-    used = {definition.queue for definition in app.definitions()} | {DEFAULT_QUEUE}
+    used = app.queues
     unused = [name for name in Queues.parse(queues).names if name not in used]
     if unused and app.tasks:
         complain(

@@ -15,7 +15,6 @@ from daybell import __version__
 from daybell.client import mint
 from daybell.client.requests import read_text, read_whole
 from daybell.core.duration import Duration, parse_duration
-from daybell.core.job import DEFAULT_QUEUE
 from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
@@ -51,7 +50,7 @@ async def running(
     options = WorkerOptions(
         name="app",
         tenant=app.tenant,
-        queues=read_text(queues, "queues") or _queues_of(app),
+        queues=read_text(queues, "queues") or ",".join(sorted(app.queues)),
         kinds=app.handlers.kinds,
         concurrency=read_whole(concurrency, "concurrency", least=1, most=CONCURRENCY_MAX),
         lease=settings.lease,
@@ -106,9 +105,3 @@ async def _drain(worker: Worker, node: Node) -> None:
     """Stop early if somebody asks for it with `daybell workers drain`."""
     await worker.is_draining.wait()
     await node.stop()
-
-
-def _queues_of(app: App) -> str:
-    return ",".join(
-        sorted({task.definition.queue for task in app.tasks.values()} | {DEFAULT_QUEUE})
-    )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from daybell.client.requests import TaskOptions, check_options, read_definition
 from daybell.core import payload
 from daybell.core.graph import Graph
-from daybell.core.job import JobDefinition
+from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError, shown
 from daybell.sdk.draft import Draft
@@ -212,6 +212,14 @@ class Weaving:
         policy = replace(read_definition(name, **options), kind="workflow")
         app = cast("App", self)
         return Workflow(app, policy, fail_fast=fail_fast, max_running=max_running)
+
+    @property
+    def queues(self) -> set[str]:
+        """All that its tasks and workflows use, and the default one."""
+        jobs = [*self.tasks.values(), *self.workflows.values()]
+        nodes = (node for one in self.workflows.values() for node in one.graph.nodes)
+        own = {node.queue for node in nodes if node.queue is not None}
+        return {one.definition.queue for one in jobs} | own | {DEFAULT_QUEUE}
 
     def add_workflow(self, workflow: Workflow) -> None:
         """Have it defined where this app is open from now on."""
