@@ -312,6 +312,9 @@ app = App()
 
 @app.task(schedule=every("1h"))
 async def kept(): ...
+
+with app.workflow("nightly", schedule=every("1h")):
+    app.task(name="nap")(print).node()
 """
 OLD = (
     APP
