@@ -225,6 +225,8 @@ class Ticks:
             and came_up <= self._seen_at
         ]
         is_reboot = answer is not None and not is_heir and not could_speak
+        # Who has not asked in time is gone, even if the clock should be set back.
+        self._there = {one: seen for one, seen in self._there.items() if seen[1] > now}
         if is_heir or is_reboot:
             self._seen_at = now
         for one in self.schedules.values():

@@ -44,6 +44,7 @@ class MemoryUpkeep(Part):
             )
             tables.seats[name] = asked.seat
             if asked.presence is not None:
+                forget_absent(tables, name, now)
                 tables.presences[name, holder] = asked.presence
             if asked.is_reboot:
                 reboot(tables, now)
@@ -92,6 +93,13 @@ class MemoryUpkeep(Part):
             return Health(
                 product="memory", now=self._clock(), schema=0, checks=(schema, durability)
             )
+
+
+def forget_absent(tables: Tables, name: str, now: Instant) -> None:
+    """Who has not asked in time is gone, even if the clock should be set back."""
+    for holder, one in present(tables, name).items():
+        if one.until <= now:
+            del tables.presences[name, holder]
 
 
 def present(tables: Tables, name: str) -> dict[UUID, Presence]:
