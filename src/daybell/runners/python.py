@@ -89,24 +89,14 @@ class PythonHandler:
         try:
             value = await self._call(running, given)
         except BaseException as error:
-            if running.durable is not None:
-                cast("Durable", running.durable).finish(error)
-            raise
+            if running.durable is None:
+                raise
+            value = await self._go_on(running, given, error)
         if running.durable is not None:
             cast("Durable", running.durable).finish(None)
         return self.keep(running, value)
 
     async def _call(self, running: Running, given: dict[str, Any] | None) -> Any:
-        try:
-            return await self._call_once(running, given)
-        except BaseException as error:
-            if not rewinds(error):
-                raise
-        # What it needs is read now. What it did before that is done again in every attempt.
-        await cast("Durable", running.durable).rewind()
-        return await self._call_once(running, given)
-
-    async def _call_once(self, running: Running, given: dict[str, Any] | None) -> Any:
         call = self.bind(running, given)
         if self.is_async:
             return await call()
@@ -114,6 +104,21 @@ class PythonHandler:
         if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
             value = await value
         return value
+
+    async def _go_on(
+        self, running: Running, given: dict[str, Any] | None, error: BaseException
+    ) -> Any:
+        """What a durable function has raised may be a wish to be called again."""
+        durable = cast("Durable", running.durable)
+        if rewinds(error):
+            # What it needs is read now. What it did before that is done again in every attempt.
+            await durable.rewind()
+            try:
+                return await self._call(running, given)
+            except BaseException as again:
+                error = again
+        durable.finish(error)
+        raise error
 
     def bind(self, running: Running, revealed: dict[str, Any] | None = None) -> Callable[[], Any]:
         """The function with its arguments, or with those that were `revealed`. What it runs in is
