@@ -75,6 +75,23 @@ def test_settings_are_filled_with_what_the_execution_came_with() -> None:
     }
 
 
+def test_where_only_a_text_will_do_data_is_text() -> None:
+    settings = {
+        "run": ["x", {"item": True}, {"output": "extract", "path": "rows.0"}, {"output": "gone"}],
+        "env": {"N": {"output": "extract", "path": "rows.0.id"}},
+    }
+    args = filled({"extract": {"output": "extract"}, "item": {"item": True}}, "i")
+    request = filled_settings(
+        "http", {"body": [{"output": "extract", "path": "rows"}]}, json.dumps(args)
+    )
+
+    assert filled_settings("command", settings, json.dumps(args)) == {
+        "run": ["x", "i", '{"id":7}', None],
+        "env": {"N": "7"},
+    }
+    assert request == {"body": [[{"id": 7}, {"id": 8}]]}
+
+
 looking_like_references = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
     lambda inner: (

@@ -20,7 +20,7 @@ def echo_executions(executions: Sequence[Execution], *, now: Instant, empty: str
     rows = [
         (
             one.id,
-            one.job,
+            one.job if one.node is None else f"{one.job}: {one.node}",
             one.state,
             one.queue,
             one.attempt,
@@ -52,6 +52,7 @@ def echo_detail(detail: ExecutionDetail, *, now: Instant, because: str | None = 
         {
             "id": one.id,
             "job": f"{one.job}, version {one.version}",
+            "node": None if one.node is None else f"{one.node}, of run {one.parent}",
             "status": one.state,
             "reason": one.reason if because is None else f"{one.reason}: {because}",
             "cancel": None if asked is None else f"requested at {precise(asked)}",

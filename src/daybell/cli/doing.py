@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from daybell.cli import show
 from daybell.cli.marks import written
+from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition, task_of
 from daybell.core.kinds import (
     SETTINGS,
@@ -20,6 +21,8 @@ from daybell.core.kinds import (
     read_settings,
 )
 from daybell.errors import UsageError
+
+NODES_MAX: Final = 8  # of a workflow, that are named
 
 
 def in_short(definition: JobDefinition) -> str:
@@ -33,6 +36,8 @@ def in_short(definition: JobDefinition) -> str:
             return f"{sql.connection}: {' '.join(sql.statement.split())}"
         case NotifySettings() as message:
             return f"tells {_places(message)}: {written(message.title or message.body)}"
+        case Graph() as graph:
+            return _nodes(graph)
         case _:
             return task_of(definition) or ("" if definition.kind == "task" else definition.kind)
 
@@ -76,11 +81,19 @@ def _parts(definition: JobDefinition) -> dict[str, object]:
                 "title": written(message.title),
                 "body": written(message.body),
             }
+        case Graph() as graph:
+            return {
+                "nodes": _nodes(graph),
+                "at a time": graph.max_running,
+                "fail fast": "yes" if graph.fail_fast else None,
+            }
         case _:
             return {"task": task_of(definition)}
 
 
 def _settings(definition: JobDefinition) -> Any:
+    if definition.kind == "workflow":
+        return Graph.from_settings(definition.settings)
     if definition.kind not in SETTINGS:
         return None
     try:
@@ -94,6 +107,12 @@ def _line(command: CommandSettings) -> str:
         return f"sh -c {shlex.quote(command.run)}" if command.shell else command.run
     return " ".join(shlex.quote(word) if isinstance(word, str) else written(word)
                     for word in command.run)  # fmt: skip
+
+
+def _nodes(graph: Graph) -> str:
+    named = ", ".join(graph.order[:NODES_MAX])
+    more = f" and {len(graph.order) - NODES_MAX:,} more" if len(graph.order) > NODES_MAX else ""
+    return f"{show.count(len(graph.order), 'node')}: {named}{more}"
 
 
 def _places(message: NotifySettings) -> str:

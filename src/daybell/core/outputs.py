@@ -70,10 +70,15 @@ def outputs_in(value: Any) -> Iterator[Output]:
             yield from outputs_in(one)
 
 
-def filled(value: Any, look_up: Callable[[str], Any], item: Any = None) -> Any:
-    """A value with data in the place of references."""
+def filled(
+    value: Any, look_up: Callable[[str], Any], item: Any = None, *, is_text: bool = False
+) -> Any:
+    """A value with data in the place of references; as text, where only a text will do. What is not
+    there is never made into one.
+    """
     if (found := output(value)) is not None:
-        return literal(found.of(item if found.node is None else look_up(found.node)))
+        data = found.of(item if found.node is None else look_up(found.node))
+        return literal(joined_text([data]) if is_text and data is not None else data)
     if is_literal(value):
         return value
     if (parts := _joined(value)) is not None:
@@ -83,9 +88,9 @@ def filled(value: Any, look_up: Callable[[str], Any], item: Any = None) -> Any:
         return joined_text(as_data(part) for part in put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
-        return {key: filled(one, look_up, item) for key, one in given.items()}
+        return {key: filled(one, look_up, item, is_text=is_text) for key, one in given.items()}
     if isinstance(value, list):
-        return [filled(one, look_up, item) for one in cast("list[Any]", value)]
+        return [filled(one, look_up, item, is_text=is_text) for one in cast("list[Any]", value)]
     return value
 
 
@@ -106,20 +111,27 @@ def filled_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[s
     by_name, item = BY_NAME.get(kind, ()), data.get(ITEM)
     put_in: dict[str, Any] = {}
     for name, value in settings.items():
+        # Of a command or a message all is text; these are sent as they are.
+        is_text = (kind, name) not in (("http", "body"), ("sql", "parameters"))
         if name in by_name:
-            put_in[name] = filled_args(cast("Mapping[str, Any]", value), data.get, item)
+            inner = cast("Mapping[str, Any]", value)
+            put_in[name] = filled_args(inner, data.get, item, is_text=is_text)
         else:
-            put_in[name] = filled(value, data.get, item)
+            put_in[name] = filled(value, data.get, item, is_text=is_text)
     return put_in
 
 
 def filled_args(
-    args: Mapping[str, Any], look_up: Callable[[str], Any], item: Any = None
+    args: Mapping[str, Any],
+    look_up: Callable[[str], Any],
+    item: Any = None,
+    *,
+    is_text: bool = False,
 ) -> dict[str, Any]:
     """Values by name, with data in the place of references. As a whole they stand for nothing: a
     task may have a parameter called "output".
     """
-    return {name: filled(value, look_up, item) for name, value in args.items()}
+    return {name: filled(value, look_up, item, is_text=is_text) for name, value in args.items()}
 
 
 def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
