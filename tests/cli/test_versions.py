@@ -89,3 +89,18 @@ async def test_a_job_is_made_with_an_owner_and_dependencies(client, command):
     assert (definition.user_id, definition.dependencies) == ("bob", ("greet",))
     assert wrong.code == 2
     assert "no job named 'nothing' to depend on" in wrong.err
+
+
+async def test_a_job_says_what_it_runs_after_and_what_if_that_fails(client, command):
+    work = ("--task", "greet", "--depends-on", "greet")
+
+    made = command("jobs", "create", "report", *work, "--on-dependency-failure", "skip")
+    wrong = command("jobs", "update", "report", "--on-dependency-failure", "panic")
+
+    assert made.code == 0, made.err
+    assert "when greet has succeeded" in made.out.lower()
+    shown = command("jobs", "show", "report").out
+    assert "skip" in shown and "when these have succeeded" in shown
+    assert "waiting" in shown
+    assert wrong.code == 2
+    assert "is not one of wait, skip, run" in wrong.err
