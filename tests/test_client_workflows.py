@@ -91,6 +91,20 @@ async def test_secrets_of_all_nodes_are_warned_of(client):
     assert [one.split()[1] for one in told if one.startswith("secret")] == ["ONE", "TWO"]
 
 
+async def test_what_looks_wrong_with_a_node_is_told(client):
+    node = {"name": "n", "command": "df | wc", "queue": "disks"}
+    await client.create("etl", workflow=a_workflow(node, {"name": "m", "http": "https://x"}))
+
+    told = await client.warnings("etl")
+
+    assert told[0].startswith("node n: without a shell, '|' is only a word")
+    assert [one.partition(",")[0] for one in told[1:]] == [
+        "no live worker of queue 'default' begins workflows",
+        "no live worker of queue 'disks' runs commands",
+        "no live worker of queue 'default' makes requests",
+    ]
+
+
 async def test_a_run_is_shown_from_before_it_begins_to_its_end(client):
     await client.create("etl", workflow=ETL, max_crashes=2)
     id = (await client.enqueue("etl")).id

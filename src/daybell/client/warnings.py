@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daybell.client.offers import able, lack_of
 from daybell.core import payload
+from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
 from daybell.core.kinds.warnings import warnings_of
@@ -28,10 +31,32 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     found: list[str] = []
     if definition.kind in SETTINGS:
         found += warnings_of(read_settings(definition.kind, payload.decode(definition.settings)))
+    graph = None
+    if definition.kind == "workflow":
+        graph = Graph.from_settings(definition.settings)
+        found += _about_nodes(graph)
     return [
         *found,
         *await _unset_secrets(store, tenant, definition),
-        *await _unoffered(store, tenant, definition),
+        *await _unoffered(store, tenant, [definition, *_inner(definition, graph)]),
+    ]
+
+
+def _about_nodes(graph: Graph) -> list[str]:
+    """What looks wrong with nodes without code, as far as that does not hang on results."""
+    told: list[str] = []
+    for node in graph.nodes:
+        if node.kind in SETTINGS and not node.outputs and not node.has_item:
+            said = warnings_of(read_settings(node.kind, node.runs))
+            told += [f"node {node.name}: {one}" for one in said]
+    return told
+
+
+def _inner(definition: JobDefinition, graph: Graph | None) -> list[JobDefinition]:
+    """How the nodes of a workflow are run that have no code."""
+    nodes = () if graph is None else graph.nodes
+    return [
+        graph.definition_of(node, definition) for node in nodes if graph and node.kind in SETTINGS
     ]
 
 
@@ -47,13 +72,15 @@ async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -
     ]
 
 
-async def _unoffered(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
+async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
     """Of tasks nothing is said: their workers come with the code, often after the job."""
-    if definition.kind == "task":
+    lanes = dict.fromkeys((one.queue, one.needs) for one in definitions if one.kind != "task")
+    if not lanes:
         return []
-    queue, needs = definition.queue, definition.needs
     workers, now = await store.list_workers(tenant), (await store.health()).now
-    if able(workers, queue=queue, needs=needs, now=now):
-        return []
-    lack = lack_of(needs, queue=queue)
-    return [f"{lack.found}, so it waits; {lack.advice}"]
+    lacks = [
+        lack_of(needs, queue=queue)
+        for queue, needs in lanes
+        if not able(workers, queue=queue, needs=needs, now=now)
+    ]
+    return [f"{lack.found}, so it waits; {lack.advice}" for lack in lacks]
