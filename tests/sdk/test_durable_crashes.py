@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -122,14 +123,26 @@ def an_app(done: list[str]) -> App:
 async def run_through(*, at: int | None, is_heard: bool) -> tuple[Mortal, list[str]]:
     """One execution with a worker that dies at that call, and another one that does not."""
     done: list[str] = []
-    app, clock = an_app(done), VirtualClock()
+    deaths = [] if at is None else [(at, is_heard)]
+    views, result = await run_app(an_app(done), deaths)
+    assert result == '["one","two","a","b","flaky","gone"]'
+    return views[0], done
+
+
+async def run_app(app: App, deaths: list[tuple[int, bool]]) -> tuple[list[Mortal], str | None]:
+    """One execution of `order`, by workers that die at these calls, and in the end one that does
+    not; answers what they saw of the store, and the result.
+    """
+    clock = VirtualClock()
     store = MemoryStore(clock=clock.now)
     await store.open()
-    mortal = Mortal(store, at=at, is_heard=is_heard)
+    views = [Mortal(store, at=at, is_heard=is_heard) for at, is_heard in deaths]
+    views.append(Mortal(store, at=None, is_heard=False))
+    sweeper = asyncio.ensure_future(sweep(store))
     with app.standing_in(lambda: Client(store)):
         handle = await app.tasks["order"].enqueue()
         await app.publish("go", "gone")
-        for view in (mortal, Mortal(store, at=None, is_heard=False)):
+        for view in views:
             worker = Worker(
                 view,  # type: ignore[arg-type]
                 app.handlers,
@@ -146,9 +159,16 @@ async def run_through(*, at: int | None, is_heard: bool) -> tuple[Mortal, list[s
             await store.retire("default", worker.id)
             await Reaper(store, clock=clock, events=Events(), lease=LEASE).tick()
         execution = await handle.execution()
-    assert execution.state is State.SUCCEEDED
-    assert execution.result == '["one","two","a","b","flaky","gone"]'
-    return mortal, done
+    sweeper.cancel()
+    assert execution.state is State.SUCCEEDED, execution
+    return views, execution.result
+
+
+async def sweep(store: MemoryStore) -> None:
+    """End the waits whose time is over, as any node does."""
+    while True:
+        await store.expire()
+        await asyncio.sleep(0.1)
 
 
 def _has_ended(store: MemoryStore) -> bool:
@@ -172,3 +192,63 @@ async def test_a_death_at_any_call_of_the_store_loses_nothing():
         assert sum(unheard.values()) <= 2 and expected <= Counter(done), f"call {at} was not made"
         if mortal.last_step in ONCE[:2]:
             assert unheard == Counter([mortal.last_step])
+
+
+def a_random_app(seed: int, done: list[str]) -> App:
+    """An app whose durable function makes calls of all kinds, as the seed decides."""
+    chance = Random(seed)
+    program = [chance.choice(["step", "sleep", "wait", "both", "fails", "time"]) for _ in range(6)]
+    app = App("memory://")
+
+    async def effect(name: str) -> str:
+        done.append(name)
+        return name
+
+    async def fail(name: str) -> None:
+        done.append(name)
+        raise LookupError(name)
+
+    @app.task(retries=0, max_crashes=100)
+    async def order(ctx: Context) -> list[Any]:
+        made: list[Any] = []
+        for number, kind in enumerate(program):
+            name = f"{kind}-{number}"
+            match kind:
+                case "step":
+                    made.append(await ctx.step(name, effect, name))
+                case "sleep":
+                    await ctx.sleep(0.2)
+                case "wait":
+                    event = await ctx.wait_for_event("go", timeout=0.3)
+                    made.append(None if event is None else event.data)
+                case "both":
+                    names = [f"{name}-{part}" for part in "ab"]
+                    calls = [ctx.step(one, effect, one) for one in names]
+                    made += (await asyncio.gather(*calls, ctx.sleep(0.1)))[:2]
+                case "fails":
+                    with pytest.raises(LookupError, match=name):
+                        await ctx.step(name, fail, name)
+                    made.append(round(ctx.random(), 6) > 2)
+                case _:
+                    made.append(ctx.now() is not None)
+        return made
+
+    return app
+
+
+@pytest.mark.parametrize("seed", range(12))
+@in_virtual_time
+async def test_whatever_a_function_does_deaths_do_not_change_what_it_returns(seed: int):
+    chance = Random(seed)
+    done: list[str] = []
+    _, expected = await run_app(a_random_app(seed, done), [])
+    again: list[str] = []
+
+    deaths = [(chance.randint(1, 6), chance.random() < 0.5) for _ in range(5)]
+    _, result = await run_app(a_random_app(seed, again), deaths)
+
+    assert result == expected
+    # A death before a write was heard lets one step, or two at once, be done again.
+    unheard = sum(not is_heard for _, is_heard in deaths)
+    assert Counter(done) <= Counter(again)
+    assert len(again) - len(done) <= 2 * unheard
