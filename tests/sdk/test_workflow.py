@@ -203,6 +203,15 @@ def test_workflows_and_jobs_of_others_can_be_nodes(app: App, t: Any):
     assert nodes(outer)["again"]["job"] == "elsewhere"
 
 
+def test_a_workflow_as_a_node_has_neither_retries_nor_arguments(app: App, t: Any):
+    with app.workflow("inner") as inner:
+        t.nap.node()
+
+    assert "no timeout=" in refused(app, lambda: inner.node(timeout=5))
+    assert "takes no arguments" in refused(app, lambda: inner.bind(day=1))
+    assert "of itself" in refused(app, lambda: app.workflow("etl").node())
+
+
 def test_a_workflow_is_a_job_with_a_schedule(app: App, t: Any):
     with app.workflow("etl", schedule=cron("0 2 * * *"), max_running=5, fail_fast=True) as etl:
         t.extract >> t.count

@@ -96,7 +96,8 @@ class Narrator:
                 self._line("missed", event.firing.schedule, said)
 
     def _say(self, word: str, claimed: Claimed, rest: str) -> None:
-        self._line(word, claimed.id, f"{claimed.job} {rest}")
+        job = claimed.job if claimed.node is None else f"{claimed.job}, {claimed.node}"
+        self._line(word, claimed.id, f"{job} {rest}")
 
     def _line(self, word: str, id: UUID, rest: str) -> None:
         if not self._may_print():

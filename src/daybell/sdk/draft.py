@@ -200,6 +200,7 @@ class Draft:
         said: dict[str, Any] = {"name": node.name}
         if node.task is None:
             said["job"] = node.job
+            self._check_inner(node)
             if node.inner is not None and node.args:
                 raise InvalidArguments(
                     f"{self.named(node)} is a workflow, which takes no arguments"
@@ -239,6 +240,14 @@ class Draft:
             raise InvalidArguments(
                 f"{self.named(node)}: {error}{hint}", field=error.field
             ) from None
+
+    def _check_inner(self, node: Node) -> None:
+        for name in ("retries", "timeout"):
+            if node.inner is not None and name in node.options:
+                raise InvalidWorkflow(
+                    f"{self.named(node)} is a workflow, which has no {name}= as a whole; its own"
+                    " nodes have"
+                )
 
     def _check_promises(self, node: Node, task: Task[..., Any, Any], policy: JobDefinition) -> None:
         if task.definition.on_lost == "dead" and policy.on_lost != "dead":
