@@ -188,9 +188,9 @@ class NodeRows:
     ) -> None:
         """Keep what has been decided about runs and their nodes."""
         changed = [
-            _changed(run, stamped(node, held[run].now), step.results.get(node.label))
+            (run, stamped(node, held[run].now), step.results.get(node.label))
             for run, step in steps.items()
-            for node in sorted(step.changed, key=_is_plain)
+            for node in step.changed
         ]
         if changed:
             await link.execute(self.CHANGE_NODES, tenant, *_trimmed(changed))
@@ -208,11 +208,15 @@ class NodeRows:
         self, link: Link, tenant: int, new: Iterable[tuple[UUID, NewNode, Mapping[str, str]]]
     ) -> None:
         """Keep new nodes: of a run that begins, or items of a mapped one."""
+        rows = [_inserted(run, tenant, one, results) for run, one, results in new]
+        # What is zero, false or NULL in all of them is so by itself.
+        named = dict(zip(INSERTED, columns(rows), strict=True))
+        used = {name: column for name, column in named.items() if any(column)}
         await link.copy_records_to_table(
             "node",
             schema_name="daybell",
-            columns=INSERTED,
-            records=(_inserted(run, tenant, one, results) for run, one, results in new),
+            columns=tuple(used),
+            records=zip(*used.values(), strict=True),
         )
 
 
@@ -230,16 +234,16 @@ def once(values: list[Any]) -> list[Any]:
 
 def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
     """Nodes as CHANGE_NODES takes them, whose results stay."""
-    return _trimmed([_changed(run, node, None) for node in nodes])
+    return _trimmed([(run, node, None) for node in nodes])
 
 
-def _trimmed(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Columns without what is zero, false or NULL at their ends."""
-    run, label, state, *others = columns(rows)
-    for column in others:
-        while column and not column[-1] and column[-1] != "":
-            column.pop()
-    return [once(run), label, state, *others]
+def _trimmed(changed: Sequence[tuple[UUID, Node, str | None]]) -> list[list[Any]]:
+    """Columns for CHANGE_NODES, without what is zero, false or NULL at their ends."""
+    rich = [one for one in changed if not _is_plain(one[1])]
+    plain = [one for one in changed if _is_plain(one[1])] if len(rich) < len(changed) else []
+    run, label, state, *others = columns([_changed(*one) for one in (*rich, *plain)])
+    cut = [column if any(column[len(rich) :]) else column[: len(rich)] for column in others]
+    return [once(run), label, state, *cut]
 
 
 def _is_plain(node: Node) -> bool:

@@ -55,23 +55,23 @@ CREATE INDEX run_finished ON daybell.run (finished_at) WHERE finished_at IS NOT 
 CREATE TABLE daybell.node (
   run          uuid NOT NULL,
   tenant       int NOT NULL,
-  place        bigint NOT NULL,  -- in the order of the graph
+  place        bigint NOT NULL DEFAULT 0,  -- in the order of the graph
   state        smallint NOT NULL,
   rule         smallint NOT NULL,
-  total        int NOT NULL,  -- parents
-  succeeded    int NOT NULL,
-  failed       int NOT NULL,
-  skipped      int NOT NULL,
-  told         int NOT NULL,
-  items        int NOT NULL,
-  spawned      int NOT NULL,
-  items_ended  int NOT NULL,
-  items_lost   int NOT NULL,
-  is_wanted    boolean NOT NULL,
-  is_map       boolean NOT NULL,
-  is_todo      boolean NOT NULL,
-  is_open      boolean NOT NULL,  -- not started, and not ended
-  is_ready     boolean NOT NULL,
+  total        int NOT NULL DEFAULT 0,  -- parents
+  succeeded    int NOT NULL DEFAULT 0,
+  failed       int NOT NULL DEFAULT 0,
+  skipped      int NOT NULL DEFAULT 0,
+  told         int NOT NULL DEFAULT 0,
+  items        int NOT NULL DEFAULT 0,
+  spawned      int NOT NULL DEFAULT 0,
+  items_ended  int NOT NULL DEFAULT 0,
+  items_lost   int NOT NULL DEFAULT 0,
+  is_wanted    boolean NOT NULL DEFAULT false,
+  is_map       boolean NOT NULL DEFAULT false,
+  is_todo      boolean NOT NULL DEFAULT false,
+  is_open      boolean NOT NULL DEFAULT false,  -- not started, and not ended
+  is_ready     boolean NOT NULL DEFAULT false,
   started_at   float8,
   finished_at  float8,
   execution    uuid,
