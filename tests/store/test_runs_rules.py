@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+from random import Random
 
 import pytest
 
-from daybell.core.execution import State
+from daybell.core.execution import TERMINAL, State
 from daybell.core.progress import advance
+from daybell.core.rules import Rule
 from daybell.core.run import Spec, Stopping
 from daybell.store import driving
+from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, look, registered
 from tests.store.runs import (
     a_mapped_plan,
@@ -237,3 +240,38 @@ async def test_a_thousand_parents_that_end_at_the_same_moment_start_their_child_
     assert labels(await take(crowd[0])) == ["last"]
     found = (await detail(crowd[0], run)).run
     assert (found.left, found.running, found.is_todo) == (1, 1, False)
+
+
+def a_random_graph(chance):
+    """Up to thirty nodes with any rules, some conditions, and some that fail."""
+    names = [f"n{i}" for i in range(chance.randint(2, 30))]
+    graph = {name: [] for name in names}
+    when = {}
+    for place, name in enumerate(names):
+        for parent in chance.sample(names[:place], min(place, chance.randint(0, 3))):
+            graph[parent].append(name)
+            if chance.random() < 0.2:
+                when[parent, name] = "result == 1"
+    rules = {name: chance.choice(list(Rule)) for name in names if chance.random() < 0.5}
+    failing = [name for name in names if chance.random() < 0.2]
+    results = {name: chance.randint(0, 2) for name in names}
+    plan = a_plan(graph, rules=rules, when=when, fail_fast=chance.random() < 0.2)
+    return plan, failing, results
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_any_run_goes_as_in_memory(store, seed):
+    plan, failing, results = a_random_graph(Random(seed))
+    memory = MemoryStore()
+    await memory.open()
+    seen = []
+
+    for one in (store, memory):
+        run = await begun(one, plan)
+        rounds = await run_to_end(one, failing=failing, results=results)
+        ended = await look(one, run)
+        found = [await nodes(one, run), await reasons(one, run)]
+        seen.append((rounds, ended.state, ended.result, ended.error, found))
+
+    assert seen[0] == seen[1]
+    assert seen[0][1] in TERMINAL

@@ -122,7 +122,8 @@ class Executions(Protocol):
 
         Waiting, scheduled, queued and retrying ones end at once (CANCELLED). A running one is
         marked (REQUESTED), stays running, keeps its key and slot, and ends as cancelled
-        whatever is reported later. FINISHED and UNKNOWN change nothing.
+        whatever is reported later. FINISHED and UNKNOWN change nothing. A run is cancelled with its
+        nodes: at once if no worker has one of them in its hands.
         """
         ...
 
