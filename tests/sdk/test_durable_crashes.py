@@ -248,7 +248,9 @@ async def test_whatever_a_function_does_deaths_do_not_change_what_it_returns(see
     _, result = await run_app(a_random_app(seed, again), deaths)
 
     assert result == expected
-    # A death before a write was heard lets one step, or two at once, be done again.
+    # A death before a write was heard lets one step, or two at once, be done again; one that has
+    # failed is tried again in any case, as long as nothing was built upon its failure.
     unheard = sum(not is_heard for _, is_heard in deaths)
+    more = Counter(again) - Counter(done)
     assert Counter(done) <= Counter(again)
-    assert len(again) - len(done) <= 2 * unheard
+    assert sum(count for name, count in more.items() if "fails" not in name) <= 2 * unheard
