@@ -225,3 +225,16 @@ async def test_a_run_that_lost_its_helper_is_stopped_by_upkeep(store, sql):
     assert await state(store, run) is State.CANCELLED
     assert await violations(sql) == []
     assert await store.advance_runs() == 0
+
+
+async def test_who_listens_in_the_same_process_hears_of_a_started_node_at_once(store):
+    await begun(store, a_plan({"a": ["b"]}))
+    hands = await take(store)
+    heard = []
+    stop = await store.listen(TENANT, ["default"], lambda: heard.append(True))
+    heard.clear()
+
+    await apply(store, hands, success(hands.one))
+
+    assert heard != []  # before the server could have said so
+    await stop()
