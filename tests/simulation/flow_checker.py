@@ -12,6 +12,7 @@ from daybell.core.execution import PENDING, TERMINAL, State
 from daybell.core.graph import Graph
 from daybell.core.rules import Counts, Decision, decide
 from daybell.core.run import NodeState, node_name
+from daybell.store.outcomes import Revival
 from tests.core.graph_strategies import Story
 from tests.core.graphs import Reference
 from tests.simulation.checker import Checker
@@ -40,6 +41,8 @@ class FlowChecker(Checker):
         self.cancelled: set[RunId] = set()  # by anybody, in time or not
         self._nodes: dict[RunId, dict[str, UUID]] = {}  # executions by label
         self._expected: dict[str, Reference] = {}
+        self._anew: dict[RunId, set[str]] = {}
+        self._just: set[UUID] = set()  # cancelled by the operation that is under way
 
     def is_run(self, row: Seen) -> bool:
         """Whether it is the run of a workflow, begun or not: nodes of it are called otherwise."""
@@ -56,6 +59,11 @@ class FlowChecker(Checker):
             reference = Reference(story.graph, story.outcomes, story.results)
             self._expected[job] = reference.evaluate()
         return self._expected[job]
+
+    def judge(self, call: Call, workers: Any, answer: Any, error: BaseException | None) -> None:
+        if call.operation == "cancel" and error is not None:
+            self.cancelled -= self._just
+        super().judge(call, workers, answer, error)
 
     # What an operation may do.
 
@@ -166,8 +174,33 @@ class FlowChecker(Checker):
 
     def before(self, call: Call) -> Any:
         if call.operation == "cancel":  # before, because it is seen at once
-            self.cancelled |= {id for id in call.args[1] if self._is_open(id)}
+            self._just = {id for id in call.args[1] if self._is_open(id)} - self.cancelled
+            self.cancelled |= self._just
+        if call.operation == "revive":
+            self._anew = {id: self._begins_anew(id) for id in call.args[1] if id in self._nodes}
         return super().before(call)
+
+    def _begins_anew(self, run: RunId) -> set[str]:
+        """Labels that a revival starts again: what did not succeed, and all that depends on it."""
+        graph = self.stories[self.rows[run].job].graph
+        states = States(self, run, graph)
+        seeds = {name for name in graph.by_name if states.end(name) in (None, "failed")}
+        below: set[str] = set()
+        for name in graph.order:  # parents come before their children
+            parents = {edge.parent for edge in graph.edges if edge.child == name}
+            if parents & (seeds | below):
+                below.add(name)
+        labels = self._nodes[run]
+        lost = {one for one, id in labels.items() if self.rows[id].state is not State.SUCCEEDED}
+        return {one for one in labels if one in lost or node_name(one) in below}
+
+    def _check_revive(self, call: Call, old: Any, workers: Any, answer: Any) -> None:
+        super()._check_revive(call, old, workers, answer)
+        for id, said in zip(call.args[1], answer, strict=True):
+            if said is Revival.REVIVED and id in self._anew:
+                self.seen["run revived"] += 1
+                for label in self._anew[id]:
+                    del self._nodes[id][label]
 
     def _is_open(self, id: UUID) -> bool:
         row = self.rows.get(id)
@@ -246,14 +279,14 @@ class States:
         )
 
     def _fate(self, name: str, when: str | None) -> str | None:
-        fate = self._end(name)
+        fate = self.end(name)
         if fate != "succeeded" or when is None:
             return fate
         return Reference(
             self._graph, {}, {}, {name: NodeState.SUCCEEDED}, {name: self._value(name)}
         ).fate(name, when)
 
-    def _end(self, name: str) -> str | None:
+    def end(self, name: str) -> str | None:
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]

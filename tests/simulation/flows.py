@@ -42,7 +42,7 @@ from tests.simulation.world import Port, run
 
 FLOWS: Final = 3  # workflows of a seed
 INNER: Final = "inner"
-ACTIONS: Final = 5
+ACTIONS: Final = 6
 LARGE: Final = 0.05  # of all seeds have a graph of up to 200 nodes
 # Rules that are answered before all parents have ended: what a map is over may not be there yet.
 EARLY: Final = (Rule.ALWAYS, Rule.ONE_SUCCESS, Rule.ONE_FAILED)
@@ -243,6 +243,8 @@ class FlowCluster(Cluster):
     async def _act(self, client: Client, chance: Random) -> None:
         if self.known and chance.random() < 0.2:
             await client.cancel(chance.choice(self.known[-3:]))
+        elif self.known and chance.random() < 0.2:
+            await client.store.revive(TENANT, [chance.choice(self.known)])
         elif chance.random() < 0.1:
             workers = await client.workers()
             if workers:

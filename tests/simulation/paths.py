@@ -56,6 +56,7 @@ FLOW_PATHS: Final = {
     "run succeeded": "the last node ended, and the run with it",
     "run dead": "a run ended as failed",
     "run cancelled": "a run that had begun was cancelled, and its nodes with it",
+    "run revived": "a dead run began again with what had failed",
     "inner run": "a node was a workflow itself",
     "failed fast": "a run was stopped by its first failure",
     "node retried": "a node failed, and was tried again",
