@@ -102,3 +102,13 @@ def misspelt() -> None: ...
 
 @app.task(on_lost="ignore")  # error
 def impossible() -> None: ...
+
+
+async def workflows() -> None:
+    with app.workflow("mails", max_running=2, fail_fast=True) as mails:
+        _ = report.bind("monday") >> [send.bind(report.output), add.bind(1, 2)] >> tidy
+        _ = [send, add] >> tidy.node(rule="all_done", retries=2)
+        _ = send.when("result > 0") >> add.map([1, 2])
+    assert_type(await mails.enqueue(), Handle[Any])
+    app.workflow("other", max_runing=2)  # error
+    tidy.node(rul="all_done")  # error
