@@ -185,7 +185,10 @@ def play(
             rows.ended(label, outcomes.get(label, State.SUCCEEDED), results.get(label, "1"))
             for label in batch
         ]
-        stale = [replace(end, execution=UUID(int=7)) for end in ends[:1]]
+        # Of what a node ran before it was started anew.
+        stale = [
+            replace(end, execution=UUID(int=7), state=State.DEAD, result=None) for end in ends[:1]
+        ]
         rows.advance([*stale, *ends], limit=limit)
         steps += 1
 

@@ -173,3 +173,28 @@ def test_results_too_large_to_be_one_fail_the_node() -> None:
     assert rows.nodes["all"].state is NodeState.UPSTREAM_FAILED
     assert rows.end is not None
     assert "each failed" in (rows.end.error or "")
+
+
+def test_mapped_nodes_without_items_make_room_for_the_next() -> None:
+    nodes = [{"name": f"n{n}", "task": "t", "map": []} for n in range(4)]
+    said = {"nodes": [*nodes, {"name": "last", "task": "t"}], "max_running": 1}
+    rows = Rows.of(Graph.parse(said).plan())
+
+    rows.advance()
+
+    assert rows.begun == ["last"]
+    assert all(rows.nodes[f"n{n}"].state is NodeState.SUCCEEDED for n in range(4))
+
+
+def test_a_mapped_node_does_not_end_before_all_its_items_are_there() -> None:
+    graph = Graph.parse({"nodes": [{"name": "each", "task": "t", "map": [1, 2, 3]}]})
+    rows = Rows.of(graph.plan())
+    rows.advance(limit=3)
+    assert (rows.begun, rows.nodes["each"].spawned) == (["each[0]"], 1)
+
+    rows.advance([rows.ended("each[0]", State.SUCCEEDED, "1")], limit=3)
+
+    assert rows.nodes["each"].state is NodeState.STARTED
+    play(rows, {}, {}, limit=3)
+    assert rows.end is not None
+    assert rows.end.result == "[1,1,1]"

@@ -246,7 +246,6 @@ class _Progress(Starter):
         state, reason = NodeState.SKIPPED, FAIL_FAST
         if is_cancel:
             state, reason = NodeState.CANCELLED, CANCELLED
-        yield from self._cut(reason)
         limit = self.budget + self.were_open
         found: list[Node] = yield Unstarted(limit)
         for row in found:
