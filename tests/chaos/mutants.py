@@ -143,11 +143,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a success overwrites a cancel",
-        ((MOVES, "AND v.cancel_requested_at IS NULL AND v.gate IS NULL", "AND v.gate IS NULL"),),
+        ((MOVES, "AND v.cancel_requested_at IS NULL AND {IS_UNLINKED}", "AND {IS_UNLINKED}"),),
     ),
     Mutant(
         "a schedule fires wherever its cursor is",
-        ((FIRING, "s.id = u.id AND s.next_at = u.expect\n", "s.id = u.id AND u.expect > 0\n"),),
+        ((FIRING, "AND coalesce(s.since, s.next_at) = u.expect", "AND u.expect > 0"),),
         OF_SCHEDULES,
     ),
     Mutant(

@@ -41,7 +41,9 @@ from tests.builders import (
     defined,
     enqueued,
     finished,
+    fired,
     look,
+    put,
     registered,
     success,
 )
@@ -68,6 +70,7 @@ class Known(NamedTuple):
     request: UUID
     secret: str
     template: str
+    depending: UUID
 
 
 async def populated(store, clock):
@@ -84,6 +87,10 @@ async def populated(store, clock):
     await store.record(TENANT, worker=hands.worker, steps=[a_step(hands.one)])
     await store.publish(TENANT, an_event())
     (queued,) = await enqueued(store, queue="images")
+    after = a_schedule("load", next_at=clock.now())
+    await put(store, after, dependencies=("resize",))
+    minds = a_tick(clock.now(), job="load", schedule=after.id, awaits=True)
+    (depending,) = await fired(store, after, minds)
     key, entry, request = a_key(), an_entry(), a_request()
     await store.add_key(TENANT, key)
     await store.write_audit(TENANT, [entry])
@@ -105,6 +112,7 @@ async def populated(store, clock):
         request.id,
         "TOKEN",
         "monthly",
+        depending,
     )
 
 
@@ -126,8 +134,10 @@ def unknown():
         created_at=0.0,
         run_at=0.0,
     )
-    a, b, c, d, e, f, g, h = [mint() for _ in range(8)]
-    return Known("nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h, "NONE", "blank")
+    a, b, c, d, e, f, g, h, i = [mint() for _ in range(9)]
+    return Known(
+        "nothing", a, "nowhere", "nogate", b, c, d, e, running, f, g, h, "NONE", "blank", i
+    )
 
 
 OPERATIONS = {
@@ -181,6 +191,10 @@ OPERATIONS = {
     "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
     "publish": lambda s, t, k: s.publish(t, an_event(execution=k.running.id)),
     "list_events": lambda s, t, k: s.list_events(t),
+    "ended_since": lambda s, t, k: s.ended_since(t, [(k.job, 0.0)]),
+    "upstream": lambda s, t, k: s.upstream(t, [(k.job, 9e9)]),
+    "release_dependents": lambda s, t, k: s.release_dependents(t, [k.depending]),
+    "rule_out_dependents": lambda s, t, k: s.rule_out_dependents(t, [k.depending]),
     "set_gates": lambda s, t, k: s.set_gates(t, {k.gate: 5}),
     "get_execution": lambda s, t, k: s.get_execution(t, k.queued),
     "list_executions": lambda s, t, k: s.list_executions(t, ExecutionFilter(worker=k.worker)),
