@@ -189,6 +189,26 @@ async def test_a_cancelled_run_is_retried_from_what_did_not_succeed(client):
     assert done == [["a", "b[0]", "b[1]", "b[2]"], ["load"]]
 
 
+@pytest.mark.parametrize("by", ["ids", "filter"])
+async def test_many_runs_are_retried_like_one(client, by):
+    await client.create("etl", workflow=ETL)
+    begun = (await client.enqueue("etl")).id
+    await work(client.store, rounds=2)
+    early = (await client.enqueue("etl")).id
+    await client.cancel_picked([begun, early])
+
+    if by == "ids":
+        answers = await client.retry_picked([begun, early])
+    else:
+        answers = await client.retry_many(status="cancelled")
+    done = await work(client.store)
+
+    assert answers == {"renewed": 2}
+    assert done == [
+        ["a", "b[0]", "b[1]", "b[2]", "extract"], ["a", "b[0]", "b[1]", "b[2]", "load"], ["load"],
+    ]  # fmt: skip
+
+
 async def test_a_node_is_retried_with_its_run(client):
     id, _ = await a_run(client, failing=["a"])
     node = next(one for one in (await client.executions(parent=id)).items if one.node == "a")

@@ -50,6 +50,11 @@ class Bulk:
     ) -> list[Enqueued]:
         raise NotImplementedError  # see `Submissions`
 
+    async def rerun_cancelled(
+        self, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
+    ) -> tuple[list[Execution], int]:
+        raise NotImplementedError  # see `Workflows`
+
     async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
         """How many `cancel_many` would cancel."""
         return await self._count([unfinished(read_filter(**filters))])
@@ -86,6 +91,8 @@ class Bulk:
                 others = [one for one in some if not is_letter(one)]
                 revivals = await self.store.revive(self.tenant, dead) if dead else []
                 answers.update(RETRIALS[answer] for answer in revivals)
+                others, begun = await self.rerun_cancelled(others, request, repeat=repeat)
+                answers += Counter({Retrial.RENEWED: begun})
                 news = [again(one, request) for one in others]
                 answers += await self._renew(news, repeat=repeat)
                 on_step(len(some))

@@ -54,6 +54,7 @@ from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
 from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
+from daybell.client.workflows import Workflows
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
     PENDING,
@@ -87,6 +88,7 @@ class Client(
     Submissions,
     Backfills,
     Dependencies,
+    Workflows,
     Bulk,
     Picks,
     DeadLetters,

@@ -11,7 +11,6 @@ from uuid import UUID
 from daybell.client.answers import key_held
 from daybell.client.bulk import RETRIALS, Retrial, again, is_letter
 from daybell.client.requests import Id, read_id
-from daybell.client.workflows import Workflows
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -26,7 +25,7 @@ Told = Callable[[UUID], NewEntry]  # what the audit log is told of an execution 
 _HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 
 
-class Picks(Workflows):
+class Picks:
     """The verbs of `Client` for executions that are named one by one."""
 
     store: Store
@@ -41,6 +40,21 @@ class Picks(Workflows):
         self, executions: Sequence[NewExecution], *, repeat: bool = False
     ) -> Counter[Retrial]:
         raise NotImplementedError  # see `Bulk`
+
+    async def rerun_as(
+        self,
+        old: Execution,
+        new: NewExecution,
+        *,
+        from_: str | Sequence[str] | None,
+        repeat: bool = False,
+    ) -> Enqueued:
+        raise NotImplementedError  # see `Workflows`
+
+    async def rerun_cancelled(
+        self, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
+    ) -> tuple[list[Execution], int]:
+        raise NotImplementedError  # see `Workflows`
 
     async def retry(
         self,
@@ -116,8 +130,10 @@ class Picks(Workflows):
             answers.update(RETRIALS[one] for one in handled)
             others = [id for id, one in zip(some, revivals, strict=True) if one not in _HANDLED]
             olds = await self._renewable(others, force=force)
-            answers += await self._renew([again(old, request) for old in olds], repeat=repeat)
             answers += Counter({Retrial.CHANGED: len(others) - len(olds)})
+            olds, begun = await self.rerun_cancelled(olds, request, repeat=repeat)
+            answers += Counter({Retrial.RENEWED: begun})
+            answers += await self._renew([again(old, request) for old in olds], repeat=repeat)
         return answers
 
     async def _renewable(self, ids: Sequence[UUID], *, force: bool) -> list[Execution]:

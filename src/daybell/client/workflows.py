@@ -93,6 +93,13 @@ class Workflows:
             return _begun(detail, graph)
         return None if graph is None else _not_begun(graph, execution.state)
 
+    async def _is_workflow(self, execution: Execution) -> bool:
+        try:
+            job = await self.store.get_job(self.tenant, execution.job, version=execution.version)
+        except JobNotFound:
+            return False
+        return job.definition.kind == WORKFLOW
+
     async def _graph(self, execution: Execution) -> Graph | None:
         with suppress(JobNotFound):
             job = await self.store.get_job(self.tenant, execution.job, version=execution.version)
@@ -115,6 +122,27 @@ class Workflows:
         """
         old = (await self.store.get_execution(self.tenant, read_id(id))).execution
         return await self.rerun_as(old, again(old, request), from_=from_, repeat=repeat)
+
+    async def rerun_cancelled(
+        self, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
+    ) -> tuple[list[Execution], int]:
+        """Begin cancelled runs again with what did not succeed. Answers those that are no such
+        runs, and how many were.
+        """
+        rest: list[Execution] = []
+        kinds: dict[tuple[str, int], bool] = {}
+        for old in olds:
+            version = old.job, old.version
+            if version not in kinds:
+                kinds[version] = await self._is_workflow(old)
+            if old.state is not State.CANCELLED or not kinds[version]:
+                rest.append(old)
+                continue
+            try:
+                await self.rerun_as(old, again(old, request), from_=None, repeat=repeat)
+            except UsageError:  # it never began
+                rest.append(old)
+        return rest, len(olds) - len(rest)
 
     async def rerun_as(
         self,
