@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 Status = Literal[
     "waiting",
@@ -17,6 +17,42 @@ Status = Literal[
     "cancelled",
     "skipped",
 ]
+
+
+_EXAMPLE: dict[str, Any] = {
+    "nodes": [
+        {
+            "name": "extract",
+            "status": "succeeded",
+            "reason": None,
+            "execution_id": "019a8c20-1f40-7c55-9d02-3c7e8a1b2f67",
+            "kind": "task",
+            "task": "extract",
+            "job": None,
+            "rule": "all_success",
+            "started_at": "2026-11-16T09:00:00+00:00",
+            "finished_at": "2026-11-16T09:00:04+00:00",
+            "items": None,
+        },
+        {
+            "name": "transform",
+            "status": "running",
+            "reason": None,
+            "execution_id": None,
+            "kind": "command",
+            "task": None,
+            "job": None,
+            "rule": "all_success",
+            "started_at": "2026-11-16T09:00:04+00:00",
+            "finished_at": None,
+            "items": {"total": 40, "ended": 12, "failed": 0},
+        },
+    ],
+    "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
+    "progress": {"ended": 1, "total": 2},
+    "fail_fast": False,
+    "max_running": 4,
+}
 
 
 class ItemCounts(BaseModel):
@@ -60,6 +96,8 @@ class RunProgress(BaseModel):
 
 class WorkflowRun(BaseModel):
     """A run's nodes, those that come first before the others, and its edges."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     nodes: list[RunNode]
     edges: list[RunEdge]
