@@ -50,7 +50,7 @@ chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on
 
 simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS); first=$$?; \
-	$(BIN)/python -m tests.simulation --flows --seeds $(SEEDS) --workers $(WORKERS) $(ARGS) && exit $$first
+	$(BIN)/python -m tests.simulation --flows --seeds $$(( $(SEEDS) / 5 )) --workers $(WORKERS) $(ARGS) && exit $$first
 
 mutants: .venv/.dev ## Break the code on purpose, and see whether simulation and chaos notice
 	@$(BIN)/python -m tests.simulation.mutants $(ARGS); first=$$?; \
