@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from daybell.sdk.app import App
     from daybell.sdk.context import Context
     from daybell.sdk.handle import ExecutionFailed
-    from daybell.sdk.workflow import job
     from daybell.sdk.received import Approval, ReceivedEvent
+    from daybell.sdk.workflow import job
 
 __version__ = "0.1.0.dev0"
 

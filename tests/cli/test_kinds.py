@@ -46,7 +46,13 @@ async def test_a_worker_runs_what_it_may_and_never_takes_what_it_may_not(tmp_pat
                 )
                 assert said.endswith("kinds: command, http, workflow, notify, sql:shop")
                 assert workers["plain"].kinds == ("http", "workflow", "notify")
-                assert workers["able"].kinds == ("command", "http", "workflow", "notify", "sql:shop")
+                assert workers["able"].kinds == (
+                    "command",
+                    "http",
+                    "workflow",
+                    "notify",
+                    "sql:shop",
+                )
                 for one in done:
                     assert (one.state, one.attempt) == (State.SUCCEEDED, 1), one.error
                     (attempt,) = (await client.execution(one.id)).attempts
