@@ -29,9 +29,9 @@ async def work(
     failing: Sequence[str] = (),
     results: Mapping[str, Any] | None = None,
     rounds: int = 100,
-) -> list[list[str | None]]:
+) -> list[list[str]]:
     """Do whatever can be done, so many times over; answers which nodes were done together."""
-    done: list[list[str | None]] = []
+    done: list[list[str]] = []
     worker = await registered(store)
     for _ in range(rounds):
         hands = await claim(store, 500, kinds=KINDS, worker=worker)

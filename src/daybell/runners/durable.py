@@ -40,11 +40,11 @@ class Ledger(Protocol):
         """A number from 0 up to 1, different each time."""
         ...
 
-    def mask(self, text: str) -> str:
+    def mask(self, text: str, /) -> str:
         """A text without secrets."""
         ...
 
-    def mask_json(self, text: str) -> str:
+    def mask_json(self, text: str, /) -> str:
         """JSON without the secrets in it."""
         ...
 
