@@ -93,8 +93,8 @@ def write(tables: Tables, row: Row, new: NewStep, now: Instant) -> Step:
     step, event = recorded(new, None if before is None else before.step, now=now), None
     if before is not None and step is before.step:
         return step
-    if step.kind is StepKind.WAIT and not step.is_done:
-        found = earlier_event(tables, row, new)
+    if step.kind is StepKind.WAIT:
+        found = earlier_event(tables, row, new, until=step.wake_at)
         if found is not None:
             step, event = ended(step, result_of(found), now=now), (found.source, found.id)
     tables.steps[key] = StepRow(step=step, event=event)
@@ -104,8 +104,10 @@ def write(tables: Tables, row: Row, new: NewStep, now: Instant) -> Step:
     return step
 
 
-def earlier_event(tables: Tables, row: Row, wait: NewStep) -> Event | None:
-    """The first event that fits and that no other wait of the execution got."""
+def earlier_event(
+    tables: Tables, row: Row, wait: NewStep, *, until: Instant | None
+) -> Event | None:
+    """The first event that fits, came in time, and that no other wait of the execution got."""
     execution = row.execution
     taken = {step.event for key, step in tables.steps.items() if key[:2] == row.key}
     for (owner, *name), (_, event) in tables.events.items():
@@ -114,6 +116,7 @@ def earlier_event(tables: Tables, row: Row, wait: NewStep) -> Event | None:
             and event.name == wait.event
             and event.execution in (None, execution.id)
             and event.received_at >= execution.created_at
+            and (until is None or event.received_at <= until)
             and tuple(name) not in taken
             and matches(wait.match, event.data)
         ):

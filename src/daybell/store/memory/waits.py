@@ -38,6 +38,7 @@ def deliver(tables: Tables, tenant: str, event: Event, now: Instant) -> int:
         if key[0] == tenant
         and wait.event == event.name
         and event.execution in (None, key[1])
+        and (wait.timeout_at is None or wait.timeout_at >= now)
         and wait_key(wait.match) in keys
         and facts.meet(wait.match)
     )
@@ -57,6 +58,13 @@ def time_out(tables: Tables, limit: int, now: Instant) -> int:
     return sum(end_wait(tables, key, None, None, now) for key in firsts.values())
 
 
+def may_run(row: Row, now: Instant) -> bool:
+    """Whether it is in somebody's hands or can be claimed. Then it may be about to wait: that none
+    of its waits is open tells it that one has ended.
+    """
+    return row.execution.state is not State.WAITING and row.execution.run_at <= now
+
+
 def end_wait(
     tables: Tables,
     key: tuple[str, UUID, int],
@@ -64,10 +72,10 @@ def end_wait(
     event: tuple[str, str] | None,
     now: Instant,
 ) -> bool:
-    """End one wait of an execution, which closes its others; False if it is over anyway."""
-    for open_one in waits_of(tables, *key[:2]):
-        del tables.waits[open_one]
+    """End one wait of an execution; False if it is over anyway."""
     row = tables.rows.get(key[:2])
+    for open_one in waits_of(tables, *key[:2]) if row is None or may_run(row, now) else [key]:
+        del tables.waits[open_one]
     if row is None or row.execution.state in TERMINAL:
         return False
     step = tables.steps[key].step

@@ -89,7 +89,11 @@ class Publishing(Waiting):
                     link,
                     owner,
                     ids,
-                    lambda wait: wait["event"] == new.name and facts.meet(wait["match"]),
+                    lambda wait: (
+                        wait["event"] == new.name
+                        and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
+                        and facts.meet(wait["match"])
+                    ),
                     result=result_of(event),
                     event=kept["number"],
                 )

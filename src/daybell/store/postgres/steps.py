@@ -14,6 +14,7 @@ from uuid import UUID
 
 from daybell.core.event import matches, places, result_of, wait_key
 from daybell.core.instant import Instant
+from daybell.core.limits import INSTANT_MAX
 from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
 from daybell.store.checks import ATTEMPT_MAX
 from daybell.store.codes import STEP_CODES, STEP_KINDS
@@ -40,6 +41,7 @@ class Search(NamedTuple):
     wait: NewStep
     key: str
     since: Instant
+    until: Instant | None
     after: int = 0  # the number of the last one that was received just then
 
 
@@ -171,9 +173,9 @@ class Stepping(Moving, Publishing):
         now = next(iter(held.values()))["now"]
         steps = {(it.id, it.n): recorded(it, before.get((it.id, it.n)), now=now) for it in waits}
         left = [
-            Search(wait, key, held[wait.id, wait.attempt]["created_at"])
+            Search(wait, key, held[wait.id, wait.attempt]["created_at"], step.wake_at)
             for wait in waits
-            if not steps[wait.id, wait.n].is_done
+            if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
             for key in places(wait.match, wait.id)
         ]
         found = await self._earlier(link, owner, left, taken)
@@ -183,16 +185,19 @@ class Stepping(Moving, Publishing):
         events = [None if place not in found else found[place]["number"] for place in new]
         await self._put_steps(link, owner, new, events)
         await self._open_waits(link, owner, waits, steps)
+        await self._close_waits(link, owner, [it for it in new if it in before and new[it].is_done])
         return steps
 
     # Each key of each wait is a probe of its own.
     EARLIER_EVENTS = f"""
     SELECT u.place, {EVENT}
-      FROM unnest($2::int[], $3::text[], $4::text[], $5::float8[], $6::bigint[])
-           u(place, name, key, since, after),
+      FROM unnest($2::int[], $3::text[], $4::text[], $5::float8[], $6::bigint[],
+                  $7::float8[])
+           u(place, name, key, since, after, until),
            LATERAL (SELECT k.number FROM daybell.event_key k
                      WHERE k.tenant = $1 AND k.name = u.name AND k.key = u.key
                        AND (k.received_at, k.number) > (u.since, u.after)
+                       AND k.received_at <= u.until
                      ORDER BY k.received_at, k.number LIMIT {EARLIER_MAX}) k,
            LATERAL (SELECT * FROM daybell.event e WHERE e.number = k.number LIMIT 1) e
      ORDER BY u.place, e.received_at, e.number
@@ -212,6 +217,7 @@ class Stepping(Moving, Publishing):
                 [search.key for search in left],
                 [search.since for search in left],
                 [search.after for search in left],
+                [INSTANT_MAX if search.until is None else search.until for search in left],
             )
             searches, left = left, list[Search]()
             for place, some in groupby(rows, key=itemgetter("place")):
@@ -284,6 +290,18 @@ class Stepping(Moving, Publishing):
             [wait_key(wait.match) for wait in still],
             [wait.match for wait in still],
         )
+
+    CLOSE_WAITS = """
+    DELETE FROM daybell.wait
+     WHERE tenant = $1 AND execution = ANY($2::uuid[])
+       AND (execution, n) IN (SELECT * FROM unnest($2::uuid[], $3::int[]))
+    """
+
+    async def _close_waits(self, link: Link, owner: int, ended: Sequence[Place]) -> None:
+        """What was open, and is found to have ended as it is recorded again."""
+        if ended:
+            places = [id for id, _ in ended], [n for _, n in ended]
+            await link.execute(self.CLOSE_WAITS, owner, *places)
 
 
 def _rounds(steps: Sequence[NewStep]) -> list[dict[int, NewStep]]:

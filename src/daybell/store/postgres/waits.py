@@ -36,8 +36,11 @@ ANY_TIMED_OUT: Final = """
 class Waiting(Connected):
     """What waits for an event, and goes on."""
 
-    LOCK_LIVE_ONES = """
-    SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    # Who is in somebody's hands or can be claimed may be about to wait. That none of its waits is
+    # open tells it that one has ended.
+    LOCK_LIVE_ONES = f"""
+    SELECT id, state <> {WAITING} AND run_at <= daybell.now() AS may_run FROM daybell.live
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
      ORDER BY id FOR UPDATE
     """
     # Statements of their own, after the lock: the one that waited for it saw the tables before.
@@ -82,7 +85,10 @@ class Waiting(Connected):
     # comes late. Whoever does not wait is on its way anyway.
     END_WAITS = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
-    w AS (DELETE FROM daybell.wait WHERE tenant = $1 AND execution = ANY($2::uuid[])),
+    w AS (
+      DELETE FROM daybell.wait
+       WHERE tenant = $1 AND execution = ANY($2::uuid[])
+         AND (execution, n) IN (SELECT * FROM unnest($3::uuid[], $4::int[]))),
     v AS (
       UPDATE daybell.live v SET state = {QUEUED}, reason = NULL, run_at = (SELECT now FROM t)
        WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
@@ -104,11 +110,12 @@ class Waiting(Connected):
         result: str | None = None,
         event: int | None = None,
     ) -> tuple[int, list[str]]:
-        """End the first wait of each of these executions of which that is true, which closes its
-        others. Answers how many, and the queues in which something can be claimed now.
+        """End the first wait of each of these executions of which that is true. Answers how many,
+        and the queues in which something can be claimed now.
         """
-        locked = await link.fetch(self.LOCK_LIVE_ONES, tenant, sorted(ids))
-        waits = await link.fetch(self.OPEN_WAITS, tenant, [row["id"] for row in locked])
+        rows = await link.fetch(self.LOCK_LIVE_ONES, tenant, sorted(ids))
+        locked = {row["id"]: row["may_run"] for row in rows}
+        waits = await link.fetch(self.OPEN_WAITS, tenant, list(locked))
         firsts: dict[UUID, int] = {}
         for wait in waits:
             if wait["execution"] not in firsts and is_over(wait):
@@ -117,7 +124,14 @@ class Waiting(Connected):
             return 0, []
         places = list(firsts), list(firsts.values())
         await link.execute(self.END_STEPS, tenant, *places, result, event)
-        rows = await link.fetch(self.END_WAITS, tenant, list(firsts))
+        closed = [
+            (wait["execution"], wait["n"])
+            for wait in waits
+            if wait["n"] == firsts.get(wait["execution"])
+            or (wait["execution"] in firsts and locked[wait["execution"]])
+        ]
+        closing = [id for id, _ in closed], [n for _, n in closed]
+        rows = await link.fetch(self.END_WAITS, tenant, list(firsts), *closing)
         return len(firsts), [row["queue"] for row in rows]
 
     # The subselect, unlike the function itself, can be looked up in the index.

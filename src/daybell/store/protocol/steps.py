@@ -29,11 +29,12 @@ class Steps(Protocol):
         or a wait.
 
         A sleep is done at once; its `wake_at` is the store's now and its delay. A wait is done if
-        an event fits that was received since the execution was created and that no other wait of
-        it got, the oldest of those; its result is `core.event.result_of` it. Otherwise it is open
-        until an event fits or its time is over (done, without a result). Whatever ends one wait of
-        an execution closes its others: each attempt records the waits that it comes to anew, also
-        those it finds on record as not done, before it moves to `waiting`.
+        an event fits that was received since the execution was created, in the time of the wait,
+        and that no other wait of it got, the oldest of those; its result is
+        `core.event.result_of` it. Otherwise it is open until an event fits or its time is over
+        (done, without a result). Whatever ends a wait of an execution that runs or can be claimed
+        closes its others: each attempt records the waits that it comes to anew, also those it finds
+        on record as not done, before it moves to `waiting`.
 
         Raises UsageError for a step that cannot be kept, with nothing written: who sends those of
         several executions asks `core.step.check_step` before.

@@ -21,6 +21,7 @@ from daybell.core.event import (
     wait_key,
 )
 from daybell.core.instant import Instant
+from daybell.core.limits import INSTANT_MAX
 from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
 from daybell.core.view import Page
 from daybell.errors import ExecutionNotFound
@@ -124,13 +125,16 @@ def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | N
     step, number = recorded(new, before, now=tx.now), None
     if step is before:
         return step
-    if step.kind is StepKind.WAIT and not step.is_done:
-        found = earlier_event(tx, owner, execution, created_at, new)
-        if found is None:
-            open_wait(tx, owner, execution, new, step.wake_at)
-        else:
+    if step.kind is StepKind.WAIT:
+        until = INSTANT_MAX if step.wake_at is None else step.wake_at
+        found = earlier_event(tx, owner, execution, (created_at, until), new)
+        if found is not None:
             number, event = found
             step = ended(step, result_of(event), now=tx.now)
+        if not step.is_done:
+            open_wait(tx, owner, execution, new, step.wake_at)
+        elif before is not None:
+            tx.execute(_CLOSE, (execution, new.n))
     values = (
         step.n,
         step.name,
@@ -150,21 +154,21 @@ def record(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | N
 _EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
 _EARLIER: Final = f"""
 SELECT {_EVENT} FROM event_key k JOIN event e ON e.number = k.number
- WHERE k.tenant = ? AND k.name = ? AND k.key = ? AND k.received_at >= ?
+ WHERE k.tenant = ? AND k.name = ? AND k.key = ? AND k.received_at BETWEEN ? AND ?
    AND NOT EXISTS (SELECT 1 FROM step s WHERE s.execution = ? AND s.event = e.number)
  ORDER BY k.received_at, k.number
 """
 
 
 def earlier_event(
-    tx: Transaction, owner: int, execution: int, since: Instant, wait: NewStep
+    tx: Transaction, owner: int, execution: int, span: tuple[Instant, Instant], wait: NewStep
 ) -> tuple[int, Event] | None:
-    """The first event that fits and that no other wait of the execution got."""
+    """The first event that fits, came in time, and that no other wait of the execution got."""
 
     def found() -> Iterator[tuple[int, Event]]:
         for place in places(wait.match, wait.id):
             # Read one by one: of many, the first that fits is enough.
-            for row in tx.execute(_EARLIER, (owner, wait.event, place, since, execution)):
+            for row in tx.execute(_EARLIER, (owner, wait.event, place, *span, execution)):
                 event = event_of(row)
                 if matches(wait.match, event.data):
                     yield row[0], event
@@ -173,6 +177,7 @@ def earlier_event(
     return min(found(), key=lambda one: (one[1].received_at, one[0]), default=None)
 
 
+_CLOSE: Final = "DELETE FROM wait WHERE execution = ? AND n = ?"
 _OPEN: Final = """
 INSERT INTO wait (execution, n, tenant, timeout_at, event, key, match) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (execution, n) DO UPDATE

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from daybell.core.event import Event, Facts, result_of
 from daybell.core.execution import State
+from daybell.core.instant import Instant
 from daybell.core.lifecycle import FOR_EVENT, Transition
 from daybell.store.sqlite.names import Transaction
 from daybell.store.wakeups import Signal
@@ -38,18 +39,29 @@ class Wait(NamedTuple):
     n: int
     state: int
     match: str
+    run_at: Instant
+
+    def may_run(self, now: Instant) -> bool:
+        """Whether it is in somebody's hands or can be claimed. Then it may be about to wait: that
+        none of its waits is open tells it that one has ended.
+        """
+        return self.state != 4 and self.run_at <= now
 
 
 _LOOK: Final = """
-SELECT w.execution, w.n, e.state, w.match FROM wait w JOIN execution e ON e.n = w.execution
+SELECT w.execution, w.n, e.state, w.match, e.run_at
+  FROM wait w JOIN execution e ON e.n = w.execution
 """
 # The plus sign leaves the way by the keys, or else by the execution.
 _BY_KEY: Final = f"""
 {_LOOK} WHERE w.tenant = ? AND w.event = ? AND w.key IN (SELECT value FROM json_each(?))
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?)
  ORDER BY w.execution, w.n
 """
 _OF_ONE: Final = f"""
-{_LOOK} WHERE e.tenant = ? AND +w.event = ? AND e.id = ? ORDER BY w.execution, w.n
+{_LOOK} WHERE e.tenant = ? AND +w.event = ? AND e.id = ?
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?)
+ ORDER BY w.execution, w.n
 """
 
 
@@ -58,9 +70,10 @@ def deliver(tx: Transaction, owner: int, event: Event, number: int) -> int:
     facts = Facts(event.data)
     if event.execution is None:
         keys = msgspec.json.encode(facts.keys).decode()
-        found = tx.execute(_BY_KEY, (owner, event.name, keys)).fetchall()
+        found = tx.execute(_BY_KEY, (owner, event.name, keys, tx.now)).fetchall()
     else:
-        found = tx.execute(_OF_ONE, (owner, event.name, event.execution.bytes)).fetchall()
+        own = event.execution.bytes
+        found = tx.execute(_OF_ONE, (owner, event.name, own, tx.now)).fetchall()
     waits = map(Wait._make, found)
     return end(tx, (wait for wait in waits if facts.meet(wait.match)), result_of(event), number)
 
@@ -83,9 +96,11 @@ def is_any_over(tx: Transaction) -> bool:
 
 
 _END: Final = """
-UPDATE step SET result = ?, event = ?, finished_at = ?, is_done = 1 WHERE execution = ? AND n = ?
+UPDATE step SET result = ?, event = ?, finished_at = ?, is_done = 1
+ WHERE execution = ? AND n = ? AND is_done = 0
 """
-_CLOSE: Final = "DELETE FROM wait WHERE execution = ?"
+_CLOSE: Final = "DELETE FROM wait WHERE execution = ? AND n = ?"
+_CLOSE_ALL: Final = "DELETE FROM wait WHERE execution = ?"
 _RESUME: Final = f"""
 UPDATE execution SET state = 1, run_at = ?, reason = NULL
  WHERE n = ? AND state = 4 AND reason = '{FOR_EVENT}'
@@ -93,8 +108,8 @@ UPDATE execution SET state = 1, run_at = ?, reason = NULL
 
 
 def end(tx: Transaction, waits: Iterable[Wait], result: str | None, event: int | None) -> int:
-    """End the first of these waits of each execution, which closes its others. Of one that has
-    ended nothing is left to do but that.
+    """End the first of these waits of each execution. Of one that has ended nothing is left to do
+    but to close them.
     """
     firsts: dict[int, Wait] = {}
     for wait in waits:
@@ -102,7 +117,8 @@ def end(tx: Transaction, waits: Iterable[Wait], result: str | None, event: int |
     if not firsts:
         return 0
     unfinished = [wait for wait in firsts.values() if wait.state <= 5]
-    tx.executemany(_CLOSE, [(n,) for n in firsts])
+    tx.executemany(_CLOSE_ALL, [(n,) for n, wait in firsts.items() if wait.may_run(tx.now)])
+    tx.executemany(_CLOSE, [(wait.execution, wait.n) for wait in firsts.values()])
     tx.executemany(_END, [(result, event, tx.now, wait.execution, wait.n) for wait in unfinished])
     tx.executemany(_RESUME, [(tx.now, wait.execution) for wait in unfinished])
     tx.signals.add(Signal.CLAIM)
