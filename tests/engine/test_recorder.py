@@ -12,6 +12,8 @@ from daybell.core.lifecycle import after_loss
 from daybell.core.step import NewStep, StepKind
 from daybell.engine.recorder import Recorder
 from daybell.errors import Suspended, Unavailable, UsageError
+from daybell.runners.threads import Threads
+from daybell.sdk.bridge import Bridge, done
 from tests.builders import TENANT, a_step, claim, claimed, enqueued
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_store, a_worker
@@ -140,6 +142,61 @@ async def test_a_suspension_is_no_failure_and_keeps_the_checkpoint():
     assert (execution.state, execution.failures) == (State.SCHEDULED, 0)
     assert execution.crashes == 0  # what it had before is over: it has got so far
     assert execution.checkpoint == '{"page":1}'
+
+
+@pytest.mark.parametrize("is_in_thread", [False, True])
+@in_virtual_time
+async def test_a_step_that_was_done_is_on_record_before_a_drain_gives_it_back(is_in_thread: bool):
+    store = faulty(await a_store())
+    gate = store.hold("record")
+
+    async def task(running: Any) -> None:
+        ledger, step = running.ledger, a_step(running.claimed)
+        if not is_in_thread:
+            await ledger.record([step])
+        else:
+            ask = Bridge(ledger.loop).ask(lambda: ledger.record([step]))
+            await Threads().run(lambda: done(ask))
+
+    (made,) = await enqueued(store)
+    worker = a_worker(store, Tasks(resize=task), drain_timeout=0.0)
+    await worker.start()
+    await until(lambda: len(worker.executor) == 1 and worker.recorder._writer is not None)
+    stopping = asyncio.ensure_future(worker.stop())
+    await until(lambda: all(run.stop is not None for run in worker.executor))
+    await turns()
+    gate.set()
+    await stopping
+
+    assert [step.n for step in await store.steps(TENANT, made)] == [0]
+    execution = (await store.get_execution(TENANT, made)).execution
+    assert (execution.state, execution.attempt) == (State.QUEUED, 2)
+
+
+@in_virtual_time
+async def test_who_lost_its_lease_waits_for_no_answer():
+    recorder, store, (held,) = await a_recorder()
+    store.hold("record")  # and never lets go
+    work = asyncio.ensure_future(recorder.record([a_step(held, 1)]))
+    await turns()
+    work.cancel()
+    await turns()
+    assert not work.done()
+
+    recorder.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+@in_virtual_time
+async def test_large_results_do_not_all_go_at_once():
+    recorder, store, held = await a_recorder(20)
+    text = f'"{"x" * 1_000_000}"'
+
+    await asyncio.gather(*(recorder.record([a_step(one, 1, result=text)]) for one in held))
+
+    assert [len(call["steps"]) for call in store.asked("record")] == [8, 8, 4]
 
 
 def _raised(row: Any) -> Any:

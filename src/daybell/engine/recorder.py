@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from daybell.core.limits import RECORD_BATCH_MAX
@@ -23,6 +23,8 @@ from daybell.store.protocol import Store
 logger = logging.getLogger("daybell.worker")
 
 T = TypeVar("T")
+
+GROUP_CHARS_MAX: Final = 8 * 1024 * 1024  # of results; each may be large
 
 Answer = list[Step] | None  # None: the execution is somebody else's
 Waiting = tuple[list[NewStep], "asyncio.Future[Answer]"]
@@ -39,6 +41,7 @@ class Recorder:
         # Set by who knows how: stops runs, by id and attempt, for a reason.
         self.stop: Callable[[Collection[tuple[UUID, int]], Any], object] = _nothing
         self._waiting: list[Waiting] = []
+        self._on_its_way: list[Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -49,6 +52,9 @@ class Recorder:
     async def record(self, steps: Sequence[NewStep]) -> Answer:
         """Write steps of one execution, perhaps together with others'. None: it is not this
         worker's any more. Raises UsageError for what cannot be kept.
+
+        Who is cancelled meanwhile waits for the answer all the same: what a step has done is on
+        record before anybody can be told to do it again.
         """
         checked = [check_step(step) for step in steps]
         if self._is_closed:
@@ -58,35 +64,41 @@ class Recorder:
         self._waiting.append((checked, answer))
         if self._writer is None:
             self._writer = loop.create_task(self._write_all(), name="record")
-        return await answer
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            await asyncio.wait([answer])
+            _ = answer.cancelled() or answer.exception()  # which nobody asks for any more
+            raise
 
     def close(self) -> None:
         """The lease is lost: nothing that is still to be written would be taken."""
         self._is_closed = True
-        self._tell(self._waiting, [None] * len(self._waiting))
+        untold = [*self._on_its_way, *self._waiting]
+        self._tell(untold, [None] * len(untold))
         self._waiting = []
 
     async def _write_all(self) -> None:
-        group: list[Waiting] = []
         try:
             while self._waiting:
-                group = self._next_group()
-                await self._write(group)
+                self._on_its_way = self._next_group()
+                await self._write(self._on_its_way)
         except BaseException as error:  # the loop ends, or the store is broken
-            left, self._waiting = [*group, *self._waiting], []
+            left, self._waiting = [*self._on_its_way, *self._waiting], []
             for _, answer in left:
                 if not answer.done():
                     answer.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._writer = None
+            self._writer, self._on_its_way = None, []
 
     def _next_group(self) -> list[Waiting]:
-        count, size = 0, 0
+        count, size, chars = 0, 0, 0
         for steps, _ in self._waiting:
             size += len(steps)
-            if count and size > RECORD_BATCH_MAX:
+            chars += sum(len(step.result or "") for step in steps)
+            if count and (size > RECORD_BATCH_MAX or chars > GROUP_CHARS_MAX):
                 break
             count += 1
         group = self._waiting[:count]

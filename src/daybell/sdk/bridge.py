@@ -19,6 +19,7 @@ from daybell.runners.threads import Interrupted, Threads
 T = TypeVar("T")
 
 LOOK_SECONDS: Final = 0.2  # a thread that waits in C does not hear that it is to stop
+LAST_SECONDS: Final = 2.0  # for the last write of one that has heard it
 
 
 def is_in_loop() -> bool:
@@ -66,12 +67,12 @@ class Bridge:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
-            return self._waited(work())
+            return self._waited(work(), is_to_end=True)
         if here is self._loop:
             return await work()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
-    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
+    def _waited(self, work: Coroutine[Any, Any, T], *, is_to_end: bool = False) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
@@ -82,6 +83,8 @@ class Bridge:
                 if future.done():  # then it is the work's own
                     raise
             except BaseException:
+                if is_to_end:  # what a step has done is on record before it can be done again
+                    concurrent.futures.wait([future], LAST_SECONDS)
                 future.cancel()
                 raise
 
