@@ -1,0 +1,35 @@
+"""Durable calls of tasks in threads."""
+
+import asyncio
+import concurrent.futures
+
+import pytest
+
+from daybell.runners.threads import Threads
+from daybell.sdk import bridge
+
+
+async def test_a_thread_that_is_stopped_waits_for_its_last_write(monkeypatch):
+    loop, written = asyncio.get_running_loop(), list[str]()
+    begun, is_stopped = asyncio.Event(), asyncio.Event()
+    wait = concurrent.futures.wait
+
+    def waits(futures, timeout):
+        loop.call_soon_threadsafe(is_stopped.set)
+        return wait(futures, timeout)
+
+    async def write():
+        begun.set()
+        await is_stopped.wait()
+        written.append("step")
+
+    monkeypatch.setattr(bridge, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(concurrent.futures, "wait", waits)
+    work = bridge.Bridge(loop).ask(write)
+    task = asyncio.ensure_future(Threads().run(lambda: bridge.done(work)))
+    await begun.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert written == ["step"]
