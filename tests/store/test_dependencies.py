@@ -217,8 +217,9 @@ async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
     await clock.advance(60)
 
     at = (await shown(store, schedule)).next_at
-    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True)
-    tick = replace(tick, execution=replace(tick.execution, at=clock.now() + 5))  # its jitter
+    assert at is not None
+    jitter = {"at": clock.now() + 5}
+    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True, **jitter)
     await fired(store, schedule, tick)
 
     assert (await store.dependents()).waiting == ()

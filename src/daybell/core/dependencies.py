@@ -23,9 +23,9 @@ from daybell.core.schedule import Schedule
 DEPENDENCIES: Final = "dependencies"  # why an execution waits
 UPSTREAM_FAILED: Final = "upstream_failed"  # why it was skipped
 
-# Of each dependency so many of the newest executions are looked at, unfinished ones and ended ones.
-# What its own overlap rule skipped is passed over: the execution that was in its way counts.
-LOOKED_AT_MAX: Final = 1_000
+# A success is looked for among so many of the newest that have ended, and in all now and then: an
+# execution that took long may succeed when thousands that were created later have ended.
+LOOKED_AT_MAX: Final = 200
 
 
 class OnFailure(StrEnum):
@@ -39,8 +39,8 @@ class OnFailure(StrEnum):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """What has ended of one dependency since some moment."""
 
-    succeeded_at: Instant | None = None  # when the newest did that succeeded
-    ended_at: Instant | None = None  # when the newest did, however
+    succeeded_at: Instant | None = None  # when the last did that succeeded
+    ended_at: Instant | None = None  # when the last did, however
     state: State | None = None  # of that one
 
 
@@ -70,7 +70,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """How one dependency stood at some moment, as is known by now."""
 
     state: State | None = None  # of the latest execution that was due by then; None: there is none
-    has_newer_success: bool = False  # of one that was due later
+    has_newer_success: bool = False  # of one that was due later, if that has not succeeded
     is_behind: bool = False  # a schedule of it has still to fire for a time until then
 
 

@@ -10,6 +10,7 @@ lost if nobody listened: the next look finds them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -33,9 +34,11 @@ from daybell.store.protocol import Store
 
 IDLE_SECONDS: Final = 5.0  # until it is found that others have made the first that waits
 LOOK_SECONDS: Final = 1.0  # between looks while something waits
+THOROUGH_SECONDS: Final = 30.0  # between looks that overlook no success, however old its execution
 REST: Final = 10  # a look that took long is followed by a rest that is so many times longer
 BATCH_MAX: Final = 500
-ASKED_MAX: Final = 500  # dependencies that are asked about at once
+ENDED_MAX: Final = 500  # dependencies that are asked about at once, what has ended of them
+UPSTREAM_MAX: Final = 50  # and how they stood, for which all that a job has done may be read
 
 T = TypeVar("T")
 
@@ -52,6 +55,8 @@ class DependentsLoop:
         self._events = events
         self._after: UUID | None = None  # where the look goes on that did not see all
         self._took: Seconds = 0.0  # by that look so far
+        self._thorough_at = 0.0  # when the next thorough look is due; the first one is
+        self._is_thorough = True
         self.loop = Loop("fire dependents", self.tick, interval=IDLE_SECONDS, clock=clock)
 
     async def tick(self) -> Seconds | None:
@@ -59,6 +64,8 @@ class DependentsLoop:
         that waits, it is one cheap question every few seconds.
         """
         began = self._clock.monotonic()
+        if self._after is None:
+            self._is_thorough = began >= self._thorough_at
         found = await self._store.dependents(limit=BATCH_MAX, after=self._after)
         for tenant, schedules in _by_tenant(found.schedules, lambda one: one.schedule.tenant):
             await self._fire(tenant, schedules, found.now)
@@ -69,6 +76,8 @@ class DependentsLoop:
         if self._after is not None:
             return AGAIN
         took, self._took = self._took, 0.0
+        if self._is_thorough:
+            self._thorough_at = self._clock.monotonic() + max(THOROUGH_SECONDS, 10 * REST * took)
         if is_first and not found.schedules and not found.waiting:
             return None
         return max(LOOK_SECONDS, REST * took)
@@ -78,7 +87,8 @@ class DependentsLoop:
         for one in schedules:
             assert one.schedule.since is not None, "it fires after others"
             asked += [(name, one.schedule.since) for name in one.dependencies]
-        ended = iter(await self._ask(tenant, asked, self._store.ended_since))
+        question = partial(self._store.ended_since, thoroughly=self._is_thorough)
+        ended = iter(await self._ask(tenant, asked, question, ENDED_MAX))
         firings: list[Firing] = []
         jobs: dict[UUID, str] = {}
         for one in schedules:
@@ -117,7 +127,7 @@ class DependentsLoop:
 
     async def _begin(self, tenant: str, waiting: Sequence[Waiting]) -> None:
         asked = [(name, one.at) for one in waiting for name in one.dependencies]
-        stand = iter(await self._ask(tenant, asked, self._store.upstream))
+        stand = iter(await self._ask(tenant, asked, self._store.upstream, UPSTREAM_MAX))
         decided: dict[Begin, list[UUID]] = {one: [] for one in Begin}
         for one in waiting:
             upstream = [next(stand) for _ in one.dependencies]
@@ -132,12 +142,13 @@ class DependentsLoop:
         tenant: str,
         asked: Sequence[tuple[str, Instant]],
         question: Callable[[str, Sequence[tuple[str, Instant]]], Awaitable[list[T]]],
+        most: int,
     ) -> list[T]:
         """How each of these stands; what several want to know is asked once."""
         different = list(dict.fromkeys(asked))
         known: dict[tuple[str, Instant], T] = {}
-        for start in range(0, len(different), ASKED_MAX):
-            some = different[start : start + ASKED_MAX]
+        for start in range(0, len(different), most):
+            some = different[start : start + most]
             known.update(zip(some, await question(tenant, some), strict=True))
         return [known[one] for one in asked]
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from daybell.core.dependencies import (
     DEPENDENCIES,
-    LOOKED_AT_MAX,
     UPSTREAM_FAILED,
     Dependent,
     Dependents,
@@ -56,7 +55,9 @@ class MemoryDependencies(Part):
                 waiting=tuple(sorted(waiting, key=lambda one: one.id)[:limit]),
             )
 
-    async def ended_since(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Ended]:
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
         with self._begin(tenant) as tables:
             return [ended_since(tables, tenant, job, since) for job, since in jobs]
 
@@ -117,16 +118,15 @@ def due_at(execution: Execution) -> Instant:
 
 
 def executions_of(tables: Tables, tenant: str, job: str) -> list[Execution]:
-    """A job's own executions, newest first, as far as they count."""
+    """A job's own executions, as far as they count."""
     row = tables.jobs.get((tenant, job))
     if row is None or row.is_deleted:
         return []
-    found = [
+    return [
         one
         for one in (row.execution for row in tables.rows.values())
         if (one.tenant, one.job) == (tenant, job) and one.node is None and not is_passed_over(one)
     ]
-    return sorted(found, key=lambda one: one.id, reverse=True)
 
 
 def is_passed_over(execution: Execution) -> bool:
@@ -134,29 +134,29 @@ def is_passed_over(execution: Execution) -> bool:
 
 
 def ended_since(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
-    ended = [one for one in executions_of(tables, tenant, job) if one.state in TERMINAL]
-    ended = [
-        one
-        for one in ended[:LOOKED_AT_MAX]
-        if one.finished_at is not None and one.finished_at > since
-    ]
-    succeeded = [one.finished_at for one in ended if one.state is State.SUCCEEDED]
+    ended = sorted(
+        (one.finished_at, one.id, one.state)
+        for one in executions_of(tables, tenant, job)
+        if one.finished_at is not None and one.finished_at > since and one.state in TERMINAL
+    )
+    succeeded = [at for at, _, state in ended if state is State.SUCCEEDED]
     return Ended(
-        succeeded_at=succeeded[0] if succeeded else None,
-        ended_at=ended[0].finished_at if ended else None,
-        state=ended[0].state if ended else None,
+        succeeded_at=succeeded[-1] if succeeded else None,
+        ended_at=ended[-1][0] if ended else None,
+        state=ended[-1][2] if ended else None,
     )
 
 
 def upstream(tables: Tables, tenant: str, job: str, at: Instant) -> Upstream:
     found = executions_of(tables, tenant, job)
-    live = [one for one in found if one.state not in TERMINAL][:LOOKED_AT_MAX]
-    ended = [one for one in found if one.state in TERMINAL][:LOOKED_AT_MAX]
-    by_then = [one for one in (*live, *ended) if due_at(one) <= at]
+    by_then = [one for one in found if due_at(one) <= at]
     latest = max(by_then, key=lambda one: (due_at(one), one.id), default=None)
+    state = None if latest is None else latest.state
+    is_asked = state is None or (state in TERMINAL and state is not State.SUCCEEDED)
     return Upstream(
-        state=None if latest is None else latest.state,
-        has_newer_success=any(one.state is State.SUCCEEDED and due_at(one) > at for one in ended),
+        state=state,
+        has_newer_success=is_asked
+        and any(one.state is State.SUCCEEDED and due_at(one) > at for one in found),
         is_behind=any(
             (one.tenant, one.job) == (tenant, job)
             and one.next_at is not None

@@ -28,16 +28,13 @@ from daybell.store.postgres.schedules import COLUMNS, read_schedule
 
 # When it was to begin. Once an attempt has ended, only its creation tells.
 DUE: Final = "coalesce(scheduled_for, CASE WHEN attempt = 1 THEN run_at ELSE created_at END)"
-# The newest of a job, one by one: whoever finds what he looks for reads no further. Skipped by the
-# job's overlap rule is what does not count; another execution was in its way.
-NEWEST: Final = f"""
-      SELECT id, state, finished_at, {DUE} AS due FROM daybell.{{table}}
-       WHERE job = u.job AND node IS NULL
-         AND NOT (state = 9 AND reason IS NOT DISTINCT FROM '{OVERLAP}')
-       ORDER BY id DESC LIMIT {LOOKED_AT_MAX}"""
-IN_HISTORY: Final = NEWEST.format(table="history")
-IN_DEAD: Final = NEWEST.format(table="dead")
-IN_LIVE: Final = NEWEST.replace("finished_at", "NULL::float8 AS finished_at").format(table="live")
+# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+COUNTS: Final = f"node IS NULL AND (state <> 9 OR reason IS DISTINCT FROM '{OVERLAP}')"
+# Due at another time than that of its creation. Only these are in the index by due time, so what
+# is enqueued to run at once does not pay for it. In this text the index has them, see 0011.
+TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
+LATEST: Final = "ORDER BY due DESC, id DESC LIMIT 1"
+LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
 
 
 class Depending(Pending):
@@ -94,25 +91,42 @@ class Depending(Pending):
         keys = {row["name"]: row["key"] for row in rows}
         return [keys.get(name) for name in names]
 
+    # There is no index by end for what has succeeded: everybody would pay for it. So the newest are
+    # looked at, and the rest only if asked for. What has failed is found by its end.
     ENDED_SINCE = f"""
     SELECT e.finished_at AS ended_at, e.state, s.finished_at AS succeeded_at
       FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, since, place)
       LEFT JOIN LATERAL (
-        SELECT * FROM (
-          (SELECT * FROM ({IN_HISTORY}) w WHERE finished_at > u.since ORDER BY id DESC LIMIT 1)
-          UNION ALL
-          (SELECT * FROM ({IN_DEAD}) w WHERE finished_at > u.since ORDER BY id DESC LIMIT 1)) x
-         ORDER BY id DESC LIMIT 1) e ON true
+        SELECT id, finished_at, state FROM (
+          SELECT id, finished_at, state FROM daybell.history
+           WHERE job = u.job AND node IS NULL ORDER BY id DESC LIMIT {LOOKED_AT_MAX}) w
+         WHERE state = 6 AND finished_at > u.since {LAST}) n ON true
       LEFT JOIN LATERAL (
-        SELECT finished_at FROM ({IN_HISTORY}) w
-         WHERE finished_at > u.since AND state = 6 ORDER BY id DESC LIMIT 1) s ON true
+        SELECT n.id, n.finished_at, n.state WHERE n.id IS NOT NULL
+        UNION ALL
+        (SELECT id, finished_at, state FROM daybell.history
+          WHERE $3 AND n.id IS NULL AND job = u.job AND node IS NULL AND state = 6
+            AND finished_at > u.since {LAST})) s ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM (
+          SELECT s.id, s.finished_at, s.state WHERE s.id IS NOT NULL
+          UNION ALL
+          (SELECT id, finished_at, state FROM daybell.history
+            WHERE job = u.job AND {COUNTS} AND state > 6 AND finished_at > u.since {LAST})
+          UNION ALL
+          (SELECT id, finished_at, state FROM daybell.dead
+            WHERE job = u.job AND finished_at > u.since {LAST})) x
+         {LAST}) e ON true
      ORDER BY u.place
     """
 
-    async def ended_since(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Ended]:
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        times = [since for _, since in jobs]
         async with self.db.link() as link:
             keys = await self._keys(link, tenant, [name for name, _ in jobs])
-            rows = await link.fetch(self.ENDED_SINCE, keys, [since for _, since in jobs])
+            rows = await link.fetch(self.ENDED_SINCE, keys, times, thoroughly)
         return [
             Ended(
                 succeeded_at=row["succeeded_at"],
@@ -122,16 +136,38 @@ class Depending(Pending):
             for row in rows
         ]
 
-    # Running or queued makes no difference here, so what is unfinished has any of their states.
+    # `n` had a time of its own and is found by it; `p` had none, was created later than that, and
+    # is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
+    # Running or queued makes no difference here: what is unfinished has any of their states.
     UPSTREAM = f"""
-    SELECT (SELECT state FROM (
-              SELECT * FROM ({IN_LIVE}) w UNION ALL SELECT * FROM ({IN_HISTORY}) w
-              UNION ALL SELECT * FROM ({IN_DEAD}) w) x
-             WHERE due <= u.at ORDER BY due DESC, id DESC LIMIT 1) AS state,
-           EXISTS (SELECT FROM ({IN_HISTORY}) w WHERE due > u.at AND state = 6) AS has_newer,
+    SELECT coalesce(v.state, e.state) AS state,
+           CASE WHEN v.state IS NULL AND coalesce(e.state, 0) <> 6 THEN
+             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL AND state = 6
+                        AND finished_at > u.at AND {DUE} > u.at)
+           ELSE false END AS has_newer,
            EXISTS (SELECT FROM daybell.schedule s WHERE s.job = u.job AND s.next_at <= u.at
                       AND NOT s.is_paused) AS is_behind
-      FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, at, place) ORDER BY u.place
+      FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, at, place)
+      LEFT JOIN LATERAL (
+        SELECT * FROM (
+          (SELECT {DUE} AS due, id, state FROM daybell.history
+            WHERE job = u.job AND {COUNTS} AND {TIMED} AND {DUE} <= u.at {LATEST})
+          UNION ALL
+          (SELECT {DUE} AS due, id, state FROM daybell.dead
+            WHERE job = u.job AND {DUE} <= u.at {LATEST})) x {LATEST}) n ON true
+      LEFT JOIN LATERAL (
+        SELECT created_at AS due, id, state FROM daybell.history
+         WHERE job = u.job AND {COUNTS} AND NOT {TIMED} AND created_at <= u.at
+           AND created_at >= coalesce(n.due, '-Infinity')
+           AND finished_at >= coalesce(n.due, '-Infinity') ORDER BY id DESC LIMIT 1) p ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM (VALUES (n.due, n.id, n.state), (p.due, p.id, p.state)) x(due, id, state)
+         WHERE id IS NOT NULL {LATEST}) e ON true
+      LEFT JOIN LATERAL (
+        SELECT state FROM daybell.live
+         WHERE job = u.job AND node IS NULL AND {DUE} <= u.at
+           AND (e.id IS NULL OR ({DUE}, id) > (e.due, e.id)) ORDER BY id LIMIT 1) v ON true
+     ORDER BY u.place
     """
 
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:

@@ -12,8 +12,7 @@ from daybell.core.instant import Instant
 
 class Dependencies(Protocol):
     """Jobs that depend on jobs. Only executions of the job itself count, not those of the nodes of
-    a workflow, and not what its overlap rule has skipped. Of each job the newest
-    `core.dependencies.LOOKED_AT_MAX` that are unfinished, and that have ended, are looked at.
+    a workflow, and not what its overlap rule has skipped.
     """
 
     async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
@@ -23,8 +22,15 @@ class Dependencies(Protocol):
         """
         ...
 
-    async def ended_since(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Ended]:
-        """What has ended of each job since then. Of one that does not exist, nothing has."""
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        """What has ended of each job since then. Of one that does not exist, nothing has.
+
+        A success may be overlooked that is not among the newest executions of the job that have
+        ended, of which there are `core.dependencies.LOOKED_AT_MAX`; but not by who asks
+        `thoroughly`, for which all may be read that the job has done since.
+        """
         ...
 
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
@@ -32,7 +38,8 @@ class Dependencies(Protocol):
 
         One of a schedule was due at its tick. Any other was due when it could be claimed first;
         once that attempt has ended, when it was created. Of two that were due at the same time,
-        the one counts that was created later. A job that was deleted has no execution.
+        the one counts that was created later. If an unfinished one is later than all that have
+        ended, the state is that of any such. A job that was deleted has no execution.
         """
         ...
 

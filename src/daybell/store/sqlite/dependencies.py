@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
@@ -36,8 +37,12 @@ class SqliteDependencies(Part):
         check_limit(limit)
         return await self._read(lambda tx: dependents(tx, limit, after))
 
-    async def ended_since(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Ended]:
-        return await self._read(lambda tx: [ended_since(tx, tenant, *one) for one in jobs])
+    async def ended_since(
+        self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
+    ) -> list[Ended]:
+        return await self._read(
+            lambda tx: [ended_since(tx, tenant, *one, thoroughly=thoroughly) for one in jobs]
+        )
 
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
         return await self._read(lambda tx: [upstream(tx, tenant, *one) for one in jobs])
@@ -102,50 +107,72 @@ def find_job(tx: Transaction, tenant: str, name: str) -> int | None:
     return row[0] if row else None
 
 
-# The newest of a job, one by one: whoever finds what he looks for reads no further. Skipped by the
-# job's overlap rule is what does not count; another execution was in its way.
-_COUNTS: Final = f"node IS NULL AND NOT (state = 9 AND reason IS '{OVERLAP}')"
-_NEWEST_ENDED: Final = f"""
-SELECT id, state, finished_at, {{due}} AS due FROM execution
- WHERE job = ?1 AND state > 5 AND {_COUNTS} ORDER BY id DESC LIMIT {LOOKED_AT_MAX}
+# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+_COUNTS: Final = f"state > 5 AND node IS NULL AND NOT (state = 9 AND reason IS '{OVERLAP}')"
+# There is no index by end for what has succeeded: everybody would pay for it. So the newest are
+# looked at, and the rest only if asked for. What has failed is found by its end.
+_SUCCEEDED: Final = """
+SELECT finished_at, id, state FROM (
+    SELECT finished_at, id, state FROM execution
+     WHERE job = ?1 AND node IS NULL AND state > 5 ORDER BY id DESC LIMIT {limit})
+ WHERE state = 6 AND finished_at > ?2 ORDER BY finished_at DESC, id DESC LIMIT 1
 """
-_NEWEST_LIVE: Final = f"""
-SELECT id, state, NULL, {{due}} AS due FROM execution
- WHERE job = ?1 AND state <= 5 AND node IS NULL ORDER BY id DESC LIMIT {LOOKED_AT_MAX}
-"""
-# When it was to begin. Once an attempt has ended, only its creation tells.
-_DUE: Final = "ifnull(scheduled_for, iif(attempt = 1, run_at, created_at))"
-_ENDED: Final = f"""
-SELECT finished_at, state FROM ({_NEWEST_ENDED.format(due="NULL")}) WHERE finished_at > ?2 LIMIT 1
-"""
-_SUCCEEDED: Final = f"""
-SELECT finished_at FROM ({_NEWEST_ENDED.format(due="NULL")})
- WHERE finished_at > ?2 AND state = 6 LIMIT 1
+_NEWEST_SUCCEEDED: Final = _SUCCEEDED.format(limit=LOOKED_AT_MAX)
+_ANY_SUCCEEDED: Final = _SUCCEEDED.format(limit=-1)
+_FAILED: Final = f"""
+SELECT finished_at, id, state FROM execution INDEXED BY execution_failed
+ WHERE job = ?1 AND {_COUNTS} AND state > 6 AND finished_at > ?2
+ ORDER BY finished_at DESC, id DESC LIMIT 1
 """
 
 
-def ended_since(tx: Transaction, tenant: str, job: str, since: Instant) -> Ended:
+def ended_since(
+    tx: Transaction, tenant: str, job: str, since: Instant, *, thoroughly: bool
+) -> Ended:
     n = find_job(tx, tenant, job)
-    ended = None if n is None else tx.execute(_ENDED, (n, since)).fetchone()
-    if ended is None:
+    if n is None:
         return Ended()
-    succeeded = tx.execute(_SUCCEEDED, (n, since)).fetchone()
+    failed = tx.execute(_FAILED, (n, since)).fetchone()
+    succeeded = tx.execute(_NEWEST_SUCCEEDED, (n, since)).fetchone()
+    if succeeded is None and thoroughly:
+        succeeded = tx.execute(_ANY_SUCCEEDED, (n, since)).fetchone()
+    last = max((one for one in (failed, succeeded) if one is not None), default=None)
     return Ended(
         succeeded_at=succeeded[0] if succeeded else None,
-        ended_at=ended[0],
-        state=STATES[ended[1]],
+        ended_at=last[0] if last else None,
+        state=STATES[last[2]] if last else None,
     )
 
 
-_LATEST: Final = f"""
-SELECT state FROM (
-    SELECT * FROM ({_NEWEST_ENDED.format(due=_DUE)})
-     UNION ALL
-    SELECT * FROM ({_NEWEST_LIVE.format(due=_DUE)}))
- WHERE due <= ?2 ORDER BY due DESC, id DESC LIMIT 1
+# When it was to begin. Once an attempt has ended, only its creation tells.
+_DUE: Final = "ifnull(scheduled_for, iif(attempt = 1, run_at, created_at))"
+# Due at another time than that of its creation. Only these are in the index by due time, so what
+# is enqueued to run at once does not pay for it. In this text the index has them, see 0010.
+_TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
+_LATEST_TIMED: Final = f"""
+SELECT {_DUE} AS due, id, state FROM execution INDEXED BY execution_due
+ WHERE job = ?1 AND {_COUNTS} AND {_TIMED} AND {_DUE} <= ?2 ORDER BY {_DUE} DESC, id DESC LIMIT 1
 """
+# Of those that had no time of their own, the newest; the other one was due at ?3.
+_LATEST_PLAIN: Final = f"""
+SELECT created_at, id, state FROM execution
+ WHERE job = ?1 AND {_COUNTS} AND NOT {_TIMED} AND created_at <= ?2 AND created_at >= ?3
+ ORDER BY id DESC LIMIT 1
+"""
+# Later than the latest that has ended. The unfinished are few: those of all jobs are looked at.
+_UNFINISHED: Final = " UNION ALL ".join(
+    f"""
+SELECT state FROM execution INDEXED BY {index}
+ WHERE {states} AND job = ?1 AND node IS NULL AND {_DUE} <= ?2 AND ({_DUE}, id) > (?3, ?4)"""
+    for index, states in (
+        ("execution_claimable", "state <= 3"),
+        ("execution_waiting", "state = 4"),
+        ("execution_running", "state = 5"),
+    )
+)
 _HAS_NEWER: Final = f"""
-SELECT 1 FROM ({_NEWEST_ENDED.format(due=_DUE)}) WHERE due > ?2 AND state = 6 LIMIT 1
+SELECT 1 FROM execution
+ WHERE job = ?1 AND node IS NULL AND state = 6 AND finished_at > ?2 AND {_DUE} > ?2 LIMIT 1
 """
 _IS_BEHIND: Final = """
 SELECT 1 FROM schedule WHERE job = ? AND next_at <= ? AND next_at IS NOT NULL AND is_paused = 0
@@ -156,10 +183,16 @@ def upstream(tx: Transaction, tenant: str, job: str, at: Instant) -> Upstream:
     n = find_job(tx, tenant, job)
     if n is None:
         return Upstream()
-    latest = tx.execute(_LATEST, (n, at)).fetchone()
+    timed = tx.execute(_LATEST_TIMED, (n, at)).fetchone() or (-math.inf, b"", None)
+    plain = tx.execute(_LATEST_PLAIN, (n, at, timed[0])).fetchone() or timed
+    due, id, state = max(timed, plain)
+    unfinished = tx.execute(f"{_UNFINISHED} LIMIT 1", (n, at, due, id)).fetchone()
+    if unfinished is not None:
+        state = unfinished[0]
+    is_asked = state is None or state > 6
     return Upstream(
-        state=STATES[latest[0]] if latest else None,
-        has_newer_success=tx.execute(_HAS_NEWER, (n, at)).fetchone() is not None,
+        state=None if state is None else STATES[state],
+        has_newer_success=is_asked and tx.execute(_HAS_NEWER, (n, at)).fetchone() is not None,
         is_behind=tx.execute(_IS_BEHIND, (n, at)).fetchone() is not None,
     )
 
