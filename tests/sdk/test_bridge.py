@@ -12,18 +12,22 @@ from daybell.sdk import bridge
 async def test_a_thread_that_is_stopped_waits_for_its_last_write(monkeypatch):
     loop, written = asyncio.get_running_loop(), list[str]()
     begun, is_stopped = asyncio.Event(), asyncio.Event()
-    wait = concurrent.futures.wait
+    look, wait = concurrent.futures.Future.result, concurrent.futures.wait
+
+    def looks(future, timeout):
+        loop.call_soon_threadsafe(begun.set)
+        return look(future, timeout)
 
     def waits(futures, timeout):
         loop.call_soon_threadsafe(is_stopped.set)
         return wait(futures, timeout)
 
     async def write():
-        begun.set()
         await is_stopped.wait()
         written.append("step")
 
     monkeypatch.setattr(bridge, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(concurrent.futures.Future, "result", looks)
     monkeypatch.setattr(concurrent.futures, "wait", waits)
     work = bridge.Bridge(loop).ask(write)
     task = asyncio.ensure_future(Threads().run(lambda: bridge.done(work)))

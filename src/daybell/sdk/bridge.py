@@ -74,6 +74,16 @@ class Bridge:
 
     def _waited(self, work: Coroutine[Any, Any, T], *, is_to_end: bool = False) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return self._looked_at(future)
+        except BaseException:
+            if is_to_end:  # what a step has done is on record before it can be done again
+                concurrent.futures.wait([future], LAST_SECONDS)
+            future.cancel()
+            raise
+
+    @staticmethod
+    def _looked_at(future: concurrent.futures.Future[T]) -> T:
         while True:
             try:
                 return future.result(LOOK_SECONDS)
@@ -82,11 +92,6 @@ class Bridge:
             except TimeoutError:
                 if future.done():  # then it is the work's own
                     raise
-            except BaseException:
-                if is_to_end:  # what a step has done is on record before it can be done again
-                    concurrent.futures.wait([future], LAST_SECONDS)
-                future.cancel()
-                raise
 
     async def call(self, call: Callable[[], Any], threads: Threads) -> Any:
         """Call a function where it does no harm: what blocks, in a thread."""
