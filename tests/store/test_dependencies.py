@@ -1,6 +1,7 @@
 """Jobs that depend on jobs: what waits, how the others stand, and who begins."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from tests.builders import (
     success,
 )
 
-DEPENDS = {"dependencies": ("extract",)}
+DEPENDS: dict[str, Any] = {"dependencies": ("extract",)}
 
 
 async def a_dependent(store, clock, **definition):
@@ -218,8 +219,9 @@ async def test_a_late_tick_is_looked_at_when_its_time_has_come(store, clock):
 
     at = (await shown(store, schedule)).next_at
     assert at is not None
-    jitter = {"at": clock.now() + 5}
-    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True, **jitter)
+    tick = a_tick(at, job="load", schedule=schedule.id, awaits=True)
+    assert tick.execution is not None
+    tick = replace(tick, execution=replace(tick.execution, at=clock.now() + 5))  # its jitter
     await fired(store, schedule, tick)
 
     assert (await store.dependents()).waiting == ()
