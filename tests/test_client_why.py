@@ -8,8 +8,9 @@ from daybell.client.waiting import why_idle
 from daybell.client.why import why
 from daybell.core.execution import State
 from daybell.core.failure import Failure
+from daybell.core.lifecycle import after_wait
 from daybell.store.outcomes import Cancellation
-from tests.builders import a_worker, apply, claim, death
+from tests.builders import a_step, a_worker, apply, claim, death
 
 
 @pytest.fixture
@@ -214,3 +215,13 @@ async def test_picked_ones_are_cancelled_and_run_again(client):
     assert cancelled == {Cancellation.CANCELLED: 2, Cancellation.UNKNOWN: 1}
     assert again == {Retrial.RENEWED: 1, Retrial.CHANGED: 1}
     assert await client.count() == {State.CANCELLED: 2, State.QUEUED: 1}
+
+
+async def test_it_waits_for_an_event_until_somebody_notices_that_its_time_is_over(client):
+    made = await client.enqueue("resize")
+    hands = await claim(client.store, queues=("images",))
+    wait = a_step(hands.one, event="paid", timeout=1e-6)
+    await client.store.record(client.tenant, worker=hands.worker, steps=[wait])
+    await apply(client.store, hands, after_wait(hands.one, ran=1.0))
+
+    assert await reason(client, made) == "event"

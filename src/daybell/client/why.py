@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -53,14 +54,16 @@ async def why(client: AnyClient, id: str) -> Reason:
     if execution.state is State.WAITING and execution.reason == DEPENDENCIES:
         return await _dependent(client, execution)
     suspended = await suspension_of(client, execution)
-    if suspended is not None and (suspended.next_at is None or suspended.next_at > now):
+    # A wait whose time is over is one until the scheduler's next look.
+    is_waiting = execution.state is State.WAITING
+    if suspended is not None and (is_waiting or (suspended.next_at or inf) > now):
         return Reason(
             execution=execution,
             word=suspended.word,
             detail=suspended.detail,
             next_at=suspended.next_at,
         )
-    if execution.state is State.WAITING:
+    if is_waiting:
         return _waiting(execution)
     if execution.state in (State.SCHEDULED, State.RETRYING) and execution.run_at > now:
         return _early(execution)
