@@ -35,6 +35,15 @@ RUNNING: Final = f"""
     FROM h, LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
                         AND v.attempt = h.attempt LIMIT 1) v
    WHERE true"""
+# The same for one that is known by its id: a lease is searched, and not taken apart. A claim never
+# takes the same twice.
+HELD: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, l.worker, false AS is_discarded
+    FROM daybell.live v, LATERAL (
+           SELECT l.worker FROM daybell.lease l
+            WHERE l.tenant = $1 AND v.id = ANY(l.ids)
+              AND l.attempts[array_position(l.ids, v.id)] = v.attempt LIMIT 1) l
+   WHERE v.tenant = $1 AND v.state NOT IN (4, 5)"""
 CLAIMABLE: Final = f"""
   SELECT {SHOWN}, {UNFINISHED},
          CASE WHEN v.run_at <= {NOW} THEN 1::smallint ELSE v.state END AS state,
@@ -106,7 +115,7 @@ class Viewing(Tallying):
             key = await self.names.tenant(link, tenant)
             query = Query(key)
             query.add("v.id = {}", id)
-            parts = [query.over(part) for part in parts_of(None)]
+            parts = [query.over(HELD if part == RUNNING else part) for part in parts_of(None)]
             rows = await link.fetch(WITH + "\nUNION ALL".join(parts), *query.values)
             if not rows:
                 raise ExecutionNotFound(f"no execution {id}")
@@ -282,13 +291,13 @@ def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
 
 
 def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
-    outcome = row["outcome"]
+    outcome, state = row["outcome"], STATES[row["state"]]
     return Execution(
         id=row["id"],
         tenant=tenant,
         job=job,
         version=row["version"],
-        state=STATES[row["state"]],
+        state=state,
         queue=queue,
         priority=PRIORITIES[row["priority"]],
         args=row["args"],
@@ -312,7 +321,7 @@ def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
         outcome=None if outcome is None else OUTCOMES[outcome],
         result=row["result"],
         error=row["error"],
-        reason=row["reason"],
+        reason=reason_in(state, row["reason"]),
         progress=row["progress"],
         note=row["note"],
         checkpoint=row["checkpoint"],
