@@ -3,13 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.lifecycle import after_loss
+from daybell.core.execution import State
+from daybell.core.lifecycle import after_loss, after_retry_later
 from daybell.core.limits import RECORD_BATCH_MAX
 from daybell.core.step import StepKind
 from daybell.core.view import Retention
 from daybell.errors import PayloadTooLarge, TenantNotFound, UsageError
 from daybell.store.ids import mint
-from tests.builders import LEASE, TENANT, a_step, apply, claim, claimed, death, retry, success
+from tests.builders import LEASE, TENANT, a_step, apply, claim, claimed, death, look, retry, success
 
 DAY = 86_400.0
 
@@ -226,3 +227,21 @@ async def test_too_much_is_refused(store, clock):
         await record(store, hands, a_step(hands.one, result="x" * (1024 * 1024 + 1)))
     with pytest.raises(UsageError):
         await record(store, hands, *[a_step(hands.one)] * (RECORD_BATCH_MAX + 1))
+
+
+async def test_why_it_is_away_is_told_until_it_is_due(store, clock):
+    hands = await claimed(store)
+    move = after_retry_later(hands.one, delay=60.0, ran=1.0, reason="sleep")
+    await apply(store, hands, move)
+
+    asleep = await look(store, hands.one.id)
+    assert (asleep.state, asleep.reason) == (State.SCHEDULED, "sleep")
+    await clock.advance(60)
+    due = await look(store, hands.one.id)
+    assert (due.state, due.reason) == (State.QUEUED, None)
+    again = await claim(store)
+    running = await look(store, hands.one.id)
+    assert (running.state, running.reason) == (State.RUNNING, None)
+    await apply(store, again, success(again.one))
+    ended = await look(store, hands.one.id)
+    assert (ended.state, ended.reason) == (State.SUCCEEDED, None)

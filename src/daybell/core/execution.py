@@ -35,6 +35,15 @@ class State(StrEnum):
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED})
 # Not started and not finished: what the filter `status=pending` means.
 PENDING: Final = frozenset({State.WAITING, State.SCHEDULED, State.QUEUED, State.RETRYING})
+# Where a way back keeps its reason: what it waits for, or why it has put itself off.
+AWAY: Final = frozenset({State.WAITING, State.SCHEDULED})
+
+
+def reason_in(state: State, reason: str | None) -> str | None:
+    """The reason as people see it: why it was away is over when it is due. The row keeps it until
+    its next move, so that a claim need not write it.
+    """
+    return None if state in (State.QUEUED, State.RUNNING) else reason
 
 
 class Outcome(StrEnum):

@@ -8,6 +8,7 @@ from daybell.core import lifecycle
 from daybell.core.failure import Described, Failure
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
+from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
 from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.run import Host, Run, Stop
@@ -61,7 +62,9 @@ class Endings:
             delay=delay,
             at=at,
             ran=ran,
-            reason=self._host.mask(asked.reason) if asked.reason else None,
+            reason=self._host.mask(asked.reason)[:PROGRESS_MESSAGE_CHARS_MAX]
+            if asked.reason
+            else None,
             checkpoint=run.checkpoint,
         )
 

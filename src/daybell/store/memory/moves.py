@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
+from daybell.core.execution import AWAY, TERMINAL, Attempt, Execution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, Transition, target
 from daybell.core.log import LAST
@@ -87,7 +87,7 @@ def back(row: Row, state: State, run_at: Instant, now: Instant) -> Row:
         finished_at=None,
         outcome=None,
         result=None,
-        reason=row.execution.reason if state is State.WAITING else None,
+        reason=row.execution.reason if state in AWAY else None,
         progress=None,
         note=None,
     )

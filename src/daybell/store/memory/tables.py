@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from daybell.core import event as news
 from daybell.core.access import Key
 from daybell.core.audit import Entry, NewEntry
-from daybell.core.execution import Attempt, Claimed, Execution, State
+from daybell.core.execution import Attempt, Claimed, Execution, State, reason_in
 from daybell.core.idempotency import Request
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
@@ -230,7 +230,8 @@ def shown_state(execution: Execution, now: Instant) -> State:
 
 def shown_execution(row: Row, now: Instant) -> Execution:
     """An execution as people see it."""
-    return replace(row.execution, state=shown_state(row.execution, now))
+    state = shown_state(row.execution, now)
+    return replace(row.execution, state=state, reason=reason_in(state, row.execution.reason))
 
 
 def claimed(tables: Tables, row: Row) -> Claimed:

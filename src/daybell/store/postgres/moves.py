@@ -222,7 +222,7 @@ class Moving(Claiming):
              state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2
                           ELSE u.state END,
              error = coalesce(u.error, v.error), started_at = NULL,
-             reason = CASE WHEN u.state = 4 THEN u.reason END,
+             reason = CASE WHEN u.state IN (2, 4) THEN u.reason END,
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
         FROM u WHERE v.ctid = u.place
       RETURNING v.id, v.run_at, v.lane, v.priority, v.state, u.attempt, u.outcome,

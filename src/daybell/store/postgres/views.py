@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
+from daybell.core.execution import Attempt, Execution, ExecutionDetail, State, reason_in
 from daybell.core.view import ExecutionFilter, Page, Queue
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Claimed, Outcome, State
+from daybell.core.execution import AWAY, TERMINAL, Claimed, Outcome, State
 from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.core.log import NewLogPart
 from daybell.core.run import NodeEnd
@@ -282,7 +282,7 @@ def returning(tx: Transaction, move: Transition) -> Row:
         move.failures,
         move.crashes,
         move.error,
-        move.reason if state is State.WAITING else None,
+        move.reason if state in AWAY else None,
         move.checkpoint,
     )
 

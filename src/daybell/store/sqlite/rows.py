@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import Claimed, Execution
+from daybell.core.execution import Claimed, Execution, reason_in
 from daybell.core.instant import Instant
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATES
 from daybell.store.sqlite.names import Transaction
@@ -98,12 +98,13 @@ def shown_state(state: int, run_at: Instant, now: Instant) -> int:
 def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
     """An execution as people see it."""
     version = tx.names.version(tx, row[1])
+    state = STATES[shown_state(row[2], row[10], tx.now)]
     return Execution(
         id=UUID(bytes=row[0]),
         tenant=tenant,
         job=version.name,
         version=version.version,
-        state=STATES[shown_state(row[2], row[10], tx.now)],
+        state=state,
         queue=tx.names.lane_row(tx, row[3]).queue,
         priority=PRIORITIES[row[4]],
         args=row[5],
@@ -126,7 +127,7 @@ def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
         outcome=None if row[22] is None else OUTCOMES[row[22]],
         result=row[23],
         error=row[24],
-        reason=row[25],
+        reason=reason_in(state, row[25]),
         progress=row[26],
         note=row[27],
         checkpoint=row[28],
