@@ -69,7 +69,7 @@ class Place:
             await self.run(f"TRUNCATE {tables}")
             return
         with closing(sqlite3.connect(self.url, timeout=60)) as connection:
-            for table in ("execution", "lease", "log", "run", "node"):
+            for table in ("execution", "lease", "log", "run", "node", "node_text"):
                 connection.execute(f"DELETE FROM {table}")
                 connection.commit()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -20,15 +20,9 @@ from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.node_rows import insert_nodes
 from daybell.store.sqlite.rows import Row
-from daybell.store.sqlite.run_rows import (
-    RUN_COLUMNS,
-    answer,
-    insert_nodes,
-    insert_run,
-    read_run,
-    write,
-)
+from daybell.store.sqlite.run_rows import RUN_COLUMNS, RunRows, insert_run, read_run
 from daybell.store.wakeups import Signal
 
 
@@ -64,7 +58,7 @@ def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     if not has_run(tx, n):  # or it begins again
         insert_run(tx, n, plan.run(UUID(bytes=key[1])))
-        insert_nodes(tx, n, plan.nodes, {})
+        insert_nodes(tx, n, plan.nodes)
     go_on(tx, key)
 
 
@@ -102,11 +96,12 @@ def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
         is_cut = len(cancelled) == PROGRESS_BATCH
         ended = [*ended, *cancelled]
     going = advance(held.run, ended, mint=driving.minting())
-    step = driving.drive(going, lambda ask: answer(tx, held.n, ask))
+    rows = RunRows(tx, held.n)
+    step = driving.drive(going, rows.answer)
     is_todo = step.run.is_todo or is_cut
     if is_todo:
         tx.todo[key] = None
-    write(tx, held.n, step, is_todo=is_todo)
+    rows.write(step, is_todo=is_todo)
     gone = start_all(tx, held, step.starts)
     if step.end is not None:
         end(tx, held.n, step.end)

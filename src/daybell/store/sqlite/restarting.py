@@ -17,19 +17,11 @@ from daybell.store.codes import STATES
 from daybell.store.driving import is_over, no_run
 from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.node_rows import insert_nodes, read_texts, update_all_of
 from daybell.store.sqlite.quotas import Meter
-from daybell.store.sqlite.run_rows import (
-    NODE_COLUMNS,
-    RUN_COLUMNS,
-    insert_nodes,
-    insert_run,
-    read_nodes,
-    read_run,
-    write,
-)
+from daybell.store.sqlite.run_rows import RUN_COLUMNS, RunRows, insert_run, read_run
 
 _RUN: Final = f"SELECT {RUN_COLUMNS} FROM run r WHERE r.execution = ?"
-_NODES: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
 _DROP: Final = "DELETE FROM node WHERE run = ? AND of = ?"
 _FORGET: Final = "UPDATE node SET result = NULL WHERE run = ? AND label = ?"
 
@@ -39,10 +31,13 @@ def revive(tx: Transaction, n: int, id: UUID) -> None:
     run = find_run(tx, n, id)
     if run is None or not is_over(run):
         return
-    again = restart(run, find_nodes(tx, n))
+    rows = RunRows(tx, n)
+    again = restart(run, rows.all())
     tx.executemany(_DROP, [(n, group) for group in again.dropped])
     tx.executemany(_FORGET, [(n, label) for label in again.forgotten])
-    write(tx, n, Advance(again.run, again.changed), is_todo=True)
+    # All of it: what a node has from before goes, too.
+    update_all_of(tx, n, again.changed, {})
+    rows.write(Advance(again.run), is_todo=True)
 
 
 _OLD: Final = "SELECT n, state, version FROM execution WHERE tenant = ? AND id = ?"
@@ -62,7 +57,7 @@ def rerun(
     run = find_run(tx, n, id)
     if run is None or STATES[state] not in TERMINAL:
         raise no_run(id, STATES[state])
-    again = restart(run, find_nodes(tx, n), labels=labels, id=new.id)
+    again = restart(run, RunRows(tx, n).all(), labels=labels, id=new.id)
     new = replace(new, job=tx.names.version(tx, version).name)
     checks.check_batch([new])
     is_known = tx.execute(_FIND, (owner, new.id.bytes)).fetchone() is not None
@@ -77,27 +72,25 @@ def rerun(
     return answer
 
 
-_TEXTS: Final = "SELECT label, spec, input, result FROM node WHERE run = ?"
+_KEPT: Final = "SELECT label, spec, input, result FROM node WHERE run = ?"
 
 
 def take_over(
     tx: Transaction, old: int, made: int, nodes: Sequence[Node], forgotten: frozenset[str]
 ) -> None:
     """Keep these nodes for a new run, with what is kept beside them."""
-    texts = {label: rest for label, *rest in tx.execute(_TEXTS, (old,))}
+    kept = {label: rest for label, *rest in tx.execute(_KEPT, (old,))}
+    specs = read_texts(tx, {spec for spec, _, _ in kept.values()})
     results = {
         node.label: result
         for node in nodes
-        if (result := texts[node.label][2]) is not None and node.label not in forgotten
+        if (result := kept[node.label][2]) is not None and node.label not in forgotten
     }
-    new = [NewNode(node, *texts[node.label][:2]) for node in nodes]
-    insert_nodes(tx, made, new, results)
+    new = [NewNode(node, specs[kept[node.label][0]], kept[node.label][1]) for node in nodes]
+    insert_nodes(tx, made, new)
+    update_all_of(tx, made, nodes, results)
 
 
 def find_run(tx: Transaction, n: int, id: UUID) -> Run | None:
     row = tx.execute(_RUN, (n,)).fetchone()
     return None if row is None else read_run(id, row)
-
-
-def find_nodes(tx: Transaction, n: int) -> list[Node]:
-    return read_nodes(tx.execute(_NODES, (n,)).fetchall())

@@ -16,8 +16,9 @@ from daybell.store.sqlite import progress, restarting
 from daybell.store.sqlite.advancing import Advancing, go_on
 from daybell.store.sqlite.apply import FENCE, fence, judge
 from daybell.store.sqlite.names import RunKey, Transaction
+from daybell.store.sqlite.node_rows import NODE_COLUMNS, read_nodes
 from daybell.store.sqlite.rows import shown_state
-from daybell.store.sqlite.run_rows import NODE_COLUMNS, RUN_COLUMNS, read_nodes, read_run
+from daybell.store.sqlite.run_rows import RUN_COLUMNS, read_run
 from daybell.store.wakeups import Signal
 
 
@@ -117,6 +118,6 @@ def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
     rows = tx.execute(_NODES, (n,)).fetchall()
     nodes = [
         driving.shown_node(node, row[-1], executions)
-        for node, row in zip(read_nodes(rows), rows, strict=True)
+        for node, row in zip(read_nodes(tx, rows), rows, strict=True)
     ]
     return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)

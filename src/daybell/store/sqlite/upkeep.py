@@ -180,6 +180,7 @@ _REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", 
 _REMOVE_LOG_PARTS: Final = Bulk("DELETE FROM log WHERE execution IN (", "?", ")")
 _REMOVE_RUNS: Final = Bulk("DELETE FROM run WHERE execution IN (", "?", ")")
 _REMOVE_NODES: Final = Bulk("DELETE FROM node WHERE run IN (", "?", ")")
+_REMOVE_TEXTS: Final = Bulk("DELETE FROM node_text WHERE run IN (", "?", ")")
 _REMOVE_STEPS: Final = Bulk("DELETE FROM step WHERE execution IN (", "?", ")")
 _REMOVE_WAITS: Final = Bulk("DELETE FROM wait WHERE execution IN (", "?", ")")
 
@@ -196,6 +197,7 @@ def remove_executions(tx: Transaction, start: int, before: Instant) -> tuple[int
     parts = _REMOVE_LOG_PARTS.run(tx, over)
     _REMOVE_RUNS.run(tx, over)
     _REMOVE_NODES.run(tx, over)
+    _REMOVE_TEXTS.run(tx, over)
     _REMOVE_STEPS.run(tx, over)
     _REMOVE_WAITS.run(tx, over)
     _REMOVE.run(tx, over)

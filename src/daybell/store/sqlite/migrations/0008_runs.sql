@@ -31,7 +31,9 @@ CREATE TABLE run (
 
 CREATE INDEX run_todo ON run (execution) WHERE is_todo = 1;
 
+-- Short rows, because each is written several times, and there may be a hundred thousand of them.
 CREATE TABLE node (
+    n           INTEGER PRIMARY KEY,
     run         INTEGER NOT NULL,  -- execution.n
     label       TEXT NOT NULL,
     place       INTEGER NOT NULL,  -- in the order of the graph
@@ -48,18 +50,27 @@ CREATE TABLE node (
     items_lost  INTEGER NOT NULL DEFAULT 0,
     is_wanted   INTEGER NOT NULL,
     is_map      INTEGER NOT NULL,
-    is_todo     INTEGER NOT NULL,
+    is_todo     INTEGER NOT NULL DEFAULT 0,
+    edges       INTEGER,           -- node_text.n; NULL: none
+    spec        INTEGER NOT NULL,  -- node_text.n
     started_at  REAL,
     finished_at REAL,
     execution   BLOB,
     of          TEXT,  -- an item's node
     reason      TEXT,
-    edges       TEXT NOT NULL,
-    spec        TEXT NOT NULL,
     input       TEXT,
-    result      TEXT,
-    PRIMARY KEY (run, label)
-) STRICT, WITHOUT ROWID;
+    result      TEXT
+) STRICT;
 
+CREATE UNIQUE INDEX node_label ON node (run, label);
 CREATE INDEX node_todo ON node (run, place) WHERE is_todo = 1;
 CREATE INDEX node_ready ON node (run, place) WHERE state = 2;
+
+-- Texts of nodes that never change. Many nodes have the same.
+CREATE TABLE node_text (
+    n    INTEGER PRIMARY KEY,
+    run  INTEGER NOT NULL,  -- execution.n
+    text TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX node_text_run ON node_text (run);

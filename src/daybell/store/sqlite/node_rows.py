@@ -1,0 +1,278 @@
+"""Nodes of runs as rows.
+
+A run may have tens of thousands, and each is written three times: when it is made, started and
+ended. So a row is short, and is found by its number. The two common changes write what they
+change and nothing else, many rows in one statement. Texts that many nodes have in common are kept
+once, in `node_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from daybell.core.instant import Instant
+from daybell.core.rules import Counts
+from daybell.core.run import Edges, NewNode, Node, NodeState
+from daybell.store.codes import NODE_CODES, NODE_STATES, RULE_CODES, RULES
+from daybell.store.driving import stamped
+from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.rows import Row, uuids
+
+NODE_COLUMNS: Final = """
+n, label, place, state, rule, total, succeeded, failed, skipped, told, is_wanted, is_map, of,
+started_at, finished_at, reason, execution, edges, items, spawned, items_ended, items_lost
+"""
+_EXECUTION: Final = 16
+_EDGES: Final = 17
+
+_TEXTS: Final = "SELECT n, text FROM node_text WHERE n IN (SELECT value FROM json_each(?))"
+
+
+def read_texts(tx: Transaction, numbers: Iterable[int]) -> dict[int, str]:
+    """Texts by their number."""
+    wanted = msgspec.json.encode(list(numbers)).decode()
+    return dict(tx.execute(_TEXTS, (wanted,)).fetchall())
+
+
+_READ_EDGES: Final = msgspec.json.Decoder(Edges)
+
+
+@lru_cache(maxsize=64)  # one that has thousands of children is read again for each part of them
+def _edges(text: str) -> Edges:
+    return _READ_EDGES.decode(text)
+
+
+def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
+    """Nodes from NODE_COLUMNS."""
+    executions = iter(uuids([row[_EXECUTION] for row in rows if row[_EXECUTION] is not None]))
+    edges: dict[int | None, Edges] = {None: ()}
+    numbers = {row[_EDGES] for row in rows} - {None}
+    if numbers:
+        edges |= {n: _edges(text) for n, text in read_texts(tx, numbers).items()}
+    nodes: list[Node] = []
+    for row in rows:
+        # By position is not possible, and what is named takes time: see what is usual.
+        execution = None if row[_EXECUTION] is None else next(executions)
+        if row[11] or row[15] is not None or row[13] is not None or row[14] is not None:
+            nodes.append(_read_all(row, execution, edges[row[_EDGES]]))
+            continue
+        nodes.append(
+            Node(
+                label=row[1],
+                order=row[2],
+                state=NODE_STATES[row[3]],
+                rule=RULES[row[4]],
+                parents=Counts(row[5], row[6], row[7], row[8]),
+                told=row[9],
+                is_wanted=row[10] == 1,
+                group=row[12],
+                execution=execution,
+                edges=edges[row[_EDGES]],
+            )
+        )
+    return nodes
+
+
+def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
+    """A node that has begun to make items, or has ended."""
+    return Node(
+        label=row[1],
+        order=row[2],
+        state=NODE_STATES[row[3]],
+        rule=RULES[row[4]],
+        parents=Counts(row[5], row[6], row[7], row[8]),
+        told=row[9],
+        is_wanted=row[10] == 1,
+        is_map=row[11] == 1,
+        group=row[12],
+        started_at=row[13],
+        finished_at=row[14],
+        reason=row[15],
+        execution=execution,
+        edges=edges,
+        items=row[18],
+        spawned=row[19],
+        items_ended=row[20],
+        items_lost=row[21],
+    )
+
+
+# --- new ones -------------------------------------------------------------------------------------
+
+_TEXTS_SO_FAR: Final = "SELECT ifnull(max(n), 0) FROM node_text"
+_INSERT_TEXTS: Final = Bulk("INSERT INTO node_text (n, run, text) VALUES", "(?, ?, ?)")
+
+
+class _Texts:
+    """Gives numbers to texts, to equal ones the same."""
+
+    def __init__(self, tx: Transaction) -> None:
+        (self._last,) = tx.execute(_TEXTS_SO_FAR).fetchone()
+        self._numbers: dict[Any, int] = {}
+        self._texts: list[tuple[int, str]] = []
+
+    def number(self, text: str) -> int:
+        return self._numbers.get(text) or self._add(text, text)
+
+    def number_of_edges(self, edges: Edges) -> int | None:
+        if not edges:
+            return None
+        return self._numbers.get(edges) or self._add(edges, msgspec.json.encode(edges).decode())
+
+    def _add(self, key: Any, text: str) -> int:
+        self._last += 1
+        self._numbers[key] = self._last
+        self._texts.append((self._last, text))
+        return self._last
+
+    def insert(self, tx: Transaction, run: int) -> None:
+        values = [value for n, text in self._texts for value in (n, run, text)]
+        _INSERT_TEXTS.run(tx, values)
+
+
+_INSERT: Final = Bulk(
+    """
+INSERT INTO node (run, label, place, state, rule, total, is_wanted, is_map, execution, of, edges,
+                  spec, input)
+VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
+
+
+def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> None:
+    """Keep new nodes, as they are before anything has happened to them but a start."""
+    if not new:
+        return
+    texts = _Texts(tx)
+    values: list[Any] = []
+    for one in new:
+        node, spec, given = one.node, one.spec, one.input
+        execution = node.execution
+        values += (
+            run,
+            node.label,
+            node.order,
+            NODE_CODES[node.state],
+            RULE_CODES[node.rule],
+            node.parents.total,
+            1 if node.is_wanted else 0,
+            1 if node.is_map else 0,
+            None if execution is None else execution.bytes,
+            node.group,
+            texts.number_of_edges(node.edges),
+            texts.number(spec),
+            given,
+        )
+    texts.insert(tx, run)
+    _INSERT.run(tx, values)
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+_START: Final = Bulk(
+    """
+UPDATE node
+   SET state = 3, succeeded = column2, failed = column3, skipped = column4, execution = column5
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?)",
+    ") WHERE n = column1",
+)
+_END: Final = Bulk(
+    """
+UPDATE node
+   SET state = column2, told = column3, is_todo = column4, started_at = column5,
+       finished_at = column6, reason = column7, result = ifnull(column8, result)
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    ") WHERE n = column1",
+)
+_UPDATE: Final = Bulk(
+    """
+UPDATE node
+   SET state = column2, succeeded = column3, failed = column4, skipped = column5, told = column6,
+       items = column7, spawned = column8, items_ended = column9, items_lost = column10,
+       is_todo = column11, started_at = column12, finished_at = column13, execution = column14,
+       reason = column15, result = ifnull(column16, result)
+  FROM (VALUES""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ") WHERE run = ? AND label = column1",
+)
+
+
+def update_nodes(
+    tx: Transaction,
+    run: int,
+    changed: Iterable[Node],
+    results: dict[str, str],
+    numbers: dict[str, int],
+) -> None:
+    """Keep what has changed of nodes, whose numbers are known since they were read."""
+    started: list[Any] = []
+    ended: list[Any] = []
+    others: list[Node] = []
+    for node in changed:
+        execution = node.execution
+        if execution is None:
+            others.append(node)
+        elif node.state is NodeState.STARTED:
+            parents = node.parents
+            started += (
+                numbers[node.label],
+                parents.succeeded,
+                parents.failed,
+                parents.skipped,
+                execution.bytes,
+            )
+        elif node.finished_at is not None:
+            # What its parents did was written when it was started.
+            ended += (
+                numbers[node.label],
+                NODE_CODES[node.state],
+                node.told,
+                1 if node.is_todo else 0,
+                node.started_at,
+                node.finished_at,
+                node.reason,
+                results.get(node.label),
+            )
+        else:
+            others.append(node)
+    _START.run(tx, started)
+    _END.run(tx, ended)
+    update_all_of(tx, run, others, results)
+
+
+def update_all_of(
+    tx: Transaction, run: int, nodes: Iterable[Node], results: dict[str, str]
+) -> None:
+    """Keep all that can change of nodes."""
+    values: list[Any] = []
+    for node in nodes:
+        values += (node.label, *_changing(node, tx.now), results.get(node.label))
+    _UPDATE.run(tx, values, last=(run,))
+
+
+def _changing(node: Node, now: Instant) -> Row:
+    node = stamped(node, now)
+    parents = node.parents
+    return (
+        NODE_CODES[node.state],
+        parents.succeeded,
+        parents.failed,
+        parents.skipped,
+        node.told,
+        node.items,
+        node.spawned,
+        node.items_ended,
+        node.items_lost,
+        1 if node.is_todo else 0,
+        node.started_at,
+        node.finished_at,
+        None if node.execution is None else node.execution.bytes,
+        node.reason,
+    )
