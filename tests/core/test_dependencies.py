@@ -5,6 +5,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from daybell.core.dependencies import (
     Begin,
@@ -72,6 +73,16 @@ def test_the_table_of_one_dependency():
     assert len(TABLE) == len(OnFailure) * (len(State) + 1) * 2
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(WAIT, Begin.WAIT), (SKIP, Begin.SKIP), (RUN, Begin.NOW)]
+)
+def test_if_none_was_due_what_failed_later_counts_unless_one_succeeded(policy, expected):
+    failed = Upstream(has_newer_failure=True)
+
+    assert may_begin(policy, [failed]) is expected
+    assert may_begin(policy, [replace(failed, has_newer_success=True)]) is Begin.NOW
+
+
 def test_a_tick_that_has_still_to_fire_is_waited_for_whatever_came_before():
     for policy, state, newer, _ in TABLE:
         one = Upstream(state=state, has_newer_success=bool(newer), is_behind=True)
@@ -82,6 +93,7 @@ UPSTREAM = st.builds(
     Upstream,
     state=st.none() | st.sampled_from(State),
     has_newer_success=st.booleans(),
+    has_newer_failure=st.booleans(),
     is_behind=st.booleans(),
 )
 

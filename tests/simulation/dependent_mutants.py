@@ -16,8 +16,8 @@ ONE_IS_ENOUGH: Final = (
 )
 UNFINISHED: Final = (
     DECIDING,
-    "    if one.state not in TERMINAL:\n        return Begin.WAIT\n",
-    "    if one.state not in TERMINAL:\n        return Begin.NOW\n",
+    "else one.state in TERMINAL):\n        return Begin.WAIT\n",
+    "else one.state in TERMINAL):\n        return Begin.NOW\n",
 )
 FAILED: Final = (
     DECIDING,

@@ -418,6 +418,32 @@ async def test_the_latest_that_was_due_counts_and_not_the_last_that_was_made(sto
     assert [one.is_behind for one in found] == [True] * 5  # it has still to fire for 100
 
 
+@pytest.mark.parametrize("timed", [False, True])
+async def test_if_none_was_due_a_later_failure_is_told(store, clock, timed):
+    at = clock.now()
+    await defined(store, "extract")
+    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream()]
+
+    await clock.advance(10)
+    await dead(store, job="extract", **({"scheduled_for": at + 10} if timed else {}))
+    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
+    [due] = await store.upstream(TENANT, [("extract", at + 10)])
+    assert (due.state, due.has_newer_failure) == (State.DEAD, False)
+
+    await finished(store, job="extract")
+    [both] = await store.upstream(TENANT, [("extract", at)])
+    assert (both.has_newer_success, both.has_newer_failure) == (True, True)
+
+
+async def test_if_none_was_due_a_later_cancel_is_told(store, clock):
+    at = clock.now()
+    await clock.advance(10)
+    [id] = await enqueued(store, job="extract")
+    await store.cancel(TENANT, [id])
+
+    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
+
+
 async def test_of_two_for_one_time_the_later_counts(store, clock):
     await defined(store, "extract")
     for end in (death, success):

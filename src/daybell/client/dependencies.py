@@ -38,7 +38,8 @@ def _words(one: Upstream) -> str:
     if one.is_behind:
         return "its schedule is still to fire"
     if one.state is None:
-        return "it has not run yet"
+        failed = "what it did since has failed; retry it, or let it run again"
+        return failed if one.has_newer_failure else "it has not run yet"
     if one.state in TERMINAL:
         return f"{one.state}; retry it, or let it run again"
     return str(one.state)

@@ -71,6 +71,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State | None = None  # of the latest execution that was due by then; None: there is none
     has_newer_success: bool = False  # of one that was due later, if that has not succeeded
+    has_newer_failure: bool = False  # the same, if there is none that was due by then
     is_behind: bool = False  # a schedule of it has still to fire for a time until then
 
 
@@ -93,11 +94,10 @@ def may_begin(policy: OnFailure, upstream: Sequence[Upstream]) -> Begin:
 def _entry(policy: OnFailure, one: Upstream) -> Begin:
     if one.is_behind:
         return Begin.WAIT
-    if one.state is State.SUCCEEDED:
+    is_none = one.state is None
+    if one.state is State.SUCCEEDED or (is_none and one.has_newer_success):
         return Begin.NOW
-    if one.state is None:
-        return Begin.NOW if one.has_newer_success else Begin.WAIT
-    if one.state not in TERMINAL:
+    if not (one.has_newer_failure if is_none else one.state in TERMINAL):
         return Begin.WAIT
     match policy:
         case OnFailure.RUN:

@@ -133,6 +133,12 @@ def is_passed_over(execution: Execution) -> bool:
     return execution.state is State.SKIPPED and execution.reason == OVERLAP
 
 
+def failed_after(one: Execution, at: Instant) -> bool:
+    """Whether it has failed for good, and was due later than this."""
+    has_failed = one.state in TERMINAL and one.state is not State.SUCCEEDED
+    return has_failed and due_at(one) > at and one.finished_at is not None and one.finished_at > at
+
+
 def ended_since(tables: Tables, tenant: str, job: str, since: Instant) -> Ended:
     ended = sorted(
         (one.finished_at, one.id, one.state)
@@ -157,6 +163,7 @@ def upstream(tables: Tables, tenant: str, job: str, at: Instant) -> Upstream:
         state=state,
         has_newer_success=is_asked
         and any(one.state is State.SUCCEEDED and due_at(one) > at for one in found),
+        has_newer_failure=state is None and any(failed_after(one, at) for one in found),
         is_behind=any(
             (one.tenant, one.job) == (tenant, job)
             and one.next_at is not None

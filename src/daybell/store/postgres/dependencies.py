@@ -145,6 +145,12 @@ class Depending(Pending):
              EXISTS (SELECT FROM daybell.history WHERE job = u.job AND node IS NULL AND state = 6
                         AND finished_at > u.at AND {DUE} > u.at)
            ELSE false END AS has_newer,
+           CASE WHEN coalesce(v.state, e.state) IS NULL THEN
+             EXISTS (SELECT FROM daybell.history WHERE job = u.job AND {COUNTS} AND state > 6
+                        AND finished_at > u.at AND {DUE} > u.at)
+             OR EXISTS (SELECT FROM daybell.dead WHERE job = u.job
+                           AND finished_at > u.at AND {DUE} > u.at)
+           ELSE false END AS has_failed,
            EXISTS (SELECT FROM daybell.schedule s WHERE s.job = u.job AND s.next_at <= u.at
                       AND NOT s.is_paused) AS is_behind
       FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, at, place)
@@ -178,6 +184,7 @@ class Depending(Pending):
             Upstream(
                 state=None if row["state"] is None else STATES[row["state"]],
                 has_newer_success=row["has_newer"],
+                has_newer_failure=row["has_failed"],
                 is_behind=row["is_behind"],
             )
             for row in rows

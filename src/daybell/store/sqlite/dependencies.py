@@ -174,6 +174,10 @@ _HAS_NEWER: Final = f"""
 SELECT 1 FROM execution
  WHERE job = ?1 AND node IS NULL AND state = 6 AND finished_at > ?2 AND {_DUE} > ?2 LIMIT 1
 """
+_HAS_FAILED: Final = f"""
+SELECT 1 FROM execution INDEXED BY execution_failed
+ WHERE job = ?1 AND {_COUNTS} AND state > 6 AND finished_at > ?2 AND {_DUE} > ?2 LIMIT 1
+"""
 _IS_BEHIND: Final = """
 SELECT 1 FROM schedule WHERE job = ? AND next_at <= ? AND next_at IS NOT NULL AND is_paused = 0
 """
@@ -193,6 +197,7 @@ def upstream(tx: Transaction, tenant: str, job: str, at: Instant) -> Upstream:
     return Upstream(
         state=None if state is None else STATES[state],
         has_newer_success=is_asked and tx.execute(_HAS_NEWER, (n, at)).fetchone() is not None,
+        has_newer_failure=state is None and tx.execute(_HAS_FAILED, (n, at)).fetchone() is not None,
         is_behind=tx.execute(_IS_BEHIND, (n, at)).fetchone() is not None,
     )
 
