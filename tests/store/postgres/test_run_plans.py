@@ -20,9 +20,9 @@ FILL_RUNS = """
 """
 FILL_NODES = """
     INSERT INTO daybell.node (run, tenant, place, state, rule, total, succeeded, failed, skipped,
-           told, items, spawned, items_ended, items_lost, is_wanted, is_map, is_todo, is_open,
-           is_ready, label, edges, spec)
-    SELECT r.id, 1, n, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false, false, false, false, 'n' || n,
+           told, items, spawned, items_ended, items_lost, is_wanted, is_map, is_todo, is_ready,
+           label, edges, spec)
+    SELECT r.id, 1, n, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, true, false, false, false, 'n' || n,
            '[]', '{}'
       FROM daybell.run r, generate_series(1, $1::int) n
 """

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from daybell.core.progress import advance
 from daybell.core.run import PROGRESS_BATCH, Advance, Ask, NodeEnd, RunEnd
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
-from daybell.store.driving import OUTCOMES
-from daybell.store.ids import mint
+from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Admission
-from daybell.store.postgres.run_rows import RUN_COLUMNS, Held, columns, read_run
-from daybell.store.postgres.starting import Starting
+from daybell.store.postgres.run_rows import RUN_COLUMNS, Held, Seen, columns, read_run
+from daybell.store.postgres.starting import Starting, marked
 
 Ends = Mapping[UUID, Sequence[NodeEnd]]  # by run
 # What one transaction may do for many runs, and the least that it does for each.
@@ -115,8 +114,13 @@ class Progressing(Admission, Starting):
             steps = await self._drive(link, tenant, runs, some)
             if not steps:
                 continue
-            await self.write(link, tenant, runs, steps)
-            starts = [(runs[run], start) for run, step in steps.items() for start in step.starts]
+            rows_of = {run: marked(step) for run, step in steps.items()}
+            await self.write(link, tenant, runs, steps, rows_of)
+            starts = [
+                (runs[run], start, rows_of[run].get(start.label))
+                for run, step in steps.items()
+                for start in step.starts
+            ]
             gone = await self.start_nodes(link, tenant, starts) if starts else {}
             rows = await self._end_runs(link, tenant, steps)
             over += rows
@@ -140,8 +144,9 @@ class Progressing(Admission, Starting):
                 continue
             now = max([runs[run].now, *(end.finished_at or 0.0 for end in ends)])
             runs[run] = replace(runs[run], now=now)
-            going[run] = advance(runs[run].run, ends, mint=mint, limit=limit)
+            going[run] = advance(runs[run].run, ends, mint=minting(), limit=limit)
         steps: dict[UUID, Advance] = {}
+        seen: Seen = {}
         answers: dict[UUID, Any] = dict.fromkeys(going)
         while answers:
             asks: dict[UUID, Ask] = {}
@@ -150,7 +155,7 @@ class Progressing(Admission, Starting):
                     asks[run] = going[run].send(answer)
                 except StopIteration as stop:
                     steps[run] = stop.value
-            answers = await self.answers(link, tenant, asks)
+            answers = await self.answers(link, tenant, asks, seen)
         return steps
 
     # An expanded run is in nobody's hands, and its row is changed under the run's lock only.

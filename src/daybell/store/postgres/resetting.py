@@ -14,7 +14,8 @@ from daybell.core.run import Node, Run
 from daybell.store.driving import is_over
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.progressing import Progressing
-from daybell.store.postgres.run_rows import INSERTED, NODE_COLUMNS, Held, changed_rows, read_node
+from daybell.store.postgres.run_rows import NODE_COLUMNS, Held, read_node
+from daybell.store.postgres.run_writes import INSERTED, changed_rows
 
 
 class Resetting(Progressing):

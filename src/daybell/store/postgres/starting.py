@@ -6,41 +6,75 @@ They pass no gate, because the run has passed its own, and hold no unique key.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 from uuid import UUID
 
-from daybell.core.run import NodeEnd, Start
+from daybell.core.run import Advance, Node, NodeEnd, NodeState, Start
+from daybell.store.codes import NODE_CODES
 from daybell.store.driving import without_job
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.names import CurrentJob
-from daybell.store.postgres.run_rows import Held, NodeRows, columns, once
+from daybell.store.postgres.run_rows import NO_PARENTS, Held, NodeRows, columns, once
+from daybell.store.postgres.run_writes import NodeWrites
 
-Starts = Sequence[tuple[Held, Start]]
+STARTED: Final = NODE_CODES[NodeState.STARTED]
+
+Starts = Sequence[tuple[Held, Start, Node | None]]  # the node: if its row is written here, too
 Lane = tuple[str, str]  # queue, needs
 
 
-class Starting(Connected, NodeRows):
+class Starting(Connected, NodeRows, NodeWrites):
     """From nodes to executions."""
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
         super().__init__(url, listen_url=listen_url)
         self.filled: set[tuple[int, str]] = set()  # queues to be told of after the commit
 
-    START = """
-    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    # What is the same for all is sent once, and filled in here.
+    NEW = """
+    t AS MATERIALIZED (SELECT daybell.now() AS now),
+    u AS MATERIALIZED (
+      SELECT u.id, coalesce(u.job, ($3::int[])[1]) AS job,
+             coalesce(u.version, ($4::int[])[1]) AS version,
+             coalesce(u.lane, ($5::int[])[1]) AS lane,
+             coalesce(u.priority, ($6::smallint[])[1]) AS priority,
+             coalesce(u.args, ($7::text[])[1]) AS args,
+             coalesce(u.parent, ($8::uuid[])[1]) AS parent, u.node, u.expires_in, u.retries,
+             u.timeout, coalesce(u.succeeded, ($13::int[])[1]) AS succeeded,
+             coalesce(u.failed, ($14::int[])[1]) AS failed,
+             coalesce(u.skipped, ($15::int[])[1]) AS skipped
+        FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
+                    $8::uuid[], $9::text[], $10::float8[], $11::int[], $12::float8[], $13::int[],
+                    $14::int[], $15::int[])
+             u(id, job, version, lane, priority, args, parent, node, expires_in, retries, timeout,
+               succeeded, failed, skipped)),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
              args, expires_at, retries, timeout, parent, node)
-      SELECT $1, u.id, coalesce(u.job, ($3::int[])[1]), coalesce(u.version, ($4::int[])[1]),
-             coalesce(u.lane, ($5::int[])[1]), coalesce(u.priority, ($6::smallint[])[1]), 1, t.now,
-             t.now, u.args, t.now + u.expires_in, u.retries, u.timeout,
-             coalesce(u.parent, ($11::uuid[])[1]), u.node
-        FROM t, unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
-                       $8::float8[], $9::int[], $10::float8[], $11::uuid[], $12::text[])
-             u(id, job, version, lane, priority, args, expires_in, retries, timeout, parent, node)
-      RETURNING run_at, lane, priority, id)
+      SELECT $1, u.id, u.job, u.version, u.lane, u.priority, 1, t.now, t.now, u.args,
+             t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node
+        FROM t, u
+      RETURNING run_at, lane, priority, id)"""
+    CLAIMABLE = """
     INSERT INTO daybell.agenda (run_at, lane, priority, id)
     SELECT run_at, lane, priority, id FROM l
+    """
+    START = f"WITH {NEW} {CLAIMABLE}"
+    # The same, with the rows of the nodes, each changed where it lies: see `Moving.BACK`.
+    START_MARKED = f"""
+    WITH {NEW},
+    x AS MATERIALIZED (
+      SELECT u.id, u.succeeded, u.failed, u.skipped, x.place
+        FROM u, LATERAL (SELECT n.ctid AS place FROM daybell.node n
+                          WHERE n.run = u.parent AND n.label = u.node AND n.tenant = $1
+                          LIMIT 1) x),
+    m AS (
+      UPDATE daybell.node n
+         SET state = {STARTED}, is_ready = false, execution = x.id, succeeded = x.succeeded,
+             failed = x.failed, skipped = x.skipped
+        FROM x WHERE n.ctid = x.place)
+    {CLAIMABLE}
     """
 
     async def start_nodes(
@@ -49,9 +83,9 @@ class Starting(Connected, NodeRows):
         """Create executions. Answers, by run, the ends of those whose job is gone."""
         jobs = await self._named_jobs(link, tenant, starts)
         gone: dict[UUID, list[NodeEnd]] = {}
-        lanes: list[tuple[Held, Start, Lane]] = []
-        runs = await self.names.lane_rows(link, {held.lane for held, _ in starts})
-        for held, start in starts:
+        lanes: list[tuple[Held, Start, Node | None, Lane]] = []
+        runs = await self.names.lane_rows(link, {held.lane for held, _, _ in starts})
+        for held, start, node in starts:
             if start.job is None:
                 own = runs[held.lane]
                 pair = start.queue or own.queue, start.needs or own.needs
@@ -60,19 +94,20 @@ class Starting(Connected, NodeRows):
             else:
                 gone.setdefault(held.run.id, []).append(without_job(start))
                 continue
-            lanes.append((held, start, pair))
-        if lanes:
-            numbers = await self._numbers(link, tenant, {pair for _, _, pair in lanes})
-            rows = [
-                _row(held, start, jobs.get(start.job or ""), numbers[pair])
-                for held, start, pair in lanes
-            ]
-            await link.execute(self.START, tenant, *_columns(rows))
-            self.filled |= {(tenant, queue) for queue, _ in numbers}
+            lanes.append((held, start, node, pair))
+        numbers = await self._numbers(link, tenant, {pair for *_, pair in lanes})
+        rows: dict[str, list[tuple[object, ...]]] = {}
+        for held, start, node, pair in lanes:
+            row = _row(held, start, node, jobs.get(start.job or ""), numbers[pair])
+            query = self.START if node is None else self.START_MARKED
+            rows.setdefault(query, []).append(row)
+        for query, some in rows.items():
+            await link.execute(query, tenant, *_columns(some))
+        self.filled |= {(tenant, queue) for queue, _ in numbers}
         return gone
 
     async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
-        wanted = {start.job for _, start in starts if start.job is not None}
+        wanted = {start.job for _, start, _ in starts if start.job is not None}
         return await self.names.existing_jobs(link, tenant, wanted) if wanted else {}
 
     async def _numbers(self, link: Link, tenant: int, pairs: Collection[Lane]) -> dict[Lane, int]:
@@ -93,15 +128,33 @@ class Starting(Connected, NodeRows):
             self.notifier.touch(tenant, [queue], here=True)
 
 
+def marked(step: Advance) -> dict[str, Node]:
+    """The nodes whose rows are written with their executions, which nothing can prevent."""
+    labels = {start.label for start in step.starts if start.job is None}
+    if not labels:
+        return {}
+    return {node.label: node for node in step.changed if node.label in labels}
+
+
 def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    id, job, version, lane, priority, *others, parent, node = columns(rows)
-    same = [once(column) for column in (job, version, lane, priority)]
-    return [id, *same, *others, once(parent), node]
+    id, job, version, lane, priority, args, parent, node, expires, retries, timeout, *counts = (
+        columns(rows)
+    )
+    same = [once(column) for column in (job, version, lane, priority, args, parent)]
+    few = [column if any(map(_is_given, column)) else [] for column in (expires, retries, timeout)]
+    return [id, *same, node, *few, *map(once, counts)]
 
 
-def _row(held: Held, start: Start, job: CurrentJob | None, lane: int) -> tuple[object, ...]:
+def _is_given(value: object) -> bool:
+    return value is not None
+
+
+def _row(
+    held: Held, start: Start, node: Node | None, job: CurrentJob | None, lane: int
+) -> tuple[object, ...]:
     """A node's execution as START takes it."""
     priority = held.priority if job is None else job.priority
+    counts = NO_PARENTS if node is None else node.parents
     return (
         start.id,
         held.job if job is None else job.key,
@@ -109,9 +162,12 @@ def _row(held: Held, start: Start, job: CurrentJob | None, lane: int) -> tuple[o
         lane,
         priority if start.priority is None else start.priority,
         start.args,
+        held.run.id,
+        start.label,
         None if job is None else job.expires,
         start.retries,
         start.timeout,
-        held.run.id,
-        start.label,
+        counts.succeeded,
+        counts.failed,
+        counts.skipped,
     )

@@ -51,7 +51,8 @@ CREATE INDEX run_todo ON daybell.run (id) WHERE is_todo;
 CREATE INDEX run_stopping ON daybell.run (id) WHERE stopping = 'cancel' AND finished_at IS NULL;
 CREATE INDEX run_finished ON daybell.run (finished_at) WHERE finished_at IS NOT NULL;
 
--- What most updates change is in no index, so that they need not touch any.
+-- What most updates change is in no index, so that they need not touch any; the start and the end of
+-- a node find room beside it.
 CREATE TABLE daybell.node (
   run          uuid NOT NULL,
   tenant       int NOT NULL,
@@ -70,7 +71,6 @@ CREATE TABLE daybell.node (
   is_wanted    boolean NOT NULL DEFAULT false,
   is_map       boolean NOT NULL DEFAULT false,
   is_todo      boolean NOT NULL DEFAULT false,
-  is_open      boolean NOT NULL DEFAULT false,  -- not started, and not ended
   is_ready     boolean NOT NULL DEFAULT false,
   started_at   float8,
   finished_at  float8,
@@ -83,8 +83,7 @@ CREATE TABLE daybell.node (
   input        text,
   result       text,
   PRIMARY KEY (run, label, tenant)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);
 CREATE INDEX node_order ON daybell.node (run, place) WHERE of IS NULL;
 CREATE INDEX node_todo ON daybell.node (run, place) WHERE is_todo;
 CREATE INDEX node_ready ON daybell.node (run, place) WHERE is_ready;
-CREATE INDEX node_open ON daybell.node (run, place) WHERE is_open;

@@ -1,0 +1,268 @@
+"""What decisions about runs come to, as rows that are added and changed.
+
+A run may have tens of thousands of nodes, and each is written three times: when it is made, started
+and ended. The start is written with its execution, see `starting.py`; the usual end has a statement
+of its own, which sends what it changes and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from daybell.core.instant import Instant
+from daybell.core.run import Advance, NewNode, Node, NodeState
+from daybell.store.codes import NODE_CODES, RULE_CODES
+from daybell.store.driving import stamped
+from daybell.store.postgres.connection import Link
+from daybell.store.postgres.run_rows import Held, columns, once
+
+# As `_inserted` puts them.
+INSERTED: Final = (
+    "run", "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
+    "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
+    "is_ready", "started_at", "finished_at", "execution", "label", "of", "reason", "edges", "spec",
+    "input", "result",
+)  # fmt: skip
+ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
+
+Changed = tuple[UUID, Node, str | None]  # run, node, result
+
+
+class NodeWrites:
+    """Writing, within a transaction that has the locks of the runs."""
+
+    # Each row is found by itself, then changed where it lies: see `Moving.BACK`. What is not sent
+    # is zero, false or NULL.
+    CHANGE_NODES = """
+    WITH u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
+                    $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::boolean[],
+                    $14::boolean[], $15::float8[], $16::float8[], $17::uuid[], $18::text[],
+                    $19::text[])
+             u(run, label, state, succeeded, failed, skipped, told, items, spawned, items_ended,
+               items_lost, is_todo, is_ready, started_at, finished_at, execution, reason, result),
+             LATERAL (SELECT n.ctid AS place FROM daybell.node n
+                       WHERE n.run = coalesce(u.run, ($2::uuid[])[1]) AND n.label = u.label
+                         AND n.tenant = $1 LIMIT 1) x)
+    UPDATE daybell.node n
+       SET state = u.state, succeeded = coalesce(u.succeeded, 0), failed = coalesce(u.failed, 0),
+           skipped = coalesce(u.skipped, 0), told = coalesce(u.told, 0),
+           items = coalesce(u.items, 0), spawned = coalesce(u.spawned, 0),
+           items_ended = coalesce(u.items_ended, 0), items_lost = coalesce(u.items_lost, 0),
+           is_todo = coalesce(u.is_todo, false), is_ready = coalesce(u.is_ready, false),
+           started_at = u.started_at, finished_at = u.finished_at, execution = u.execution,
+           reason = u.reason, result = coalesce(u.result, n.result)
+      FROM u WHERE n.ctid = u.place
+    """
+    # Nodes of one run whose executions have ended alike.
+    END_NODES = """
+    WITH u AS MATERIALIZED (
+      SELECT u.started_at, u.result, x.place
+        FROM unnest($3::text[], $4::float8[], $5::text[]) u(label, started_at, result),
+             LATERAL (SELECT n.ctid AS place FROM daybell.node n
+                       WHERE n.run = $2 AND n.label = u.label AND n.tenant = $1 LIMIT 1) x)
+    UPDATE daybell.node n
+       SET state = $6, told = $7, finished_at = $8, reason = $9, started_at = u.started_at,
+           result = coalesce(u.result, n.result)
+      FROM u WHERE n.ctid = u.place
+    """
+    CHANGE_RUNS = """
+    WITH u AS MATERIALIZED (
+      SELECT u.*, x.place
+        FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[], $7::boolean[],
+                    $8::text[], $9::text[], $10::float8[])
+             u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed, finished_at),
+             LATERAL (SELECT r.ctid AS place FROM daybell.run r
+                       WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x)
+    UPDATE daybell.run r
+       SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
+           is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
+           finished_at = u.finished_at
+      FROM u WHERE r.ctid = u.place
+    """
+
+    async def write(
+        self,
+        link: Link,
+        tenant: int,
+        held: Mapping[UUID, Held],
+        steps: Mapping[UUID, Advance],
+        marked: Mapping[UUID, Mapping[str, Node]],
+    ) -> None:
+        """Keep what has been decided about runs and their nodes. Those that are marked are written
+        with their executions.
+        """
+        changed = [
+            (run, stamped(node, held[run].now), step.results.get(node.label))
+            for run, step in steps.items()
+            for node in step.changed
+            if node.label not in marked[run]
+        ]
+        if len(changed) >= ALIKE_MIN:
+            changed = await self._end_nodes(link, tenant, changed)
+        if changed:
+            await link.execute(self.CHANGE_NODES, tenant, *_trimmed(changed))
+        new = [
+            (run, msgspec.structs.replace(one, node=stamped(one.node, held[run].now)), step.results)
+            for run, step in steps.items()
+            for one in step.new
+        ]
+        if new:
+            await self.add_nodes(link, tenant, new)
+        rows = [_run_row(step, held[run].now) for run, step in steps.items()]
+        await link.execute(self.CHANGE_RUNS, tenant, *columns(rows))
+
+    async def _end_nodes(
+        self, link: Link, tenant: int, changed: Sequence[Changed]
+    ) -> list[Changed]:
+        """Write usual ends, if there are many; answers the rest."""
+        alike: dict[tuple[Any, ...], list[Changed]] = {}
+        rest: list[Changed] = []
+        for one in changed:
+            run, node, _ = one
+            if _is_usual_end(node):
+                key = run, node.state, node.told, node.finished_at, node.reason
+                alike.setdefault(key, []).append(one)
+            else:
+                rest.append(one)
+        for (run, state, told, finished_at, reason), some in alike.items():
+            if len(some) < ALIKE_MIN:
+                rest += some
+                continue
+            results = [result for _, _, result in some]
+            await link.execute(
+                self.END_NODES,
+                tenant,
+                run,
+                [node.label for _, node, _ in some],
+                [node.started_at for _, node, _ in some],
+                results if any(results) else [],
+                NODE_CODES[state],
+                told,
+                finished_at,
+                reason,
+            )
+        return rest
+
+    async def add_nodes(
+        self, link: Link, tenant: int, new: Iterable[tuple[UUID, NewNode, Mapping[str, str]]]
+    ) -> None:
+        """Keep new nodes: of a run that begins, or items of a mapped one."""
+        rows = [_inserted(run, tenant, one, results) for run, one, results in new]
+        # What is zero, false or NULL in all of them is so by itself.
+        named = dict(zip(INSERTED, columns(rows), strict=True))
+        used = {name: column for name, column in named.items() if any(column)}
+        await link.copy_records_to_table(
+            "node",
+            schema_name="daybell",
+            columns=tuple(used),
+            records=zip(*used.values(), strict=True),
+        )
+
+
+def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
+    """Nodes as CHANGE_NODES takes them, whose results stay."""
+    return _trimmed([(run, node, None) for node in nodes])
+
+
+def _is_usual_end(node: Node) -> bool:
+    """Whether it was started, and has ended with nothing left to do: all else is as it was."""
+    is_ended = node.execution is not None and node.is_ended
+    return is_ended and not node.is_map and not node.is_todo
+
+
+def _trimmed(changed: Sequence[Changed]) -> list[list[Any]]:
+    """Columns for CHANGE_NODES, without what is zero, false or NULL at their ends."""
+    rich = [one for one in changed if not _is_plain(one[1])]
+    plain = [one for one in changed if _is_plain(one[1])] if len(rich) < len(changed) else []
+    run, label, state, *others = columns([_changed(*one) for one in (*rich, *plain)])
+    cut = [column if any(column[len(rich) :]) else column[: len(rich)] for column in others]
+    return [once(run), label, state, *cut]
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether most of its numbers are zero: those that are not come first."""
+    return not node.is_map and not node.parents.total
+
+
+def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
+    """A node as CHANGE_NODES takes it."""
+    counts = node.parents
+    return (
+        run,
+        node.label,
+        NODE_CODES[node.state],
+        counts.succeeded,
+        counts.failed,
+        counts.skipped,
+        node.told,
+        node.items,
+        node.spawned,
+        node.items_ended,
+        node.items_lost,
+        node.is_todo,
+        node.state is NodeState.READY,
+        node.started_at,
+        node.finished_at,
+        node.execution,
+        node.reason,
+        result,
+    )
+
+
+def _inserted(
+    run: UUID, tenant: int, new: NewNode, results: Mapping[str, str]
+) -> tuple[object, ...]:
+    """A node as INSERTED names its columns."""
+    node, counts = new.node, new.node.parents
+    return (
+        run,
+        tenant,
+        node.order,
+        NODE_CODES[node.state],
+        RULE_CODES[node.rule],
+        counts.total,
+        counts.succeeded,
+        counts.failed,
+        counts.skipped,
+        node.told,
+        node.items,
+        node.spawned,
+        node.items_ended,
+        node.items_lost,
+        node.is_wanted,
+        node.is_map,
+        node.is_todo,
+        node.state is NodeState.READY,
+        node.started_at,
+        node.finished_at,
+        node.execution,
+        node.label,
+        node.group,
+        node.reason,
+        msgspec.json.encode(node.edges).decode() if node.edges else "[]",
+        new.spec,
+        new.input,
+        results.get(node.label),
+    )
+
+
+def _run_row(step: Advance, now: Instant) -> tuple[Any, ...]:
+    """A run as CHANGE_RUNS takes it."""
+    run = step.run
+    return (
+        run.id,
+        run.left,
+        run.running,
+        run.ready,
+        run.lost_leaves,
+        run.is_todo,
+        None if run.stopping is None else run.stopping.value,
+        run.failed,
+        None if step.end is None else now,
+    )
