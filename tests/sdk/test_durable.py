@@ -622,6 +622,7 @@ async def test_what_makes_no_sense_is_refused_with_a_way_out(app: App, bench: Be
             lambda: ctx.sleep_until("tomorrow"),
             lambda: ctx.wait_for_event("x", match={"a": [1]}),
             lambda: ctx.wait_for_event("x", timeout=0),
+            lambda: ctx.wait_for_event("x", match=["a"]),  # type: ignore[arg-type]
             lambda: ctx.step("unkept", object),
         ):
             try:
@@ -640,11 +641,31 @@ async def test_what_makes_no_sense_is_refused_with_a_way_out(app: App, bench: Be
         "is not a time",
         "match compares plain values",
         "no time at all",
-        "a step's result: cannot be stored as JSON: object",
+        "match is a dictionary",
+        "the result of step 'unkept': cannot be stored as JSON: object",
     ]
     assert len(refused) == len(wanted)
     for said, part in zip(refused, wanted, strict=True):
         assert part in said
+
+
+async def test_results_of_all_steps_together_have_a_limit(
+    app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("daybell.sdk.durable.STEPS_CHARS_MAX", 10)
+
+    @app.task
+    async def order(ctx: Context) -> None:
+        await ctx.step("first", lambda: "12345")
+        await ctx.sleep("1h")
+        await ctx.step("second", lambda: "67890")
+
+    await order.enqueue()
+    await bench.run_due()
+    (run,) = await bench.advance("1h")
+
+    assert run.state is State.DEAD and "the limit is 10" in str(run.error)
+    assert "with the result of step 'second', those of all steps" in str(run.error)
 
 
 async def test_run_says_that_one_attempt_is_not_enough(app: App, bench: Bench):

@@ -117,6 +117,7 @@ REQUEST_KEY_CHARS_MAX: Final = 255  # of an Idempotency-Key
 
 # Durable functions and events. A replay reads all steps; what names an event is in indexes.
 STEPS_MAX: Final = 10_000  # of one execution
+STEPS_CHARS_MAX: Final = 64 * 1024 * 1024  # of all results of one execution
 RECORD_BATCH_MAX: Final = 1_000
 EVENT_NAME_CHARS_MAX: Final = 200
 EVENT_SOURCE_CHARS_MAX: Final = 400

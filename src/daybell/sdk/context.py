@@ -187,6 +187,12 @@ class Context:
 
         One that came since the execution was created is not missed.
         """
+        if not isinstance(match, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f'match is a dictionary of what the event says, such as {{"order_id": 42}}; not'
+                f" {shown(match)}",
+                field="match",
+            )
         return durable_of(self._running).wait(
             check_words(name, what="event", field="name", chars_max=EVENT_NAME_CHARS_MAX),
             check_match(payload.encode({} if match is None else dict(match), what="match")),

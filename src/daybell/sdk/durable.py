@@ -24,10 +24,10 @@ from typing import Any, Final, NoReturn, cast
 from daybell.core import payload
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.limits import RESULT_BYTES_MAX, STEPS_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.core.step import NewStep, Step, StepKind
-from daybell.errors import RetryLater, StepsChanged, Suspended, UsageError, shown
+from daybell.errors import PayloadTooLarge, RetryLater, StepsChanged, Suspended, UsageError, shown
 from daybell.runners.durable import Ledger, Rewind
 from daybell.runners.python import Running
 from daybell.runners.threads import Threads
@@ -54,6 +54,7 @@ class Durable:
         self._bridge = bridge.Bridge(ledger.loop)
         # The first attempt knows without asking that nothing is on record.
         self._record: dict[int, Step] | None = {} if running.claimed.attempt == 1 else None
+        self._kept_chars = 0  # of results that are on record
         self._begin()
 
     def _begin(self) -> None:
@@ -176,6 +177,7 @@ class Durable:
             steps = await self._bridge.ask(self._ledger.recall)
             if self._record is None:  # another call may have been quicker
                 self._record = {step.n: step for step in steps}
+                self._kept_chars = sum(len(step.result or "") for step in steps)
 
     @contextmanager
     def _working(self, n: int) -> Generator[None]:
@@ -246,13 +248,14 @@ class Durable:
                         raise_again(known.error)
             started = self._ledger.monotonic()
             try:
-                text = self._kept(await self._called(name, call))
-            except (RetryLater, _Unkeepable):
+                value = await self._called(name, call)
+            except RetryLater:
                 raise
             except Exception as error:
                 ran = self._ledger.monotonic() - started
                 await self._failed(n, name, error, policy, failures=failures + 1, ran=ran)
             ran = max(0.0, self._ledger.monotonic() - started)
+            text = self._kept(name, value)
             step = await self._written(self._new(n, StepKind.STEP, name, result=text, ran=ran))
             return converted(function, step.result)
 
@@ -267,15 +270,23 @@ class Durable:
         finally:
             in_step.reset(token)
 
-    def _kept(self, value: Any) -> str | None:
+    def _kept(self, name: str, value: Any) -> str | None:
         if value is None:
             return None
+        what = f"the result of step {shown(name)}"
         try:
-            text = payload.encode(value, what="a step's result", bytes_max=RESULT_BYTES_MAX)
-        except UsageError as error:
+            text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
+            self._kept_chars += len(text)
+            if self._kept_chars > STEPS_CHARS_MAX:
+                raise PayloadTooLarge(
+                    f"with {what}, those of all steps of the execution have"
+                    f" {self._kept_chars:,} characters; the limit is {STEPS_CHARS_MAX:,}, since"
+                    " attempts read them all. Store large ones elsewhere and return their addresses"
+                )
+        except UsageError:
             # Its function has run, and another time would end here, too.
             self._running.is_hopeless = True
-            raise _Unkeepable(str(error), field=error.field) from error
+            raise
         return self._ledger.mask_json(text)
 
     async def _failed(
@@ -346,10 +357,6 @@ class Durable:
         unwritten, self._unwritten = self._unwritten, []
         steps = await self._bridge.ask(functools.partial(self._ledger.record, [*unwritten, new]))
         return steps[-1]
-
-
-class _Unkeepable(UsageError):
-    """A step's result that JSON cannot hold."""
 
 
 def durable_of(running: Running) -> Durable:
