@@ -159,6 +159,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             parents[edge.child] += 1
         referred = {name for node in self.nodes for name in node.outputs}
         planned: list[NewNode] = []
+        specs: dict[Any, str] = {}
         for place, name in enumerate(self.order):
             node, children = self.by_name[name], tuple(edges[name])
             is_used = name in referred or any(when is not None for _, when in children)
@@ -174,8 +175,19 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 is_wanted=is_used or not children,
                 is_map=node.map is not None,
             )
-            planned.append(NewNode(row, msgspec.json.encode(node.spec()).decode()))
+            planned.append(NewNode(row, _spec_text(node, specs)))
         return Plan(tuple(planned), max_running=self.max_running, fail_fast=self.fail_fast)
+
+
+def _spec_text(node: GraphNode, known: dict[Any, str]) -> str:
+    """What starting a node takes, as text. Many nodes run the same; it is made once for them."""
+    if not node.is_bare:
+        return msgspec.json.encode(node.spec()).decode()
+    key = node.kind, node.runs, node.queue, node.priority, node.retry, node.timeout
+    text = known.get(key)
+    if text is None:
+        text = known[key] = msgspec.json.encode(node.spec()).decode()
+    return text
 
 
 def _read_nodes(value: Any, field: str) -> dict[str, GraphNode]:

@@ -110,8 +110,15 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
         return {"task": self.runs} if self.kind == "task" else self.runs
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it says no more than what it runs, and how: it can refer to nothing."""
+        return not self.args and self.map is None and self.kind not in SETTINGS
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The nodes whose results it refers to, each once."""
+        if self.is_bare:
+            return ()
         return tuple(dict.fromkeys(one.node for one in self.references() if one.node is not None))
 
     @property

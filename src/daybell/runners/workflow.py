@@ -56,7 +56,7 @@ class WorkflowHandler:
         try:
             if running.claimed.args != "{}":
                 raise InvalidArguments("a workflow takes no arguments; bind them to its nodes")
-            plan = await self._quickly(lambda: self._graph.plan())
+            plan = await self._aside(lambda: self._graph.plan())
         except Exception:
             running.is_hopeless = True  # it will be no different next time
             raise
@@ -65,12 +65,12 @@ class WorkflowHandler:
 
     async def definition_of(self, name: str) -> JobDefinition | None:
         """How a node of it is run; None: there is none of that name."""
-        graph = await self._quickly(lambda: self._graph)
+        graph = self.__dict__.get("_graph") or await self._aside(lambda: self._graph)
         node = graph.by_name.get(name)
         return None if node is None else graph.definition_of(node, self._definition)
 
-    async def _quickly(self, work: Callable[[], Any]) -> Any:
-        if len(self._definition.settings) > QUICK_CHARS and "_graph" not in self.__dict__:
+    async def _aside(self, work: Callable[[], Any]) -> Any:
+        if len(self._definition.settings) > QUICK_CHARS:
             return await asyncio.to_thread(work)
         return work()
 

@@ -159,19 +159,28 @@ def succeeding(moves: list[Transition]) -> list[Any]:
 
 def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
     """Let runs hear of the ends of their nodes, before the operation is over."""
-    now, ended = tx.now, tx.ended
+    now = tx.now
+    by_run: dict[UUID, list[NodeEnd]] = {}
+    last: UUID | None = None
+    ends: list[NodeEnd] = []
     for move in moves:
-        assert move.run is not None and move.node is not None, "a node has a run"
+        run, node, ran = move.run, move.node, move.ran
+        assert run is not None and node is not None, "a node has a run"
+        is_success = move.target is State.SUCCEEDED
         end = NodeEnd(
-            move.node,
+            node,
             move.id,
             move.target,
-            move.result if move.target is State.SUCCEEDED else None,
+            move.result if is_success else None,
             move.reason,
-            None if move.ran is None else now - move.ran,
+            None if ran is None else now - ran,
             now,
         )
-        ended.setdefault((owner, move.run.bytes), []).append(end)
+        if run is not last:  # most often, all are of one
+            last, ends = run, by_run.setdefault(run, [])
+        ends.append(end)
+    for run, ends in by_run.items():
+        tx.ended.setdefault((owner, run.bytes), []).extend(ends)
     return True
 
 
