@@ -1,6 +1,6 @@
 """Workflows: how long a chain takes beside its work, and how fast many nodes run beside plain jobs.
 
-One worker process, as `app.worker()` makes it, on a store with durable commits. Times are the
+One worker process, as `daybell worker` makes it, on a store with durable commits. Times are the
 store's: from the creation of a run, or of the jobs, to the last end.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.finding import Finding
 from benchmarks.growth import found
 from benchmarks.loops import run
 from benchmarks.places import Kind, Place, open_ground
+from daybell.cli.settling import settle
 from daybell.core.execution import TERMINAL, State
 from daybell.sdk.app import App
 
@@ -177,5 +178,6 @@ def live(line: Connection, url: str, nodes: int) -> None:
 async def serve(line: Connection, url: str, nodes: int) -> None:
     app = make_app(url, nodes)
     async with app.worker():
+        settle()
         line.send("up")
         await asyncio.to_thread(line.recv)
