@@ -6,46 +6,32 @@ are decided one execution at a time: for each, an event may be on record already
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 from uuid import UUID
 
-from daybell.core.event import matches, places, result_of, wait_key
-from daybell.core.instant import Instant
-from daybell.core.limits import INSTANT_MAX
+from daybell.core.event import places, result_of, wait_key
 from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
 from daybell.store.checks import ATTEMPT_MAX
 from daybell.store.codes import STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.events import EVENT, Publishing, event_of, name_lock
+from daybell.store.postgres.events import event_of, name_lock
+from daybell.store.postgres.finding import Finding, Place, Search
 from daybell.store.postgres.moves import HELD, IS_HELD, Moving, by_lease, fences
 
+PART_CHARS_MAX: Final = 8 * 1024 * 1024  # of results that are written in one statement
 SLEEP: Final = STEP_CODES[StepKind.SLEEP]
-EARLIER_MAX: Final = 20  # events that a wait looks at in one go
 COLUMNS: Final = (
     "execution, n, name, kind, result, error, failures, wake_at, started_at, finished_at, is_done"
 )
 # What is new in a step that is run again; when it began stays.
 REPLACED: Final = ("name", "kind", "result", "error", "failures", "wake_at", "finished_at", "event")
 
-Place: TypeAlias = tuple[UUID, int]  # an execution, and a step of it
-
 _by_place: Final = attrgetter("id.int", "n")
 
 
-class Search(NamedTuple):
-    """Where a wait looks for an event that came before it."""
-
-    wait: NewStep
-    key: str
-    since: Instant
-    until: Instant | None
-    after: int = 0  # the number of the last one that was received just then
-
-
-class Stepping(Moving, Publishing):
+class Stepping(Moving, Finding):
     """Steps, of `protocol.Steps`."""
 
     READ_STEPS = f"""
@@ -178,59 +164,16 @@ class Stepping(Moving, Publishing):
             if (step := steps[wait.id, wait.n]) is not before.get((wait.id, wait.n))
             for key in places(wait.match, wait.id)
         ]
-        found = await self._earlier(link, owner, left, taken)
+        found = await self.earlier(link, owner, left, taken)
+        results = {row["number"]: result_of(event_of(row)) for row in found.values()}
         for place, row in found.items():
-            steps[place] = ended(steps[place], result_of(event_of(row)), now=now)
+            steps[place] = ended(steps[place], results[row["number"]], now=now)
         new = {place: step for place, step in steps.items() if step is not before.get(place)}
-        events = [None if place not in found else found[place]["number"] for place in new]
-        await self._put_steps(link, owner, new, events)
+        for part in _parts(new):
+            await self._put_steps(link, owner, {it: new[it] for it in part}, found)
         await self._open_waits(link, owner, waits, steps)
         await self._close_waits(link, owner, [it for it in new if it in before and new[it].is_done])
         return steps
-
-    # Each key of each wait is a probe of its own.
-    EARLIER_EVENTS = f"""
-    SELECT u.place, {EVENT}
-      FROM unnest($2::int[], $3::text[], $4::text[], $5::float8[], $6::bigint[],
-                  $7::float8[])
-           u(place, name, key, since, after, until),
-           LATERAL (SELECT k.number FROM daybell.event_key k
-                     WHERE k.tenant = $1 AND k.name = u.name AND k.key = u.key
-                       AND (k.received_at, k.number) > (u.since, u.after)
-                       AND k.received_at <= u.until
-                     ORDER BY k.received_at, k.number LIMIT {EARLIER_MAX}) k,
-           LATERAL (SELECT * FROM daybell.event e WHERE e.number = k.number LIMIT 1) e
-     ORDER BY u.place, e.received_at, e.number
-    """
-
-    async def _earlier(
-        self, link: Link, owner: int, left: list[Search], taken: set[tuple[UUID, int | None]]
-    ) -> dict[Place, Row]:
-        """For each wait the first event that fits and that no other wait of its execution got."""
-        found: dict[Place, Row] = {}
-        while left:
-            rows = await link.fetch(
-                self.EARLIER_EVENTS,
-                owner,
-                list(range(len(left))),
-                [search.wait.event for search in left],
-                [search.key for search in left],
-                [search.since for search in left],
-                [search.after for search in left],
-                [INSTANT_MAX if search.until is None else search.until for search in left],
-            )
-            searches, left = left, list[Search]()
-            for place, some in groupby(rows, key=itemgetter("place")):
-                events, search = list(some), searches[int(place)]
-                wait = search.wait
-                fits = next((row for row in events if _fits(wait, row, taken)), None)
-                best = found.get((wait.id, wait.n))
-                if fits is not None and (best is None or _age(fits) < _age(best)):
-                    found[wait.id, wait.n] = fits
-                elif fits is None and len(events) == EARLIER_MAX:
-                    since, after = _age(events[-1])
-                    left.append(search._replace(since=since, after=after))
-        return found
 
     PUT_STEPS = f"""
     INSERT INTO daybell.step (tenant, {COLUMNS}, event)
@@ -243,10 +186,8 @@ class Stepping(Moving, Publishing):
     """
 
     async def _put_steps(
-        self, link: Link, owner: int, steps: Mapping[Place, Step], events: list[int | None]
+        self, link: Link, owner: int, steps: Mapping[Place, Step], events: Mapping[Place, Row]
     ) -> None:
-        if not steps:
-            return
         made = steps.values()
         await link.execute(
             self.PUT_STEPS,
@@ -262,7 +203,7 @@ class Stepping(Moving, Publishing):
             [step.started_at for step in made],
             [step.finished_at for step in made],
             [step.is_done for step in made],
-            events,
+            [None if place not in events else events[place]["number"] for place in steps],
         )
 
     OPEN_WAIT = """
@@ -304,6 +245,19 @@ class Stepping(Moving, Publishing):
             await link.execute(self.CLOSE_WAITS, owner, *places)
 
 
+def _parts(steps: Mapping[Place, Step]) -> Iterator[list[Place]]:
+    """Steps to be written in one go: what events bring may be large."""
+    part, chars = list[Place](), 0
+    for place, step in steps.items():
+        chars += len(step.result or "")
+        if part and chars > PART_CHARS_MAX:
+            yield part
+            part, chars = [], len(step.result or "")
+        part.append(place)
+    if part:
+        yield part
+
+
 def _rounds(steps: Sequence[NewStep]) -> list[dict[int, NewStep]]:
     """Steps by their position, in rounds of which each has a step once, and of an execution one
     wait: a later one may depend on what becomes of it. Nearly always it is one round.
@@ -332,14 +286,6 @@ def _guard(owner: int, worker: UUID, steps: Sequence[NewStep]) -> tuple[object, 
     """The first six parameters of every statement with HELD."""
     leases = by_lease(steps)
     return (owner, worker, list(leases), *fences(steps, leases))
-
-
-def _fits(wait: NewStep, event: Row, taken: set[tuple[UUID, int | None]]) -> bool:
-    return (wait.id, event["number"]) not in taken and matches(wait.match, event["data"])
-
-
-def _age(event: Row) -> tuple[Instant, int]:
-    return event["received_at"], event["number"]
 
 
 def _step(row: Row) -> Step:
