@@ -236,3 +236,15 @@ async def test_why_says_what_a_run_waits_for(client):
     )
     assert of_node.execution.state is State.QUEUED
     assert "workflow" not in of_node.detail
+
+
+async def test_a_queue_is_purged_of_nodes_as_well(client):
+    nodes = [{"name": "a", "task": "resize"}, {"name": "b", "task": "resize", "queue": "slow"}]
+    await client.create("etl", workflow=a_workflow(*nodes, edges=[["a", "b"]]))
+    id = (await client.enqueue("etl")).id
+    await work(client.store)
+
+    assert await client.purge_queue("slow") == 1
+
+    assert (await client.execution(id)).execution.state is State.DEAD
+    assert await client.count(queue="slow", status="pending", nodes=True) == {}

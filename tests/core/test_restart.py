@@ -15,7 +15,7 @@ from daybell.core.execution import State
 from daybell.core.graph import Graph
 from daybell.core.restart import restart
 from daybell.core.rules import Rule
-from daybell.core.run import FAIL_FAST, LOST, NodeState
+from daybell.core.run import FAIL_FAST, LOST, NodeState, Stopping
 from daybell.errors import UsageError
 from tests.core.graph_strategies import Story, stories
 from tests.core.graphs import OUTCOMES, Reference, Rows, play
@@ -180,6 +180,18 @@ def test_what_cannot_begin_again_is_refused(labels: list[str] | None, said: str)
 
     with pytest.raises(UsageError, match=said):
         begin_again(rows, labels=labels)
+
+
+def test_a_run_that_was_cancelled_when_all_had_succeeded_has_nothing_left_to_do() -> None:
+    rows = a_run({"nodes": [{"name": "load", "task": "t"}]}, {})
+    rows.run = replace(rows.run, stopping=Stopping.CANCEL)
+
+    again = begin_again(rows)
+    play(again, {}, {})
+
+    assert again.begun == []
+    assert again.end is not None
+    assert again.end.state is State.SUCCEEDED
 
 
 def test_a_mapped_node_whose_list_may_be_another_begins_with_no_items() -> None:

@@ -1,9 +1,12 @@
 """However a node ends, its run hears of it once."""
 
+from itertools import pairwise
+
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_expiry, after_loss, after_release
-from daybell.core.run import Spec
+from daybell.core.run import PROGRESS_BATCH, Spec
 from daybell.core.view import ExecutionFilter, Retention
+from daybell.store import driving
 from daybell.store.outcomes import Cancellation
 from tests.builders import (
     TENANT,
@@ -32,6 +35,7 @@ from tests.store.runs import (
 )
 
 CHAIN = {"a": ["b"], "b": ["c"]}
+GONE = Spec(job="resize")
 DAY = 86_400.0
 WEEK = Retention(finished=7 * DAY, ticks=7 * DAY, workers=7 * DAY)
 
@@ -242,6 +246,30 @@ async def test_a_node_whose_job_is_gone_fails_and_says_so(store):
     assert await state(store, run) is State.DEAD
     assert (await nodes(store, run))["b"] is State.DEAD
     assert "no job named 'resize'" in (await reasons(store, run))["b"]
+    assert [one.node.execution for one in (await detail(store, run)).nodes][1] is None
+    assert "b failed: no job named 'resize'" in ((await look(store, run)).error or "")
+
+
+async def test_however_many_nodes_have_no_job_each_transaction_has_few_of_them(store, monkeypatch):
+    names = [f"n{place}" for place in range(50)]
+    row = {name: [after] for name, after in pairwise(names)}
+    monkeypatch.setattr(driving, "ADVANCE_ROUNDS", 3)
+
+    plan = a_plan(row, specs=dict.fromkeys(names, GONE), rules=dict.fromkeys(names, "all_done"))
+    run = await begun(store, plan)
+
+    assert (await detail(store, run)).run.left > 40
+    while await store.advance(TENANT, run):
+        pass
+    assert await state(store, run) is State.DEAD
+
+
+async def test_a_crowd_of_nodes_without_a_job_is_not_forgotten(store):
+    names = [f"n{place}" for place in range(PROGRESS_BATCH + 10)]
+
+    run = await begun(store, a_plan(dict.fromkeys(names, ()), specs=dict.fromkeys(names, GONE)))
+
+    assert await state(store, run) is State.DEAD
 
 
 async def a_run_within_a_run(store, **options):

@@ -115,7 +115,7 @@ async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str | None
 
     queue = check_name(name, what="queue")
     async with client_for(settings, tenant=tenant) as client:
-        total = sum((await client.count(queue=queue, status="pending")).values())
+        total = sum((await client.count(queue=queue, status="pending", nodes=True)).values())
         if total == 0:
             typer.echo(f"nothing waits in queue {queue}")
             return DONE

@@ -327,9 +327,11 @@ class Client(
         await self.store.pause_queue(self.tenant, check_name(name, what="queue"), paused=False)
 
     async def purge_queue(self, name: str, *, on_step: Step = silently) -> int:
-        """Cancel all that waits in a queue and was there when this began; answers how many."""
+        """Cancel all that waits in a queue and was there when this began, nodes of workflows as
+        well; answers how many.
+        """
         queue = check_name(name, what="queue")
-        where = ExecutionFilter(queue=queue, states=PENDING)
+        where = ExecutionFilter(queue=queue, states=PENDING, with_nodes=True)
         return _cancelled(await self._cancel_where(where, on_step))
 
     async def workers(self, *, include_dead: bool = False) -> list[Worker]:

@@ -72,6 +72,15 @@ def advance(
     return progress.advance(end)
 
 
+def note(
+    run: Run, ended: Sequence[NodeEnd], *, mint: Callable[[], UUID]
+) -> Generator[Ask, Any, Advance]:
+    """The same for nodes that could not be started: their ends are kept, and what follows is left
+    to the next call. It may be as many such nodes again.
+    """
+    return advance(run, ended, mint=mint, limit=0)
+
+
 class _Tally:
     """How parents of one node have ended, in this pass."""
 
@@ -106,6 +115,8 @@ class _Progress(Starter):
             if node.execution != end.execution:
                 continue
             self.running -= 1
+            if not end.is_made:
+                node = replace(node, execution=None)
             state = OF_EXECUTION[end.state]
             if node.group is None:
                 times = {"started_at": end.started_at, "finished_at": end.finished_at}
@@ -284,8 +295,8 @@ class _Progress(Starter):
         if self.stopping is Stopping.CANCEL:
             return RunEnd(State.CANCELLED)
         if self.lost_leaves or self.stopping is Stopping.FAIL_FAST:
-            named = self.failed or "a node"
-            error = Failure(type="NodesFailed", message=f"{named} failed; see its execution")
+            why = yield from self._why_failed()
+            error = Failure(type="NodesFailed", message=why)
             return RunEnd(State.DEAD, reason=NODES_FAILED, error=error.to_json())
         leaves: list[Node] = yield Leaves()
         ended = [self.nodes.get(leaf.label, leaf) for leaf in leaves]
@@ -302,6 +313,16 @@ class _Progress(Starter):
         if result is not None and len(result.encode()) > RESULT_BYTES_MAX:
             result = None  # each leaf still has its own
         return RunEnd(State.SUCCEEDED, result)
+
+    def _why_failed(self) -> Generator[Ask, Any, str]:
+        """What people are told of the first node that failed."""
+        if self.failed is None:
+            return "a node failed; see its execution"
+        yield from self.read([self.failed])
+        node = self.nodes.get(self.failed)
+        if node is None or node.execution is not None or node.reason is None:
+            return f"{self.failed} failed; see its execution"
+        return f"{self.failed} failed: {node.reason}"  # it could not be started
 
     def advance(self, end: RunEnd | None) -> Advance:
         """What is to be written."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.rules import Counts, Rule
-from daybell.core.run import FAIL_FAST, LOST, Node, NodeState, Run, node_name
+from daybell.core.run import FAIL_FAST, LOST, Node, NodeState, Run, Stopping, node_name
 from daybell.errors import UsageError, shown
 
 
@@ -40,7 +40,7 @@ def restart(
     graph = {label: node for label, node in rows.items() if node.group is None}
     if labels is None:
         seeds = {label for label, node in graph.items() if _is_lost(node)}
-        if not seeds:
+        if not seeds and run.stopping is not Stopping.CANCEL:  # or its end came with its cancel
             raise UsageError(
                 "all of its nodes have succeeded; name one to begin with", field="from"
             )

@@ -201,6 +201,7 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    is_made: bool = True  # False: the execution could not be created, so there is none to look at
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -105,7 +105,9 @@ def no_run(id: UUID, state: State) -> UsageError:
 def without_job(start: Start) -> NodeEnd:
     """The end of a node whose job is not there when it is to start."""
     reason = f"no job named {shown(start.job)}; it was deleted since the workflow was defined"
-    return NodeEnd(label=start.label, execution=start.id, state=State.DEAD, reason=reason)
+    return NodeEnd(
+        label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
+    )
 
 
 def shown_node(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.overlap import Overlap
 from daybell.core.run import Spec
-from tests.builders import TENANT, a_job, an_execution, apply, claim, death, success
+from tests.builders import TENANT, a_job, an_execution, apply, claim, death, look, success
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import Fate, Stop, settle, stepped_store
 from tests.store.runs import (
@@ -225,6 +225,32 @@ async def test_a_run_that_lost_its_helper_is_stopped_by_upkeep(store, sql):
     assert await state(store, run) is State.CANCELLED
     assert await violations(sql) == []
     assert await store.advance_runs() == 0
+
+
+async def test_a_cancelled_run_whose_nodes_succeeded_all_the_same_begins_again_as_its_end(
+    store, monkeypatch
+):
+    """Its helper was lost before the last node could be asked to stop."""
+
+    async def lose(*_args):
+        return 0
+
+    run = await begun(store, a_plan({"a": []}))
+    hands = await take(store)
+    monkeypatch.setattr(store, "_cancel_nodes", lose)
+    await store.cancel(TENANT, [run])
+    await end(store, hands, results={"a": 7})
+    assert await state(store, run) is State.CANCELLED
+    new = an_execution("etl")
+
+    await store.rerun(TENANT, run, new)
+    again = await claim(store, kinds=("workflow",))
+    assert await store.expand(
+        TENANT, worker=again.worker, claimed=again.one, plan=a_plan({"wrong": []})
+    )
+
+    assert await state(store, new.id) is State.SUCCEEDED
+    assert (await look(store, new.id)).result == "7"
 
 
 async def test_who_listens_in_the_same_process_hears_of_a_started_node_at_once(store):

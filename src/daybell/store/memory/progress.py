@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant
-from daybell.core.progress import advance
+from daybell.core.progress import advance, note
 from daybell.core.run import (
     UNSTARTED,
     Advance,
@@ -64,20 +64,26 @@ def settle(tables: Tables, now: Instant) -> None:
             go_on(tables, key, ends, now)
 
 
-def go_on(tables: Tables, key: RunKey, ended: Sequence[NodeEnd], now: Instant) -> bool:
+def go_on(
+    tables: Tables,
+    key: RunKey,
+    ended: Sequence[NodeEnd],
+    now: Instant,
+    *,
+    just_note: bool = False,
+) -> bool:
     """Do a bounded part of what can be done in a run; True: there is more."""
     if not is_in_nobodys_hands(tables, key):
         return False
     row = tables.runs[key]
-    step = driving.drive(
-        advance(row.run, ended, mint=mint), lambda ask: answer(tables.runs[key].nodes, ask)
-    )
+    going = (note if just_note else advance)(row.run, ended, mint=mint)
+    step = driving.drive(going, lambda ask: answer(tables.runs[key].nodes, ask))
     write(tables, key, step, now)
     gone = start_all(tables, key, step.starts, now)
     if step.end is not None:
         end(tables, key, step.end, now)
     if gone:
-        return go_on(tables, key, gone, now)
+        return go_on(tables, key, gone, now, just_note=True)
     return step.run.is_todo
 
 

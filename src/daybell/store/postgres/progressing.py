@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.progress import advance
+from daybell.core.progress import advance, note
 from daybell.core.run import PROGRESS_BATCH, Advance, Ask, NodeEnd, RunEnd
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
@@ -106,12 +106,13 @@ class Progressing(Admission, Starting):
         runs = dict(held)
         waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
         over: list[Row] = []
+        noting: set[UUID] = set()  # runs with nodes that could not be started
         while waiting:
             depth = max(runs[run].depth for run in waiting)
             some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
             for run in some:
                 del waiting[run]
-            steps = await self._drive(link, tenant, runs, some)
+            steps = await self._drive(link, tenant, runs, some, noting)
             if not steps:
                 continue
             rows_of = {run: marked(step) for run, step in steps.items()}
@@ -122,6 +123,7 @@ class Progressing(Admission, Starting):
                 for start in step.starts
             ]
             gone = await self.start_nodes(link, tenant, starts) if starts else {}
+            noting |= gone.keys()
             rows = await self._end_runs(link, tenant, steps)
             over += rows
             for run, step in steps.items():
@@ -134,7 +136,12 @@ class Progressing(Admission, Starting):
         return over
 
     async def _drive(
-        self, link: Link, tenant: int, runs: dict[UUID, Held], ended: Ends
+        self,
+        link: Link,
+        tenant: int,
+        runs: dict[UUID, Held],
+        ended: Ends,
+        noting: Collection[UUID],
     ) -> dict[UUID, Advance]:
         """Ask what each of these runs comes to, and answer what is asked on the way."""
         going: dict[UUID, Generator[Ask, Any, Advance]] = {}
@@ -144,7 +151,10 @@ class Progressing(Admission, Starting):
                 continue
             now = max([runs[run].now, *(end.finished_at or 0.0 for end in ends)])
             runs[run] = replace(runs[run], now=now)
-            going[run] = advance(runs[run].run, ends, mint=minting(), limit=limit)
+            if run in noting:
+                going[run] = note(runs[run].run, ends, mint=minting())
+            else:
+                going[run] = advance(runs[run].run, ends, mint=minting(), limit=limit)
         steps: dict[UUID, Advance] = {}
         seen: Seen = {}
         answers: dict[UUID, Any] = dict.fromkeys(going)

@@ -55,8 +55,9 @@ class Resetting(Progressing):
 
     async def _put_back(self, link: Link, tenant: int, again: Restart) -> None:
         run = again.run
-        rows = changed_rows(run.id, again.changed)
-        await link.execute(self.CHANGE_NODES, tenant, *rows)
+        if again.changed:
+            rows = changed_rows(run.id, again.changed)
+            await link.execute(self.CHANGE_NODES, tenant, *rows)
         await link.execute(self.FORGET_RESULTS, tenant, run.id, list(again.forgotten))
         await link.execute(
             self.RESET_RUN, tenant, run.id, run.left, run.ready, run.lost_leaves, run.failed

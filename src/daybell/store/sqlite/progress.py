@@ -12,7 +12,7 @@ from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.instant import Instant
-from daybell.core.progress import advance
+from daybell.core.progress import advance, note
 from daybell.core.run import PROGRESS_BATCH, NodeEnd, Plan, Run, RunEnd, Start, Stopping
 from daybell.errors import JobNotFound
 from daybell.store import driving
@@ -84,7 +84,9 @@ def left_to_do(tx: Transaction) -> list[RunKey]:
     return list(todo)
 
 
-def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
+def go_on(
+    tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = (), *, just_note: bool = False
+) -> None:
     """Do a bounded part of what can be done in a run."""
     tx.todo.pop(key, None)
     held = find(tx, key)
@@ -95,7 +97,7 @@ def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
         cancelled = cancel_nodes(tx, key)
         is_cut = len(cancelled) == PROGRESS_BATCH
         ended = [*ended, *cancelled]
-    going = advance(held.run, ended, mint=driving.minting())
+    going = (note if just_note else advance)(held.run, ended, mint=driving.minting())
     rows = RunRows(tx, held.n)
     step = driving.drive(going, rows.answer)
     is_todo = step.run.is_todo or is_cut
@@ -106,7 +108,7 @@ def go_on(tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = ()) -> None:
     if step.end is not None:
         end(tx, held.n, step.end)
     if gone:
-        go_on(tx, key, gone)
+        go_on(tx, key, gone, just_note=True)
 
 
 _START: Final = Bulk(
