@@ -17,7 +17,6 @@ from daybell.core import payload
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.run import (
     LOST,
-    PROGRESS_BATCH,
     Ask,
     ItemResults,
     NewNode,
@@ -72,7 +71,7 @@ class Hand:
     def room(self) -> int:
         """How many more may be started now."""
         if self.run.max_running is None:
-            return PROGRESS_BATCH
+            return max(1, self.limit)  # a call that only notes leaves the rest to others
         return max(0, self.run.max_running - self.running)
 
     # --- rows ---------------------------------------------------------------------------------

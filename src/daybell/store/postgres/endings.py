@@ -130,13 +130,15 @@ class Ending(Resetting):
         ended: Iterable[Row],
         held: Mapping[UUID, Held],
         also: Ends | None = None,
+        parts: int = 1,
     ) -> None:
         """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
-        runs that go on in any case.
+        runs that go on in any case. `parts`: see `go_on`.
         """
         rows = list(ended)
         if held:
-            rows += await self.go_on(link, tenant, held, {**(also or {}), **node_ends(rows)})
+            ends = {**(also or {}), **node_ends(rows)}
+            rows += await self.go_on(link, tenant, held, ends, parts)
         slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
         await self.free_slots(link, tenant, slots)
         news: dict[UUID, News] = {}

@@ -98,10 +98,15 @@ class Progressing(Admission, Starting):
         return {row["id"]: _held(row) for row in await link.fetch(query, tenant, list(runs))}
 
     async def go_on(
-        self, link: Link, tenant: int, held: Mapping[UUID, Held], ended: Ends
+        self,
+        link: Link,
+        tenant: int,
+        held: Mapping[UUID, Held],
+        ended: Ends,
+        parts: int = 1,
     ) -> list[Row]:
         """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
-        is to be told of those that ended with it.
+        is to be told of those that ended with it. `parts`: so many times what is usual at once.
         """
         runs = dict(held)
         waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
@@ -112,7 +117,7 @@ class Progressing(Admission, Starting):
             some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
             for run in some:
                 del waiting[run]
-            steps = await self._drive(link, tenant, runs, some, noting)
+            steps = await self._drive(link, tenant, runs, some, parts, noting)
             if not steps:
                 continue
             rows_of = {run: marked(step) for run, step in steps.items()}
@@ -141,11 +146,12 @@ class Progressing(Admission, Starting):
         tenant: int,
         runs: dict[UUID, Held],
         ended: Ends,
+        parts: int,
         noting: Collection[UUID],
     ) -> dict[UUID, Advance]:
         """Ask what each of these runs comes to, and answer what is asked on the way."""
         going: dict[UUID, Generator[Ask, Any, Advance]] = {}
-        limit = min(PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
+        limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
         for run, ends in ended.items():
             if runs[run].is_finished:
                 continue
