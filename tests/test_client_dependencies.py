@@ -103,6 +103,22 @@ async def test_why_names_what_is_waited_for(client, clock):
     assert "extract (dead; retry it, or let it run again)" in told.detail
 
 
+async def test_why_says_that_a_dependency_was_deleted_or_has_failed_since(client, clock):
+    await client.define("load", schedule=DAILY, dependencies=["extract", "clean"])
+    scheduler = Scheduler(client.store, clock=clock, mint=mint, events=Events())
+    clock.advance(60)
+    await scheduler.tick()
+    [one] = (await client.executions(job="load")).items
+    await client.delete_job("extract")
+    clock.advance(60)
+    await client.cancel((await client.enqueue("clean")).id)
+
+    told = await why(client, str(one.id))
+
+    assert "extract (there is no such job any more" in told.detail
+    assert "clean (what it did since has failed; retry it" in told.detail
+
+
 async def test_tasks_depend_on_tasks(clock):
     app = App("memory://")
 

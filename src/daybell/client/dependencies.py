@@ -31,7 +31,16 @@ class Dependencies:
         asked = [(name, at) for name in definition.dependencies]
         policy = definition.on_dependency_failure
         found = zip(asked, await self.store.upstream(self.tenant, asked), strict=True)
-        return [(name, _words(one)) for (name, _), one in found if is_held_up(policy, one)]
+        held = [(name, one) for (name, _), one in found if is_held_up(policy, one)]
+        return [(name, await self._words_of(name, one)) for name, one in held]
+
+    async def _words_of(self, name: str, one: Upstream) -> str:
+        if one == Upstream():  # nothing is known of it
+            try:
+                await self.store.get_job(self.tenant, name)
+            except JobNotFound:
+                return "there is no such job any more; create it, or depend on it no longer"
+        return _words(one)
 
 
 def _words(one: Upstream) -> str:
