@@ -43,11 +43,21 @@ def test_what_waits_is_shown_told_and_goes_on(waiting, tmp_path):
     shown = said("executions", "show", waiting)
 
     assert "it waits for event 'go' (until " in why and "and approval 'approval'" in why
-    assert first == "1 execution went on\n"
-    assert signalled == decided == "on record; nothing waits for it yet\n"
+    assert first == decided == "1 execution went on\n"
+    assert signalled == "on record; nothing waits for it yet\n"
     assert [one["type"] for one in events] == ["daybell.approval.approval", "later", "go"]
     assert events[0]["data"]["approved"] is False and events[0]["data"]["by"].startswith("cli ")
-    assert all(word in shown for word in ("charge", '{"cents":12}', "waiting", '{"n":1}'))
+    assert all(word in shown for word in ("charge", '{"cents":12}', "queued", '{"n":1}'))
+
+
+def test_who_decides_on_what_has_ended_is_told_so(waiting, tmp_path):
+    assert daybell("executions", "cancel", waiting, folder=tmp_path).code == 0
+
+    for words in (["signal", waiting, "go"], ["approve", waiting]):
+        ended = daybell("executions", *words, folder=tmp_path)
+
+        assert ended.code == 0
+        assert ended.out == "on record, for nothing: the execution has ended (cancelled)\n"
 
 
 def test_what_is_no_json_is_refused(tmp_path):
