@@ -10,7 +10,7 @@ from daybell.core.instant import from_iso
 from daybell.core.schedule import Decision
 from daybell.core.when import after, cron
 from daybell.engine.clock import ManualClock
-from daybell.engine.dependents import IDLE_SECONDS, LOOK_SECONDS
+from daybell.engine.dependents import IDLE_SECONDS, LOOK_SECONDS, THOROUGH_SECONDS
 from daybell.engine.events import Events, Fired
 from daybell.engine.scheduler import Scheduler
 from daybell.store.ids import mint
@@ -322,6 +322,23 @@ async def test_who_has_nothing_to_look_after_asks_rarely(client, clock, schedule
     assert client.store.count("dependents") == 1
     assert client.store.count("ended_since") + client.store.count("upstream") == 0
     assert IDLE_SECONDS >= 5
+
+
+async def test_now_and_then_no_success_is_overlooked(client, clock, scheduler, monkeypatch):
+    await client.define("extract")
+    await client.define("load", dependencies=["extract"])
+    asked, ended_since = [], client.store.ended_since
+
+    async def spy(tenant, jobs, *, thoroughly):
+        asked.append(thoroughly)
+        return await ended_since(tenant, jobs, thoroughly=thoroughly)
+
+    monkeypatch.setattr(client.store, "ended_since", spy)
+    for _ in range(3):
+        await scheduler.dependents.tick()
+        clock.advance(THOROUGH_SECONDS / 2)
+
+    assert asked == [True, False, True]  # the first after nobody may have looked for long
 
 
 async def test_many_are_looked_at_in_pages(client, clock, scheduler, monkeypatch):
