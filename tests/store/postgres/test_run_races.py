@@ -264,3 +264,29 @@ async def test_who_listens_in_the_same_process_hears_of_a_started_node_at_once(s
 
     assert heard != []  # before the server could have said so
     await stop()
+
+
+async def test_nobody_else_in_the_process_says_too_early_that_a_node_was_started(
+    store, monkeypatch
+):
+    await begun(store, a_plan({"a": ["b"]}))
+    hands = await take(store)
+    heard = []
+    stop = await store.listen(TENANT, ["default"], lambda: heard.append(True))
+    start_nodes = store.start_nodes
+
+    async def say_news():
+        store.say_news()
+
+    async def interrupted(*args):
+        gone = await start_nodes(*args)
+        await asyncio.create_task(say_news())  # of another report, which was committed just now
+        heard.clear()
+        return gone
+
+    monkeypatch.setattr(store, "start_nodes", interrupted)
+
+    await apply(store, hands, success(hands.one))
+
+    assert heard != []
+    await stop()

@@ -23,7 +23,8 @@ from daybell.core.overlap import OVERLAP
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATES
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.pending import Pending, ids_of
+from daybell.store.postgres.continuing import Continuing
+from daybell.store.postgres.pending import ids_of
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
 
 # When it was to begin. Once an attempt has ended, only its creation tells.
@@ -37,7 +38,7 @@ LATEST: Final = "ORDER BY due DESC, id DESC LIMIT 1"
 LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
 
 
-class Depending(Pending):
+class Depending(Continuing):
     """See `protocol.Dependencies`."""
 
     # Most often there are none, and this is all that is asked.
@@ -246,7 +247,7 @@ class Depending(Pending):
                 return len(ended)
 
         count = await self.db.settled(work)
-        self.say_news()
+        await self.after_commit()
         return count
 
 

@@ -5,9 +5,11 @@ They pass no gate, because the run has passed its own, and hold no unique key.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from daybell.core.run import Advance, Node, NodeEnd, NodeState, Start
 from daybell.store.codes import NODE_CODES
@@ -29,7 +31,9 @@ class Starting(Connected, NodeRows, NodeWrites):
 
     def __init__(self, url: str, *, listen_url: str | None = None) -> None:
         super().__init__(url, listen_url=listen_url)
-        self.filled: set[tuple[int, str]] = set()  # queues to be told of after the commit
+        # Queues to be told of after the commit, by who has filled them: another task that says its
+        # own news meanwhile would say these too early.
+        self._filled = WeakKeyDictionary[asyncio.Task[Any], set[tuple[int, str]]]()
 
     # What is the same for all is sent once, and filled in here.
     NEW = """
@@ -103,7 +107,9 @@ class Starting(Connected, NodeRows, NodeWrites):
             rows.setdefault(query, []).append(row)
         for query, some in rows.items():
             await link.execute(query, tenant, *_columns(some))
-        self.filled |= {(tenant, queue) for queue, _ in numbers}
+        if numbers:
+            filled = self._filled.setdefault(_task(), set())
+            filled |= {(tenant, queue) for queue, _ in numbers}
         return gone
 
     async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
@@ -123,9 +129,14 @@ class Starting(Connected, NodeRows, NodeWrites):
 
     def say_filled(self) -> None:
         """Wake who waits for work, if runs have started something. After the commit."""
-        filled, self.filled = self.filled, set()
-        for tenant, queue in filled:
+        for tenant, queue in self._filled.pop(_task(), ()):
             self.notifier.touch(tenant, [queue], here=True)
+
+
+def _task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "stores are used by tasks"
+    return task
 
 
 def marked(step: Advance) -> dict[str, Node]:
