@@ -19,7 +19,7 @@ from daybell.core.rules import Counts
 from daybell.core.run import Edges, NewNode, Node, NodeState
 from daybell.store.codes import NODE_CODES, NODE_STATES, RULE_CODES, RULES
 from daybell.store.driving import stamped
-from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.bulk import Bulk, Groups
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import Row, uuids
 
@@ -137,10 +137,11 @@ class _Texts:
 
 _INSERT: Final = Bulk(
     """
-INSERT INTO node (run, label, place, state, rule, total, is_wanted, is_map, execution, of, edges,
+INSERT INTO node (run, state, rule, total, is_wanted, is_map, of, label, place, execution, edges,
                   spec, input)
 VALUES""",
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?, ?, ?, ?, ?, ?)",
+    shared=7,
 )
 
 
@@ -149,47 +150,50 @@ def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> None:
     if not new:
         return
     texts = _Texts(tx)
-    values: list[Any] = []
+    groups = Groups()
     for one in new:
         node, spec, given = one.node, one.spec, one.input
         execution = node.execution
-        values += (
+        shared = (
             run,
-            node.label,
-            node.order,
             NODE_CODES[node.state],
             RULE_CODES[node.rule],
             node.parents.total,
             1 if node.is_wanted else 0,
             1 if node.is_map else 0,
-            None if execution is None else execution.bytes,
             node.group,
+        )
+        groups[shared] += (
+            node.label,
+            node.order,
+            None if execution is None else execution.bytes,
             texts.number_of_edges(node.edges),
             texts.number(spec),
             given,
         )
     texts.insert(tx, run)
-    _INSERT.run(tx, values)
+    groups.run(tx, _INSERT)
 
 
 # --- changes --------------------------------------------------------------------------------------
 
 _START: Final = Bulk(
     """
-UPDATE node
-   SET state = 3, succeeded = column2, failed = column3, skipped = column4, execution = column5
+UPDATE node SET state = 3, succeeded = ?1, failed = ?2, skipped = ?3, execution = column2
   FROM (VALUES""",
-    "(?, ?, ?, ?, ?)",
+    "(?, ?)",
     ") WHERE n = column1",
+    shared=3,
 )
 _END: Final = Bulk(
     """
 UPDATE node
-   SET state = column2, told = column3, is_todo = column4, started_at = column5,
-       finished_at = column6, reason = column7, result = ifnull(column8, result)
+   SET state = ?1, told = ?2, is_todo = ?3, finished_at = ?4, reason = ?5, started_at = column2,
+       result = ifnull(column3, result)
   FROM (VALUES""",
-    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    "(?, ?, ?)",
     ") WHERE n = column1",
+    shared=5,
 )
 _UPDATE: Final = Bulk(
     """
@@ -212,38 +216,25 @@ def update_nodes(
     numbers: dict[str, int],
 ) -> None:
     """Keep what has changed of nodes, whose numbers are known since they were read."""
-    started: list[Any] = []
-    ended: list[Any] = []
+    started, ended = Groups(), Groups()
     others: list[Node] = []
     for node in changed:
-        execution = node.execution
+        execution, label = node.execution, node.label
         if execution is None:
             others.append(node)
         elif node.state is NodeState.STARTED:
             parents = node.parents
-            started += (
-                numbers[node.label],
-                parents.succeeded,
-                parents.failed,
-                parents.skipped,
-                execution.bytes,
-            )
+            counts = parents.succeeded, parents.failed, parents.skipped
+            started[counts] += numbers[label], execution.bytes
         elif node.finished_at is not None:
             # What its parents did was written when it was started.
-            ended += (
-                numbers[node.label],
-                NODE_CODES[node.state],
-                node.told,
-                1 if node.is_todo else 0,
-                node.started_at,
-                node.finished_at,
-                node.reason,
-                results.get(node.label),
-            )
+            is_todo = 1 if node.is_todo else 0
+            how = NODE_CODES[node.state], node.told, is_todo, node.finished_at, node.reason
+            ended[how] += numbers[label], node.started_at, results.get(label)
         else:
             others.append(node)
-    _START.run(tx, started)
-    _END.run(tx, ended)
+    started.run(tx, _START)
+    ended.run(tx, _END)
     update_all_of(tx, run, others, results)
 
 

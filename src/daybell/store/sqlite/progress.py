@@ -7,7 +7,7 @@ reports drives each run once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import State
@@ -17,11 +17,10 @@ from daybell.core.run import PROGRESS_BATCH, NodeEnd, Plan, Run, RunEnd, Start, 
 from daybell.errors import JobNotFound
 from daybell.store import driving
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
-from daybell.store.sqlite.bulk import Bulk
+from daybell.store.sqlite.bulk import Bulk, Groups
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import RunKey, Transaction
 from daybell.store.sqlite.node_rows import insert_nodes
-from daybell.store.sqlite.rows import Row
 from daybell.store.sqlite.run_rows import RUN_COLUMNS, RunRows, insert_run, read_run
 from daybell.store.wakeups import Signal
 
@@ -114,28 +113,38 @@ def go_on(
 _START: Final = Bulk(
     """
 INSERT INTO execution
-       (tenant, id, job, version, lane, priority, state, created_at, run_at, args, expires_at,
-        retries, timeout, parent, node)
+       (tenant, created_at, run_at, state, parent, job, version, lane, priority, expires_at,
+        retries, timeout, id, args, node)
 VALUES""",
-    "(?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "(?1, ?2, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?, ?, ?)",
+    shared=10,
 )
 
 
 def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeEnd]:
-    """Create executions of nodes; answers the ends of those whose job is gone."""
-    rows: list[Any] = []
+    """Create executions of nodes; answers the ends of those whose job is gone. They pass no gate:
+    the run has passed its own.
+    """
+    groups = Groups()
     gone: list[NodeEnd] = []
     ways: dict[tuple[str | None, str | None, str | None], Way] = {}
+    of_run = run.owner, tx.now, run.run.id.bytes
     for start in starts:
         kind = start.job, start.queue, start.needs
         try:
             way = ways.get(kind) or ways.setdefault(kind, find_way(tx, run, start))
         except JobNotFound:
             gone.append(driving.without_job(start))
-        else:
-            rows += a_row(tx, run, start, way)
-    if rows:
-        _START.run(tx, rows)
+            continue
+        priority = way.priority if start.priority is None else int(start.priority)
+        own = priority, way.expires_at, start.retries, start.timeout
+        groups[*of_run, way.job, way.version, way.lane, *own] += (
+            start.id.bytes,
+            start.args,
+            start.label,
+        )
+    if groups:
+        groups.run(tx, _START)
         tx.signals.add(Signal.CLAIM)
     return gone
 
@@ -161,26 +170,6 @@ def find_way(tx: Transaction, run: Held, start: Start) -> Way:
     lane = tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs)
     expires_at = None if expires is None else tx.now + expires
     return Way(version.job, version.n, lane, priority, expires_at)
-
-
-def a_row(tx: Transaction, run: Held, start: Start, way: Way) -> Row:
-    """The execution of a node. It passes no gate: the run has passed its own."""
-    return (
-        run.owner,
-        start.id.bytes,
-        way.job,
-        way.version,
-        way.lane,
-        way.priority if start.priority is None else int(start.priority),
-        tx.now,
-        tx.now,
-        start.args,
-        way.expires_at,
-        start.retries,
-        start.timeout,
-        run.run.id.bytes,
-        start.label,
-    )
 
 
 _END: Final = """
