@@ -11,8 +11,9 @@ import concurrent.futures
 import inspect
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from daybell.errors import UsageError, shown
 from daybell.runners.python import is_async
 from daybell.runners.threads import Interrupted, Threads
 
@@ -104,3 +105,19 @@ class Bridge:
 
 async def _whole(value: Any) -> Any:
     return await value
+
+
+def check_function(function: object) -> Callable[..., Any]:
+    """Return what a step calls, of a task its function."""
+    from daybell.sdk.task import Task  # which needs the context, which needs this
+
+    if isinstance(function, Task):
+        return cast("Task[..., Any, Any]", function).function
+    if not callable(function):
+        if inspect.iscoroutine(function):
+            function.close()  # or Python would complain that nobody has awaited it
+        raise UsageError(
+            "a step is given a function and its arguments, to be called only if it is not on"
+            f' record: ctx.step("charge", charge, 42). {shown(cast("object", function))} is none'
+        )
+    return function

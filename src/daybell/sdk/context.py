@@ -21,7 +21,8 @@ from daybell.core.log import MASKED_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
-from daybell.sdk.durable import NO_RETRIES, check_function, durable_of, refuse_in_step
+from daybell.sdk.bridge import check_function
+from daybell.sdk.durable import NO_RETRIES, durable_of, refuse_in_step
 from daybell.sdk.received import approval_of, received
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final, NoReturn, cast
+
+from msgspec.structs import replace
 
 from daybell.core import payload
 from daybell.core.failure import Failure
@@ -32,7 +33,7 @@ from daybell.runners.durable import Ledger, Rewind
 from daybell.runners.python import Running
 from daybell.runners.threads import Threads
 from daybell.sdk import bridge
-from daybell.sdk.remembered import changed, converted, raise_again, suspended_in
+from daybell.sdk.remembered import changed, converted, follows, raise_again, suspended_in
 
 SLEEP: Final = "sleep"
 RETRY: Final = "step_retry"
@@ -67,6 +68,9 @@ class Durable:
         self._rest: asyncio.Event | None = None  # set when no call is at work
         self._suspended: Suspended | None = None
         self._chance: Random | None = None
+        self._raised: list[NewStep] = []  # failed steps, from when their errors were raised
+        self._raised_before: dict[int, int] = {}  # how many, when a call began
+        self._settled = 0  # of them
 
     # What a task asks for.
 
@@ -125,6 +129,8 @@ class Durable:
     def finish(self, error: BaseException | None) -> None:
         suspended = self._suspended
         if suspended is not None:
+            if error is not None and not suspended_in(error) and not follows(error, Suspended):
+                return  # of several calls at once, another one has failed
             if error is None or not suspended_in(error):
                 self._running.is_hopeless = True
                 raise UsageError(
@@ -152,6 +158,7 @@ class Durable:
         self._check_place(what)
         self._last = n = next(self._places)
         self._open[n] = what
+        self._raised_before[n] = len(self._raised)
         return n
 
     def _check_place(self, what: str) -> None:
@@ -241,11 +248,11 @@ class Durable:
             if known is not None and known.error is None:
                 return converted(function, known.result)
             if known is not None and known.error is not None:
+                if known.is_done:  # the function has gone on after it, in an earlier attempt
+                    raise_again(known.error)
                 failures = known.failures
                 if self._delay(policy, failures, Failure.of_kept(known.error)) is None:
                     failures = 0
-                    if self._is_passed(n):
-                        raise_again(known.error)
             started = self._ledger.monotonic()
             try:
                 value = await self._called(name, call)
@@ -258,10 +265,6 @@ class Durable:
             text = self._kept(name, value)
             step = await self._written(self._new(n, StepKind.STEP, name, result=text, ran=ran))
             return converted(function, step.result)
-
-    def _is_passed(self, n: int) -> bool:
-        """Whether the function has gone on after this place, in an earlier attempt."""
-        return any(later > n for later in self._record or ())
 
     async def _called(self, name: str, call: Callable[[], Any]) -> Any:
         token = in_step.set(name)
@@ -293,19 +296,19 @@ class Durable:
         self, n: int, name: str, error: Exception, policy: Retry, *, failures: int, ran: Seconds
     ) -> NoReturn:
         failure = Failure.from_exception(error, mask=self._ledger.mask)
-        await self._written(
-            self._new(
-                n,
-                StepKind.STEP,
-                name,
-                error=failure.to_json(),
-                failures=failures,
-                is_done=False,
-                ran=max(0.0, ran),
-            )
+        step = self._new(
+            n,
+            StepKind.STEP,
+            name,
+            error=failure.to_json(),
+            failures=failures,
+            is_done=False,
+            ran=max(0.0, ran),
         )
+        await self._written(step)
         delay = self._delay(policy, failures, failure)
         if delay is None:
+            self._raised.append(replace(step, is_done=True))
             raise error
         await self._park(n, Suspended(f"step {shown(name)}", reason=RETRY, delay=delay))
 
@@ -355,6 +358,10 @@ class Durable:
 
     async def _written(self, new: NewStep) -> Step:
         unwritten, self._unwritten = self._unwritten, []
+        # Who begins a call after an error was raised has built upon that.
+        upto = max(self._settled, self._raised_before[new.n])
+        unwritten += self._raised[self._settled : upto]
+        self._settled = upto
         steps = await self._bridge.ask(functools.partial(self._ledger.record, [*unwritten, new]))
         return steps[-1]
 
@@ -380,19 +387,3 @@ def refuse_in_step(what: str) -> None:
             f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole and"
             " not run again. Ask for it outside; time and chance inside are the step's own"
         )
-
-
-def check_function(function: object) -> Callable[..., Any]:
-    """Return what a step calls, of a task its function."""
-    from daybell.sdk.task import Task  # which needs the context, which needs this
-
-    if isinstance(function, Task):
-        return cast("Task[..., Any, Any]", function).function
-    if not callable(function):
-        if inspect.iscoroutine(function):
-            function.close()  # or Python would complain that nobody has awaited it
-        raise UsageError(
-            "a step is given a function and its arguments, to be called only if it is not on"
-            f' record: ctx.step("charge", charge, 42). {shown(cast("object", function))} is none'
-        )
-    return function

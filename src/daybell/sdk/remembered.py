@@ -69,6 +69,14 @@ def _found(path: list[str]) -> object:
     return None
 
 
+def follows(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether this was raised while such an exception was dealt with."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, kind):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
 def suspended_in(error: BaseException) -> bool:
     """Whether this is a suspension and nothing else: of several calls at once, of each."""
     if isinstance(error, BaseExceptionGroup):

@@ -1,0 +1,119 @@
+"""Several durable calls at once, of which one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybell import App, Context, Retry
+from daybell.core.execution import Outcome, State
+from daybell.testing import Bench
+
+AT_ONCE = Retry.fixed(0, jitter=0)
+
+
+@pytest.fixture
+def app():
+    return App("memory://")
+
+
+@pytest.fixture
+async def bench(app: App):
+    async with Bench(app) as bench:
+        yield bench
+
+
+@pytest.fixture
+def done() -> list[Any]:
+    """What the steps of a test have done, in their order."""
+    return []
+
+
+async def sound(done: list[Any]) -> None:
+    done.append("sound")
+
+
+@pytest.fixture
+def flaky(done: list[Any]):
+    async def flaky() -> str:
+        done.append("flaky")
+        for _ in range(50):  # others come to their end first
+            await asyncio.sleep(0)
+        if done.count("flaky") == 1:
+            raise ValueError("no")
+        return "at last"
+
+    return flaky
+
+
+async def test_one_of_several_that_failed_is_run_again_by_the_next_attempt(
+    app: App, bench: Bench, done, flaky
+):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> str:
+        text, _ = await asyncio.gather(ctx.step("flaky", flaky), ctx.step("sound", sound, done))
+        return text
+
+    await order.enqueue()
+    runs = await bench.run_due()
+
+    assert [run.outcome for run in runs] == [Outcome.FAILED, Outcome.SUCCEEDED]
+    assert runs[-1].result == "at last"
+    assert sorted(done) == ["flaky", "flaky", "sound"]
+
+
+async def test_what_was_built_upon_an_error_of_one_of_several_stays(
+    app: App, bench: Bench, done, flaky
+):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> str:
+        steps = ctx.step("flaky", flaky), ctx.step("sound", sound, done)
+        error, _ = await asyncio.gather(*steps, return_exceptions=True)
+        await ctx.step("undo", done.append, "undo")
+        await ctx.sleep("1h")
+        return str(error)
+
+    handle = await order.enqueue()
+    await bench.advance("1h")
+
+    assert await handle.result() == "no"
+    assert sorted(done) == ["flaky", "sound", "undo"]
+
+
+async def test_an_error_beside_a_sleep_is_the_attempts_own_however_long_it_is_dealt_with(
+    app: App, bench: Bench, done, flaky
+):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> str:
+        try:
+            text, _ = await asyncio.gather(ctx.step("flaky", flaky), ctx.sleep("1h"))
+        except ValueError:
+            for _ in range(50):  # as who tells somebody over the network
+                await asyncio.sleep(0)
+            raise
+        return text
+
+    handle = await order.enqueue()
+    runs = await bench.run_due()
+
+    assert runs[0].outcome is Outcome.FAILED and isinstance(runs[0].error, ValueError)
+    await bench.advance("1h")
+    assert await handle.result() == "at last"
+    assert done == ["flaky", "flaky"]
+
+
+async def test_an_error_that_stands_for_a_suspension_is_found_out(app: App, bench: Bench):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> None:
+        try:
+            await ctx.sleep("1h")
+        except BaseException as error:
+            raise ValueError("what was that?") from error
+
+    await order.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.state is State.DEAD
+    assert "has suspended the execution" in str(run.error)
