@@ -10,6 +10,7 @@ What is put in is data: whatever it looks like, nobody takes it for a reference 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
 from daybell.core import payload
@@ -98,8 +99,13 @@ def filled_with_outputs(args: str, look_up: Callable[[str], Any], item: Any = No
     """Arguments as text, with data in the place of references."""
     if f'"{OUTPUT}"' not in args and f'"{ITEM}"' not in args:
         return args
-    given = cast("dict[str, Any]", payload.decode(args))
-    return payload.encode(filled_args(given, look_up, item), what="arguments")
+    return payload.encode(filled_args(_template(args), look_up, item), what="arguments")
+
+
+@lru_cache(maxsize=16)  # items of a mapped node have the same
+def _template(args: str) -> dict[str, Any]:
+    """Never changed by who gets it: others get the same."""
+    return cast("dict[str, Any]", payload.decode(args))
 
 
 def filled_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str, Any]:

@@ -103,9 +103,9 @@ class _Progress(Starter):
         """Executions of nodes have ended."""
         if not ended:
             return
-        labels = dict.fromkeys(end.label for end in ended)
-        labels |= dict.fromkeys(node_name(label) for label in labels)  # of items: their node
-        yield from self.read(labels)
+        labels = [end.label for end in ended]
+        groups = [node_name(label) for label in labels if label[-1] == "]"]  # of items: their node
+        yield from self.read([*labels, *groups])
         items: dict[str, tuple[int, int]] = {}
         for end in ended:
             node = self.nodes.get(end.label)
@@ -119,8 +119,7 @@ class _Progress(Starter):
                 node = replace(node, execution=None)
             state = OF_EXECUTION[end.state]
             if node.group is None:
-                times = {"started_at": end.started_at, "finished_at": end.finished_at}
-                self.end(node, state, end.reason, end.result, times)
+                self.end(node, state, end.reason, end.result, end)
                 continue
             self._end_item(node, end, state)
             count, lost = items.get(node.group, (0, 0))
@@ -183,9 +182,11 @@ class _Progress(Starter):
         with_conditions: list[str] = []
         edges = 0
         share = max(1, self.budget // 2) if self.room else self.budget  # the rest is for starting
-        while self.telling and edges < share:
-            node = self.nodes[next(iter(self.telling))]
-            del self.telling[node.label]
+        for label in list(self.telling):
+            if edges >= share:
+                break
+            node = self.nodes[label]
+            del self.telling[label]
             if self.stopping is not None:
                 self.put(replace(node, told=len(node.edges)))  # nobody will be started
                 continue
@@ -237,15 +238,17 @@ class _Progress(Starter):
             before.failed + tally.failed,
             before.skipped + tally.skipped,
         )
+        decision = decide(child.rule, counts)
+        if decision is Decision.RUN:
+            self.make_ready(child, counts)
+            return
         child = replace(child, parents=counts)
-        match decide(child.rule, counts):
+        match decision:
             case Decision.WAIT:
                 self.put(child)
-            case Decision.RUN:
-                self.make_ready(child)
             case Decision.FAIL:
                 self.end(child, NodeState.UPSTREAM_FAILED, UPSTREAM_FAILED)
-            case Decision.SKIP:
+            case _:
                 skipped = UPSTREAM_SKIPPED if counts.skipped else RULE
                 self.end(child, NodeState.SKIPPED, CONDITION if tally.is_unmet else skipped)
 

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 from daybell.core import payload
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.rules import Counts
 from daybell.core.run import (
     LOST,
     Ask,
     ItemResults,
     NewNode,
     Node,
+    NodeEnd,
     NodeState,
     Read,
     Results,
@@ -101,8 +103,8 @@ class Hand:
             for row in found:
                 self.meet(row)
 
-    def make_ready(self, node: Node) -> None:
-        self.put(replace(node, state=NodeState.READY))
+    def make_ready(self, node: Node, parents: Counts) -> None:
+        self.put(replace(node, state=NodeState.READY, parents=parents))
         self.readied[node.label] = None
         self.ready += 1
 
@@ -118,7 +120,7 @@ class Hand:
         state: NodeState,
         reason: str | None = None,
         result: str | None = None,
-        times: Mapping[str, Any] | None = None,
+        execution: NodeEnd | None = None,
     ) -> None:
         """A node of the graph has ended; an item: see `end_item`."""
         if node.state is NodeState.READY:
@@ -129,7 +131,12 @@ class Hand:
         self.note(node.label, state)
         if result is not None and node.is_wanted:
             self.results[node.label] = result
-        self.put(replace(node, state=state, reason=reason, **(times or {})))
+        if execution is None:
+            ended = replace(node, state=state, reason=reason)
+        else:
+            at = execution.started_at, execution.finished_at
+            ended = replace(node, state=state, reason=reason, started_at=at[0], finished_at=at[1])
+        self.put(ended)
         if node.edges:
             self.telling[node.label] = None
 

@@ -117,7 +117,7 @@ class Starter(Hand):
                 group=label,
             )
             self.new[item.label] = NewNode(item, text, payload.encode(items[index], what="item"))
-            self.make_ready(item)
+            self.make_ready(item, item.parents)
         self.budget -= until - node.spawned
         node = replace(node, spawned=until)
         self.put(node)

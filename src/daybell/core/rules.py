@@ -63,6 +63,8 @@ class Decision(StrEnum):
 def decide(rule: Rule, counts: Counts) -> Decision:
     """What a rule says now. Once it is not WAIT, it stays what it is."""
     failed, skipped, succeeded = counts.failed > 0, counts.skipped > 0, counts.succeeded > 0
+    if rule is Rule.ALL_SUCCESS and not failed and not skipped:  # as most often
+        return _when(counts.succeeded >= counts.total)
     match rule:
         case Rule.ALWAYS:
             return Decision.RUN

@@ -25,10 +25,11 @@ from daybell.store.sqlite.rows import Row, uuids
 
 NODE_COLUMNS: Final = """
 n, label, place, state, rule, total, succeeded, failed, skipped, told, is_wanted, is_map, of,
-started_at, finished_at, reason, execution, edges, items, spawned, items_ended, items_lost
+started_at, finished_at, reason, execution, edges, items, spawned, items_ended, items_lost, spec
 """
 _EXECUTION: Final = 16
 _EDGES: Final = 17
+SPEC: Final = 22
 
 _TEXTS: Final = "SELECT n, text FROM node_text WHERE n IN (SELECT value FROM json_each(?))"
 
@@ -213,9 +214,9 @@ def update_nodes(
     run: int,
     changed: Iterable[Node],
     results: dict[str, str],
-    numbers: dict[str, int],
+    rows: dict[str, Row],
 ) -> None:
-    """Keep what has changed of nodes, whose numbers are known since they were read."""
+    """Keep what has changed of nodes, which were read from these rows."""
     started, ended = Groups(), Groups()
     others: list[Node] = []
     for node in changed:
@@ -225,12 +226,12 @@ def update_nodes(
         elif node.state is NodeState.STARTED:
             parents = node.parents
             counts = parents.succeeded, parents.failed, parents.skipped
-            started[counts] += numbers[label], execution.bytes
+            started[counts] += rows[label][0], execution.bytes
         elif node.finished_at is not None:
             # What its parents did was written when it was started.
-            is_todo = 1 if node.is_todo else 0
+            is_todo = 1 if node.has_to_tell else 0
             how = NODE_CODES[node.state], node.told, is_todo, node.finished_at, node.reason
-            ended[how] += numbers[label], node.started_at, results.get(label)
+            ended[how] += rows[label][0], node.started_at, results.get(label)
         else:
             others.append(node)
     started.run(tx, _START)

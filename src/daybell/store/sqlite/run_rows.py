@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from daybell.core.run import (
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.node_rows import (
     NODE_COLUMNS,
+    SPEC,
     insert_nodes,
     read_nodes,
     read_texts,
@@ -100,7 +102,7 @@ _LEAVES: Final = f"""
 SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND of IS NULL AND edges IS NULL ORDER BY place
 """
 _ALL: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
-_SPECS: Final = f"SELECT label, spec, input FROM node WHERE {_BY_LABEL}"
+_INPUTS: Final = f"SELECT label, input FROM node WHERE {_BY_LABEL}"
 _RESULTS: Final = f"SELECT label, result FROM node WHERE {_BY_LABEL} AND result IS NOT NULL"
 # The labels of items are their node's with a bracket behind it; "\\" comes next after "[".
 _ITEM_RESULTS: Final = """
@@ -115,7 +117,7 @@ class RunRows:
     def __init__(self, tx: Transaction, n: int) -> None:
         self._tx = tx
         self._n = n
-        self._numbers: dict[str, int] = {}  # of nodes that were read
+        self._rows: dict[str, Row] = {}  # that were read
 
     def answer(self, ask: Ask) -> Any:
         """What the file knows of a run's nodes."""
@@ -132,9 +134,7 @@ class RunRows:
             case Leaves():
                 return self._nodes(_LEAVES, n)
             case Specs(labels):
-                rows = execute(_SPECS, (n, _json(labels))).fetchall()
-                texts = read_texts(self._tx, {number for _, number, _ in rows})
-                return {label: (texts[number], given) for label, number, given in rows}
+                return self._specs(labels)
             case Results(labels):
                 return dict(execute(_RESULTS, (n, _json(labels))).fetchall())
             case ItemResults(group):
@@ -146,8 +146,17 @@ class RunRows:
 
     def _nodes(self, statement: str, *values: Any) -> list[Node]:
         rows = self._tx.execute(statement, values).fetchall()
-        self._numbers |= [(row[1], row[0]) for row in rows]
+        for row in rows:
+            self._rows[row[1]] = row
         return read_nodes(self._tx, rows)
+
+    def _specs(self, labels: tuple[str, ...]) -> dict[str, tuple[str, str | None]]:
+        """Of nodes that were read before, as all are that can be started."""
+        numbers = {label: self._rows[label][SPEC] for label in labels}
+        texts = read_texts(self._tx, set(numbers.values()))
+        items = _json([label for label in labels if label[-1] == "]"])
+        inputs = {} if items == "[]" else dict(self._tx.execute(_INPUTS, (self._n, items)))
+        return {label: (texts[spec], inputs.get(label)) for label, spec in numbers.items()}
 
     def write(self, step: Advance, *, is_todo: bool) -> None:
         """Keep what has changed of a run and its nodes."""
@@ -156,10 +165,10 @@ class RunRows:
             insert_nodes(tx, n, step.new)
             ended = [new.node for new in step.new if new.node.is_ended]
             update_all_of(tx, n, ended, step.results)
-        update_nodes(tx, n, step.changed, step.results, self._numbers)
+        update_nodes(tx, n, step.changed, step.results, self._rows)
         counts = run.left, run.running, run.ready, run.lost_leaves
         tx.execute(_UPDATE_RUN, (*counts, int(is_todo), run.stopping, run.failed, n))
 
 
-def _json(labels: tuple[str, ...]) -> str:
+def _json(labels: Sequence[str]) -> str:
     return msgspec.json.encode(labels).decode()
