@@ -84,6 +84,7 @@ def small_parts(monkeypatch):
     """A transaction does a tenth of what it may, so that runs need not be long to take several."""
     monkeypatch.setitem(advance.__kwdefaults__, "limit", 100)
     monkeypatch.setattr("daybell.store.postgres.progressing.PROGRESS_BATCH", 100)
+    monkeypatch.setattr("daybell.store.postgres.continuing.LATER_PARTS", 1)
 
 
 @pytest.mark.usefixtures("small_parts")
