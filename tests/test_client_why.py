@@ -8,7 +8,7 @@ from daybell.client.waiting import why_idle
 from daybell.client.why import why
 from daybell.core.execution import State
 from daybell.core.failure import Failure
-from daybell.core.lifecycle import after_wait
+from daybell.core.lifecycle import after_unknown, after_wait
 from daybell.store.outcomes import Cancellation
 from tests.builders import a_step, a_worker, apply, claim, death
 
@@ -160,6 +160,18 @@ async def test_it_is_not_due(client):
     found = await why(client, str(made.id))
 
     assert found.word == "not_due"
+    assert found.next_at == (await client.execution(made.id)).execution.run_at
+
+
+async def test_the_worker_that_took_it_has_no_such_task(client):
+    made = await client.enqueue("resize")
+    hands = await claim(client.store, queues=["images"])
+    await apply(client.store, hands, after_unknown(hands.one, delay=60.0))
+
+    found = await why(client, str(made.id))
+
+    assert found.word == "unknown_task"
+    assert "start one whose app has it" in found.detail
     assert found.next_at == (await client.execution(made.id)).execution.run_at
 
 

@@ -566,6 +566,7 @@ async def test_a_task_unknown_here_goes_back_for_longer_and_longer():
 
     assert {move.outcome for _, move in ends} == {Outcome.RELEASED}
     assert [move.delay for _, move in ends] == [2, 4, 32, 60, 60]
+    assert {(move.target, move.reason) for _, move in ends} == {(State.SCHEDULED, "unknown_task")}
     assert {(move.failures, move.ran) for _, move in ends} == {(0, None)}
 
 

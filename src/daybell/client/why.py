@@ -18,6 +18,7 @@ from daybell.core.failure import Failure
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant, to_iso
+from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.run import node_name
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
@@ -153,6 +154,12 @@ def _early(execution: Execution) -> Reason:
     if execution.state is State.RETRYING:
         detail = f"attempt {execution.attempt - 1} failed; the next one is due at {to_iso(at)}"
         return Reason(execution=execution, word="backoff", detail=detail, next_at=at)
+    if execution.reason == UNKNOWN_TASK:
+        detail = (
+            "the worker that took it has no such task; start one whose app has it, or give that one"
+            f" a queue of its own. It is tried again at {to_iso(at)}"
+        )
+        return Reason(execution=execution, word=UNKNOWN_TASK, detail=detail, next_at=at)
     detail = f"it is not due before {to_iso(at)}"
     return Reason(execution=execution, word="not_due", detail=detail, next_at=at)
 

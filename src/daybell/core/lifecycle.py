@@ -45,6 +45,7 @@ class Event(StrEnum):
 SUSPECT_CRASHES: Final = 2
 FOR_EVENT: Final = "event"  # why something is waiting: for what a `wait` step asked for
 EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
+UNKNOWN_TASK: Final = "unknown_task"  # why something is put off: who took it has no such task
 
 _S = State
 _E = Event
@@ -207,12 +208,15 @@ def after_wait(
     return msgspec.structs.replace(move, checkpoint=checkpoint, log=log)
 
 
+def after_unknown(claimed: Claimed, *, delay: Seconds) -> Transition:
+    """The worker does not know the task: others may, a little later. Nothing is charged."""
+    return _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, reason=UNKNOWN_TASK)
+
+
 def after_release(
     claimed: Claimed, *, delay: Seconds = 0.0, ran: Seconds | None = None
 ) -> Transition:
-    """The worker gives it back, started or not: a drain, or a task this worker does not know.
-    Nothing is charged.
-    """
+    """The worker gives it back, started or not, because it drains. Nothing is charged."""
     return _move(claimed, State.QUEUED, Outcome.RELEASED, delay=delay, ran=ran)
 
 

@@ -189,13 +189,13 @@ class Executor:
         if run.handler is not None:
             return None
         delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
-        logger.warning(
-            "no task here is called %r; execution %s goes back for %.0f s",
-            run.claimed.job,
-            run.claimed.id,
-            delay,
-        )
-        return lifecycle.after_release(run.claimed, delay=delay)
+        claimed = run.claimed
+        if claimed.node is None:
+            lacking = f"no task here is called {claimed.job!r}"
+        else:
+            lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
+        logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
+        return lifecycle.after_unknown(claimed, delay=delay)
 
     def _begin(self, run: Run) -> Transition | None:
         """Start the clock, unless it is too late or no longer wanted."""
