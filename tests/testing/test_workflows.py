@@ -2,9 +2,11 @@
 
 # pyright: reportUnusedExpression=false
 
+from datetime import UTC, datetime
+
 import pytest
 
-from daybell import App, Retry
+from daybell import App, Context, Retry, cron
 from daybell.core.execution import State
 from daybell.testing import Bench
 
@@ -79,3 +81,32 @@ async def test_arguments_and_results_are_those_of_the_task(app: App, bench: Benc
 
 def test_a_workflow_is_run_without_a_loop(app: App, bench: Bench):
     assert bench.sync.run(etl_on(app)) == 12
+
+
+async def test_nodes_of_a_backfilled_run_know_their_tick_and_their_run(app: App, bench: Bench):
+    seen: list[tuple[object, ...]] = []
+
+    @app.task
+    def extract(ctx: Context):
+        seen.append((ctx.node, ctx.run_id, ctx.scheduled_for))
+
+    with app.workflow("etl", schedule=cron("0 6 * * *")) as etl:
+        extract.node()
+    client = await app.open()
+
+    await client.backfill("etl", "2029-12-30T00:00Z", "2029-12-31T00:00Z")
+    await bench.run_due(etl)
+
+    (run,) = [one for one in bench.executions(etl) if one.node is None]
+    assert seen == [("extract", run.id, datetime(2029, 12, 30, 6, tzinfo=UTC))]
+
+
+async def test_a_workflow_that_maps_nothing_has_succeeded(app: App, bench: Bench):
+    @app.task
+    def double(number: int):
+        return 2 * number
+
+    with app.workflow("etl") as etl:
+        double.map([])
+
+    assert await bench.run(etl) == []

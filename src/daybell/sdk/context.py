@@ -21,8 +21,8 @@ from daybell.core.log import MASKED_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.errors import UsageError, shown
 from daybell.runners.python import Running
-from daybell.sdk.bridge import check_function
-from daybell.sdk.durable import NO_RETRIES, durable_of, refuse_in_step
+from daybell.sdk.bridge import check_function, refuse_in_step
+from daybell.sdk.durable import NO_RETRIES, durable_of
 from daybell.sdk.received import approval_of, received
 
 if TYPE_CHECKING:
@@ -56,6 +56,17 @@ class Context:
         return self._running.claimed.job
 
     @property
+    def run_id(self) -> UUID | None:
+        """Of a node of a workflow: the id of the run, which all of its nodes have in common."""
+        claimed = self._running.claimed
+        return None if claimed.node is None else claimed.parent
+
+    @property
+    def node(self) -> str | None:
+        """Of a node of a workflow: its label, such as "extract", or "process[17]" for an item."""
+        return self._running.claimed.node
+
+    @property
     def attempt(self) -> int:
         """Which start of the execution this is, from 1. Rises with every start, whatever for."""
         return self._running.claimed.attempt
@@ -67,7 +78,7 @@ class Context:
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The nominal time of the tick that fired it; None if no schedule did."""
+        """The nominal time of the tick that fired it, or its run; None if no schedule did."""
         at = self._running.claimed.scheduled_for
         return None if at is None else datetime.fromtimestamp(at, UTC)
 

@@ -193,7 +193,7 @@ class Bench:
                     f" attempt; await {task.name}.enqueue(…), then bench.advance() or the event"
                     " that it waits for"
                 )
-        if not runs:
+        if not runs and left.state not in TERMINAL:
             raise UsageError(f"{task.name} cannot run: it is {condition(left, self._clock.now())}")
         for run in runs:
             if run.error is not None:

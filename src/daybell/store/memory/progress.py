@@ -175,6 +175,7 @@ def started(tables: Tables, run: Row, start: Start, now: Instant) -> Row | None:
         crashes=0,
         created_at=now,
         run_at=now,
+        scheduled_for=run.execution.scheduled_for,
         expires_at=None if expires is None else now + expires,
         retries=start.retries,
         timeout=start.timeout,

@@ -238,6 +238,11 @@ def claimed(tables: Tables, row: Row) -> Claimed:
     """A running execution as its worker sees it."""
     execution = row.execution
     schedule = tables.schedule_of(execution)
+    if execution.node is not None and execution.parent is not None:
+        run = tables.rows.get((execution.tenant, execution.parent))
+        schedule = (
+            None if run is None else tables.schedule_of(run.execution)
+        )  # it runs for its tick
     assert row.lease is not None, "only a running execution has a lease"
     return Claimed(
         id=execution.id,

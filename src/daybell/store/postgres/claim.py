@@ -30,7 +30,11 @@ CLAIMED_COLUMNS: Final = (
     " v.created_at, v.run_at, v.expires_at, v.scheduled_for, v.retries, v.timeout, v.checkpoint,"
     " v.gate, v.cancel_requested_at, v.schedule,"
     " CASE WHEN v.schedule IS NOT NULL THEN (SELECT s.succeeded_for FROM daybell.schedule s"
-    " WHERE s.tenant = v.tenant AND s.id = v.schedule) END AS previous_success,"
+    " WHERE s.tenant = v.tenant AND s.id = v.schedule)"
+    # A node runs for the tick of its run.
+    " WHEN v.node IS NOT NULL AND v.scheduled_for IS NOT NULL THEN (SELECT s.succeeded_for"
+    " FROM daybell.run r, daybell.schedule s WHERE r.id = v.parent AND r.tenant = v.tenant"
+    " AND s.tenant = r.tenant AND s.id = r.schedule) END AS previous_success,"
     " v.node, v.parent"
 )
 

@@ -83,7 +83,10 @@ class Progressing(Admission, Starting):
         return list(found.values())
 
     LOCK_RUNS = f"""
-    SELECT {RUN_COLUMNS}, daybell.now() AS now FROM daybell.run r
+    SELECT {RUN_COLUMNS}, daybell.now() AS now,
+           (SELECT v.scheduled_for FROM daybell.live v
+             WHERE v.id = r.id AND v.tenant = r.tenant) AS scheduled_for
+      FROM daybell.run r
      WHERE r.tenant + 0 = $1 AND r.id = ANY($2::uuid[])
      ORDER BY r.depth DESC, r.id FOR UPDATE
     """
@@ -234,6 +237,7 @@ def _held(row: Row) -> Held:
         depth=row["depth"],
         now=row["now"],
         is_finished=row["finished_at"] is not None,
+        scheduled_for=row["scheduled_for"],
     )
 
 

@@ -73,6 +73,7 @@ class Held(msgspec.Struct, frozen=True):
     depth: int
     now: Instant
     is_finished: bool = False
+    scheduled_for: Instant | None = None
 
 
 class NodeRows:

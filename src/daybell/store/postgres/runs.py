@@ -57,7 +57,7 @@ class Running(Applying, Viewing):
      WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
        AND v.cancel_requested_at IS NULL
     RETURNING v.job, v.version, v.lane, v.priority, v.gate, v.schedule, v.parent, v.node,
-              v.started_at AS now
+              v.scheduled_for, v.started_at AS now
     """
     IS_CANCELLED = f"""
     WITH {HELD}
@@ -100,7 +100,14 @@ class Running(Applying, Viewing):
         await self.keep_run(link, tenant, run, row, depth=depth, parent=parent)
         await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))
         return Held(
-            run, row["job"], row["version"], row["lane"], row["priority"], depth, row["now"]
+            run=run,
+            job=row["job"],
+            version=row["version"],
+            lane=row["lane"],
+            priority=row["priority"],
+            depth=depth,
+            now=row["now"],
+            scheduled_for=row["scheduled_for"],
         )
 
     async def advance(self, tenant: str, run: UUID) -> bool:

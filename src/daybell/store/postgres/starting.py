@@ -47,17 +47,17 @@ class Starting(Connected, NodeRows, NodeWrites):
              coalesce(u.parent, ($8::uuid[])[1]) AS parent, u.node, u.expires_in, u.retries,
              u.timeout, coalesce(u.succeeded, ($13::int[])[1]) AS succeeded,
              coalesce(u.failed, ($14::int[])[1]) AS failed,
-             coalesce(u.skipped, ($15::int[])[1]) AS skipped
+             coalesce(u.skipped, ($15::int[])[1]) AS skipped, u.scheduled_for
         FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
                     $8::uuid[], $9::text[], $10::float8[], $11::int[], $12::float8[], $13::int[],
-                    $14::int[], $15::int[])
+                    $14::int[], $15::int[], $16::float8[])
              u(id, job, version, lane, priority, args, parent, node, expires_in, retries, timeout,
-               succeeded, failed, skipped)),
+               succeeded, failed, skipped, scheduled_for)),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
-             args, expires_at, retries, timeout, parent, node)
+             args, expires_at, retries, timeout, parent, node, scheduled_for)
       SELECT $1, u.id, u.job, u.version, u.lane, u.priority, 1, t.now, t.now, u.args,
-             t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node
+             t.now + u.expires_in, u.retries, u.timeout, u.parent, u.node, u.scheduled_for
         FROM t, u
       RETURNING run_at, lane, priority, id)"""
     CLAIMABLE = """
@@ -148,12 +148,13 @@ def marked(step: Advance) -> dict[str, Node]:
 
 
 def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    id, job, version, lane, priority, args, parent, node, expires, retries, timeout, *counts = (
+    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped = (
         columns(rows)
     )
     same = [once(column) for column in (job, version, lane, priority, args, parent)]
-    few = [column if any(map(_is_given, column)) else [] for column in (expires, retries, timeout)]
-    return [id, *same, node, *few, *map(once, counts)]
+    counts = [once(column) for column in (done, failed, skipped)]
+    *few, due = [column if any(map(_is_given, column)) else [] for column in (*few, due)]
+    return [id, *same, node, *few, *counts, due]
 
 
 def _is_given(value: object) -> bool:
@@ -178,6 +179,7 @@ def _row(
         None if job is None else job.expires,
         start.retries,
         start.timeout,
+        held.scheduled_for,
         counts.succeeded,
         counts.failed,
         counts.skipped,

@@ -34,11 +34,12 @@ class Held(NamedTuple):
     version: int
     lane: int
     priority: int
+    scheduled_for: Instant | None
     run: Run
 
 
 _FIND: Final = f"""
-SELECT e.n, e.job, e.version, e.lane, e.priority, {RUN_COLUMNS}
+SELECT e.n, e.job, e.version, e.lane, e.priority, e.scheduled_for, {RUN_COLUMNS}
   FROM execution e JOIN run r ON r.execution = e.n
  WHERE e.tenant = ? AND e.id = ? AND e.worker IS NULL
    AND (e.state = 5 OR e.state < 5 AND r.stopping = 'cancel')
@@ -50,7 +51,7 @@ def find(tx: Transaction, key: RunKey) -> Held | None:
     row = tx.execute(_FIND, key).fetchone()
     if row is None:
         return None
-    return Held(key[0], *row[:5], run=read_run(UUID(bytes=key[1]), row[5:]))
+    return Held(key[0], *row[:6], run=read_run(UUID(bytes=key[1]), row[6:]))
 
 
 def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
@@ -113,11 +114,11 @@ def go_on(
 _START: Final = Bulk(
     """
 INSERT INTO execution
-       (tenant, created_at, run_at, state, parent, job, version, lane, priority, expires_at,
-        retries, timeout, id, args, node)
+       (tenant, created_at, run_at, state, parent, scheduled_for, job, version, lane, priority,
+        expires_at, retries, timeout, id, args, node)
 VALUES""",
-    "(?1, ?2, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?, ?, ?)",
-    shared=10,
+    "(?1, ?2, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?, ?, ?)",
+    shared=11,
 )
 
 
@@ -128,7 +129,7 @@ def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeE
     groups = Groups()
     gone: list[NodeEnd] = []
     ways: dict[tuple[str | None, str | None, str | None], Way] = {}
-    of_run = run.owner, tx.now, run.run.id.bytes
+    of_run = run.owner, tx.now, run.run.id.bytes, run.scheduled_for
     for start in starts:
         kind = start.job, start.queue, start.needs
         try:

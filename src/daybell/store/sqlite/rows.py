@@ -35,12 +35,18 @@ def uuid_or_none(value: bytes | None) -> UUID | None:
 
 
 # What `claimed` reads: n first, for whoever has to write the row, then id. Only what comes from a
-# schedule pays for looking at it.
+# schedule pays for looking at it; a node runs for the tick of its run.
 CLAIMED_COLUMNS: Final = """
 n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
 scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
-iif(schedule IS NULL, NULL, (SELECT s.succeeded_for FROM schedule s
-                              WHERE s.tenant = execution.tenant AND s.id = execution.schedule)),
+CASE WHEN schedule IS NOT NULL
+     THEN (SELECT s.succeeded_for FROM schedule s
+            WHERE s.tenant = execution.tenant AND s.id = execution.schedule)
+     WHEN node IS NOT NULL AND scheduled_for IS NOT NULL
+     THEN (SELECT s.succeeded_for FROM execution r CROSS JOIN schedule s
+            WHERE r.tenant = execution.tenant AND r.id = execution.parent
+              AND s.tenant = r.tenant AND s.id = r.schedule)
+END,
 node, parent
 """
 
