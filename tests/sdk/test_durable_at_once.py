@@ -117,3 +117,28 @@ async def test_an_error_that_stands_for_a_suspension_is_found_out(app: App, benc
 
     assert run.state is State.DEAD
     assert "has suspended the execution" in str(run.error)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_an_error_beside_a_sleep_is_dealt_with_at_once_in_a_group(
+    app: App, bench: Bench, done, turns
+):
+    async def fails() -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        raise ValueError("no")
+
+    @app.task
+    async def order(ctx: Context) -> str:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ctx.step("fails", fails))
+                group.create_task(ctx.sleep("1h"))
+        except* ValueError:
+            await ctx.step("undo", sound, done)
+        return "undone"
+
+    await order.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.result == "undone" and done == ["sound"]

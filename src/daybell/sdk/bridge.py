@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import inspect
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -18,6 +19,9 @@ from daybell.runners.python import is_async
 from daybell.runners.threads import Interrupted, Threads
 
 T = TypeVar("T")
+
+# The step that the code in hand is part of.
+in_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("daybell_step", default=None)
 
 LOOK_SECONDS: Final = 0.2  # a thread that waits in C does not hear that it is to stop
 LAST_SECONDS: Final = 2.0  # for the last write of one that has heard it
@@ -121,3 +125,13 @@ def check_function(function: object) -> Callable[..., Any]:
             f' record: ctx.step("charge", charge, 42). {shown(cast("object", function))} is none'
         )
     return function
+
+
+def refuse_in_step(what: str) -> None:
+    """Refuse what has no place in a step."""
+    outer = in_step.get()
+    if outer is not None:
+        raise UsageError(
+            f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole and"
+            " not run again. Ask for it outside; time and chance inside are the step's own"
+        )

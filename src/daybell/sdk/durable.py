@@ -12,7 +12,6 @@ one is at work, and the next attempt comes back to it.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import itertools
 from collections.abc import Callable, Generator, Mapping
@@ -41,8 +40,6 @@ EVENT: Final = "event"
 TURNS: Final = 5  # of the event loop, from the end of one call to the next that code may make
 NO_RETRIES: Final = Retry(retries=0)
 
-# The step that the code in hand is part of.
-in_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("daybell_step", default=None)
 _threads = Threads()
 
 
@@ -66,6 +63,7 @@ class Durable:
         self._at_work: set[int] = set()
         self._parked: dict[int, Suspended] = {}
         self._rest: asyncio.Event | None = None  # set when no call is at work
+        self._changes = 0  # of those at work
         self._suspended: Suspended | None = None
         self._chance: Random | None = None
         self._raised: list[NewStep] = []  # failed steps, from when their errors were raised
@@ -162,7 +160,7 @@ class Durable:
         return n
 
     def _check_place(self, what: str) -> None:
-        refuse_in_step(what)
+        bridge.refuse_in_step(what)
         if self._ledger.is_closed:
             raise UsageError(f"{what} is asked for by an attempt that has ended")
         if self._ledger.has_transaction and what not in ("now()", "random()"):
@@ -189,6 +187,7 @@ class Durable:
     @contextmanager
     def _working(self, n: int) -> Generator[None]:
         self._at_work.add(n)
+        self._changes += 1
         try:
             yield
         finally:
@@ -198,6 +197,7 @@ class Durable:
 
     def _leave(self, n: int) -> None:
         self._at_work.discard(n)
+        self._changes += 1
         if not self._at_work and self._rest is not None:
             self._rest.set()
 
@@ -206,16 +206,25 @@ class Durable:
         if self._suspended is None:
             self._parked[n] = wish
             if bridge.is_in_loop():
-                self._rest = self._rest or asyncio.Event()
                 await bridge.turn()  # several at once have all been begun after that
                 self._leave(n)
-                while self._at_work:
-                    self._rest.clear()
-                    await self._rest.wait()
-                    await bridge.turn(TURNS)
+                await self._quiet()
         if self._suspended is None:
             self._suspended = self._earliest()
         raise self._suspended
+
+    async def _quiet(self) -> None:
+        """Until no call is at work, and for some turns none has begun or ended: code that hears of
+        an end may begin another, or cancel those that wait.
+        """
+        seen = -1
+        self._rest = self._rest or asyncio.Event()
+        while self._at_work or seen != self._changes:
+            seen = self._changes
+            if self._at_work:
+                self._rest.clear()
+                await self._rest.wait()
+            await bridge.turn(TURNS)
 
     def _earliest(self) -> Suspended:
         wishes = list(self._parked.values())
@@ -267,11 +276,11 @@ class Durable:
             return converted(function, step.result)
 
     async def _called(self, name: str, call: Callable[[], Any]) -> Any:
-        token = in_step.set(name)
+        token = bridge.in_step.set(name)
         try:
             return await self._bridge.call(call, _threads)
         finally:
-            in_step.reset(token)
+            bridge.in_step.reset(token)
 
     def _kept(self, name: str, value: Any) -> str | None:
         if value is None:
@@ -377,13 +386,3 @@ def durable_of(running: Running) -> Durable:
             )
         running.durable = Durable(running, ledger)
     return cast("Durable", running.durable)
-
-
-def refuse_in_step(what: str) -> None:
-    """Refuse what has no place in a step."""
-    outer = in_step.get()
-    if outer is not None:
-        raise UsageError(
-            f"{what} is asked for inside of step {shown(outer)}, which is remembered as a whole and"
-            " not run again. Ask for it outside; time and chance inside are the step's own"
-        )
