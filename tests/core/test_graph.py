@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from daybell.core import payload
+from daybell.core.branching import condition_in_words
 from daybell.core.graph import Graph, GraphEdge
 from daybell.core.job import JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX
@@ -246,3 +247,41 @@ def test_reading_takes_steps_in_proportion_to_the_graph() -> None:
     small, large = steps(200), steps(1000)
 
     assert large < 5.2 * small
+
+
+def test_a_branch_makes_edges_with_conditions_and_is_kept_as_it_was_written() -> None:
+    graph = a_graph(a_node("choose", branch=["b", "a"]), a_node("a"), a_node("b"))
+
+    assert {(one.child, condition_in_words(one.when or "", one.child)) for one in graph.edges} == {
+        ("a", "it says a"), ("b", "it says b")
+    }  # fmt: skip
+    settings = graph.to_settings()
+    assert "edges" not in settings
+    assert Graph.from_settings(payload.encode(settings)) == graph == Graph.parse(settings)
+
+
+@pytest.mark.parametrize(
+    ("node", "edges", "said", "field"),
+    [
+        (a_node("x", branch=["b"]), [], "'b', which is no node", "[1].branch"),
+        (a_node("x", branch=["x"]), [], "branches to itself", "[1].branch"),
+        (a_node("x", branch=["a", "a"]), [], "names a node twice", "[1].branch"),
+        (a_node("x", branch=[]), [], "must be a list of names", "[1].branch"),
+        (a_node("x", branch="a"), [], "must be a list of names", "[1].branch"),
+        ({"name": "x", "job": "j", "branch": ["a"]}, [], "this is a job", "[1].branch"),
+        (
+            a_node("x", branch=["a"]),
+            [{"from": "x", "to": "a", "when": "result == 1"}],
+            "an edge with a condition between them",
+            "[1].branch",
+        ),
+        ({"name": "x", "command": "true", "map": {"output": "z"}}, [], "'z', which is", "[1].map"),
+    ],
+)
+def test_what_a_node_cannot_choose_or_be_mapped_over_is_refused_with_its_place(
+    node: Any, edges: Any, said: str, field: str
+) -> None:
+    with pytest.raises(InvalidWorkflow, match=said) as caught:
+        a_graph(a_node("a"), node, edges=edges)
+
+    assert caught.value.field == f"workflow.nodes{field}"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from daybell import App, Retry, cron, job
+from daybell.core.graph import Graph
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError
 from daybell.sdk.workflow import Workflow
 
@@ -161,12 +162,45 @@ def test_conditions_branches_and_rules(app: App, t: Any):
         t.extract.when("len(result.rows) > 0") >> t.clean
         t.count.bind(1).branch(t.nap.node("a"), t.nap.node("b")) >> t.nap.node(rule="one_success")
 
-    found = {(one["from"], one["to"]): one["when"] for one in graph(choice)["edges"]
-             if isinstance(one, dict)}  # fmt: skip
+    found = {(one.parent, one.child): one.when for one in choice.graph.edges}
     assert found["extract", "clean"] == "len(result.rows) > 0"
     assert found["count", "a"] == 'result == "a" or result[0] != null and "a" in result'
     assert ["a", "nap"] in edges(choice)
+    assert nodes(choice)["count"]["branch"] == ["a", "b"]
     assert nodes(choice)["nap"]["rule"] == "one_success"
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_what_comes_before_a_branch_comes_before_the_node_that_chooses(
+    app: App, t: Any, is_turned: bool
+):
+    with app.workflow("choice") as choice:
+        a, b, end = t.nap.node("a"), t.nap.node("b"), t.nap.node("end", rule="one_success")
+        if is_turned:
+            end << t.count.branch(a, b) << t.extract
+        else:
+            t.extract >> t.count.branch(a, b) >> end
+
+    pairs = {(one.parent, one.child) for one in choice.graph.edges}
+    assert pairs == {
+        ("extract", "count"), ("count", "a"), ("count", "b"), ("a", "end"), ("b", "end")
+    }  # fmt: skip
+    assert Graph.parse(graph(choice)) == choice.graph
+
+
+def test_a_branch_is_of_a_task_whose_result_is_kept_and_into_nodes(app: App, t: Any):
+    @app.task(store_result=False)
+    def forgets():
+        return "nap"
+
+    with pytest.raises(InvalidWorkflow, match="is a job, and branch"), app.workflow("w1"):
+        job("other").branch(t.nap)
+    with pytest.raises(InvalidWorkflow, match="store_result=False"), app.workflow("w2"):
+        forgets.branch(t.nap)
+    with pytest.raises(InvalidWorkflow, match="was given a chain"), app.workflow("w3"):
+        t.extract.branch(t.nap.node("a") >> t.nap.node("b"))
+    with pytest.raises(InvalidWorkflow, match="this is a mapped node"), app.workflow("w4"):
+        t.count.map([1, 2]).branch(t.nap)
 
 
 def test_a_chain_goes_on_from_a_condition(app: App, t: Any):

@@ -161,6 +161,59 @@ async def test_conditions_and_branches_skip_what_is_not_taken(app: App):
     assert skipped == {"right", "never", "nor this"}
 
 
+@pytest.mark.parametrize(("said", "told"), [("lft", "'lft'"), (3, "3"), (None, "None")])
+async def test_a_branch_that_names_no_node_of_it_fails_at_once(app: App, said: object, told: str):
+    tries = []
+
+    @app.task(retries=SOON)
+    def choose():
+        tries.append(1)
+        return said
+
+    @app.task
+    def step():
+        return "ran"
+
+    with app.workflow("choice") as choice:
+        choose.branch(step.node("left"), step.node("right"))
+
+    async with app.worker():
+        handle = await choice.enqueue()
+        with pytest.raises(ExecutionFailed, match="choose failed"):
+            await handle.result(LONG)
+        run = await app.client().run(handle.id)
+        assert run is not None
+        (one,) = [node for node in run.nodes if node.name == "choose"]
+        assert one.execution is not None
+        detail = await app.client().execution(one.execution)
+    error = detail.execution.error
+    assert error is not None
+    assert f"returned {told}, which is none of its nodes" in error
+    assert "'left', 'right'" in error
+    assert len(tries) == 1
+
+
+async def test_a_branch_may_take_several_nodes_or_none(app: App):
+    taken = ["left", "right"]
+
+    @app.task
+    def choose():
+        return taken
+
+    @app.task
+    def step():
+        return "ran"
+
+    with app.workflow("choice") as choice:
+        choose.branch(step.node("left"), step.node("right"))
+
+    assert await result_of(app, choice) == {"left": "ran", "right": "ran"}
+    taken.clear()
+    execution, nodes = await ended(app, choice)
+    assert execution.state is State.SUCCEEDED
+    assert {nodes[name].state for name in ("left", "right")} == {NodeState.SKIPPED}
+
+
 async def test_a_map_runs_once_for_each_item_and_the_join_gets_the_list(app: App):
     @app.task
     def extract():

@@ -51,6 +51,12 @@ class Node(Shown):
         description="It runs once for each item of this list, or of this result.",
         examples=[{"output": "extract", "path": "files"}],
     )
+    branch: list[str] | None = Field(
+        None,
+        description="Of a task: the nodes that it chooses among. It returns the name of one, or a"
+        " list of names; the others are skipped.",
+        examples=[["full", "part"]],
+    )
 
 
 class Workflow(Shown):

@@ -9,6 +9,7 @@ import typer
 from daybell.cli import show
 from daybell.cli.columns import Column
 from daybell.client.workflows import RunNode, WorkflowRun
+from daybell.core.branching import condition_in_words
 from daybell.core.instant import Instant
 
 PARENTS_MAX: Final = 3  # that are named of each node
@@ -22,7 +23,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant) -> None:
         return
     parents: dict[str, list[str]] = {}
     for edge in run.edges:
-        when = "" if edge.when is None else f" if {edge.when}"
+        when = f" if {condition_in_words(edge.when, edge.child)}" if edge.when else ""
         parents.setdefault(edge.child, []).append(f"{edge.parent}{when}")
     typer.echo("")
     rows = [

@@ -12,7 +12,6 @@ All of this takes time in proportion to nodes and edges.
 from __future__ import annotations
 
 import difflib
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
@@ -21,8 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core import payload
+from daybell.core.branching import add_branches
 from daybell.core.condition import Condition
 from daybell.core.graph_node import JOB, GraphNode
+from daybell.core.graph_order import parents_first
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
 from daybell.core.priority import Priority
@@ -33,7 +34,6 @@ from daybell.errors import InvalidWorkflow, shown
 
 FIELDS: Final = ("nodes", "edges", "fail_fast", "max_running")
 _EDGE_FIELDS: Final = ("from", "to", "when")
-_CYCLE_NAMES_MAX: Final = 12  # of a longer one, the beginning is shown
 
 
 class GraphEdge(NamedTuple):
@@ -70,6 +70,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         _check_names(given, FIELDS, what="a workflow", field=field)
         nodes = _read_nodes(given.get("nodes"), f"{field}.nodes")
         edges = _read_edges(given.get("edges", ()), nodes, f"{field}.edges")
+        add_branches(edges, nodes, f"{field}.nodes")
         _add_referred(edges, nodes, f"{field}.nodes")
         graph = cls(
             nodes=tuple(nodes.values()),
@@ -85,9 +86,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def from_settings(cls, settings: str) -> Graph:
         """Read what a definition keeps, which was looked at before."""
         kept: dict[str, Any] = msgspec.json.decode(settings)
+        nodes = tuple(map(GraphNode.from_settings, kept["nodes"]))
         return cls(
-            nodes=tuple(map(GraphNode.from_settings, kept["nodes"])),
-            edges=tuple(_kept_edge(one) for one in kept.get("edges", ())),
+            nodes=nodes,
+            edges=_with_branches([_kept_edge(one) for one in kept.get("edges", ())], nodes),
             fail_fast=kept.get("fail_fast", False),
             max_running=kept.get("max_running"),
         )
@@ -95,8 +97,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def to_settings(self) -> dict[str, Any]:
         """The graph as a definition keeps it. Two that are equal give equal text."""
         kept: dict[str, Any] = {"nodes": [node.to_settings() for node in self.nodes]}
-        if self.edges:
-            kept["edges"] = [edge.to_settings() for edge in self.edges]
+        chosen = {(node.name, name) for node in self.nodes for name in node.branch}
+        edges = [one.to_settings() for one in self.edges if (one.parent, one.child) not in chosen]
+        if edges:
+            kept["edges"] = edges
         if self.fail_fast:
             kept["fail_fast"] = True
         if self.max_running is not None:
@@ -113,7 +117,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         place = {node.name: n for n, node in enumerate(self.nodes)}
         if all(place[edge.parent] < place[edge.child] for edge in self.edges):
             return tuple(place)
-        return _topological(place, self.edges)
+        return parents_first(place, self.edges)
 
     @property
     def tasks(self) -> set[str]:
@@ -269,11 +273,21 @@ def _kept_edge(value: Any) -> GraphEdge:
     return GraphEdge(value["from"], value["to"], value["when"])
 
 
+def _with_branches(edges: list[GraphEdge], nodes: Iterable[GraphNode]) -> tuple[GraphEdge, ...]:
+    """With those that are kept with the nodes that choose."""
+    if not any(node.branch for node in nodes):
+        return tuple(edges)
+    by_name = {node.name: node for node in nodes}
+    all_of_them: _Edges = {(one.parent, one.child): one.when for one in edges}
+    add_branches(all_of_them, by_name, "workflow.nodes")
+    return _sorted(all_of_them, by_name)
+
+
 def _add_referred(edges: _Edges, nodes: Mapping[str, GraphNode], field: str) -> None:
     """Who refers to a result depends on it."""
     for place, node in enumerate(nodes.values()):
         for name in node.outputs:
-            where = f"{field}[{place}].{'args' if node.args else node.kind}"
+            where = f"{field}[{place}].{node.place_of(name)}"
             if name not in nodes:
                 raise InvalidWorkflow(
                     f"node {shown(node.name)} {_unknown(name, nodes)}", field=where
@@ -298,48 +312,6 @@ def _sorted(edges: _Edges, nodes: Mapping[str, GraphNode]) -> tuple[GraphEdge, .
     for edge in (one for listed in by_child.values() for one in listed):
         by_parent[edge.parent].append(edge)
     return tuple(edge for listed in by_parent.values() for edge in listed)
-
-
-def _topological(names: Iterable[str], edges: Iterable[GraphEdge]) -> tuple[str, ...]:
-    """Parents first. Raises InvalidWorkflow, which names a circle."""
-    children: dict[str, list[str]] = {name: [] for name in names}
-    missing = dict.fromkeys(children, 0)
-    for edge in edges:
-        children[edge.parent].append(edge.child)
-        missing[edge.child] += 1
-    free = deque(name for name, count in missing.items() if count == 0)
-    order: list[str] = []
-    while free:
-        name = free.popleft()
-        order.append(name)
-        for child in children[name]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                free.append(child)
-    if len(order) < len(children):
-        left = {name for name, count in missing.items() if count > 0}
-        circle = _circle(left, edges)
-        shown_part = circle if len(circle) <= _CYCLE_NAMES_MAX else [
-            *circle[: _CYCLE_NAMES_MAX - 2], "…", circle[-1]
-        ]  # fmt: skip
-        raise InvalidWorkflow(
-            f"these nodes wait for each other in a circle: {' -> '.join(shown_part)}",
-            field="workflow.edges",
-        )
-    return tuple(order)
-
-
-def _circle(left: set[str], edges: Iterable[GraphEdge]) -> list[str]:
-    """A circle among nodes of which each has a parent that is left, too."""
-    parent_of = {e.child: e.parent for e in edges if e.child in left and e.parent in left}
-    seen: dict[str, int] = {}
-    name = next(iter(parent_of))
-    while name not in seen:
-        seen[name] = len(seen)
-        name = parent_of[name]
-    circle = list(seen)[seen[name] :][::-1]
-    first = circle.index(min(circle))
-    return [*circle[first:], *circle[:first], circle[first]]
 
 
 def _inheriting(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNode:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import msgspec
 
 from daybell.core import payload
+from daybell.core.branching import read_branch
 from daybell.core.duration import format_duration, parse_limit
 from daybell.core.instant import Seconds
 from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, settings_json
@@ -35,7 +36,7 @@ JOB: Final = "job"
 CHOICES: Final = ("task", *SETTINGS, JOB)
 FIELDS: Final = (
     "name", *CHOICES, *BESIDE, "args", "queue", "priority", "retries", "backoff", "timeout", "rule",
-    "map",
+    "map", "branch",
 )  # fmt: skip
 RULES: Final = tuple(map(str, Rule))
 # What a placeholder is called while settings are read. No name that people write has a NUL in it.
@@ -55,6 +56,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Seconds | None = None
     rule: Rule = Rule.ALL_SUCCESS
     map: Any = None  # a list, or a reference to one
+    branch: tuple[str, ...] = ()  # nodes that its task chooses among: see core.branching
 
     @classmethod
     def parse(cls, value: Any, *, field: str) -> GraphNode:
@@ -83,6 +85,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             timeout=None if timeout is None else parse_limit(timeout, what="timeout"),
             rule=Rule(kept.get("rule", Rule.ALL_SUCCESS)),
             map=kept.get("map"),
+            branch=tuple(kept.get("branch", ())),
         )
 
     def to_settings(self) -> dict[str, Any]:
@@ -102,6 +105,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             kept["rule"] = str(self.rule)
         if self.map is not None:
             kept["map"] = self.map
+        if self.branch:
+            kept["branch"] = list(self.branch)
         return kept
 
     @property
@@ -131,6 +136,12 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
         yield from self._values()
         if (over := output(self.map)) is not None:
             yield over
+
+    def place_of(self, name: str) -> str:
+        """The field in which it refers to the result of a node."""
+        if all(one.node != name for one in self._values()):
+            return "map"
+        return "args" if self.args else self.kind
 
     def _values(self) -> Iterable[Output]:
         """References of what it is called with, and of its settings."""
@@ -188,6 +199,7 @@ class _Reading:
             timeout=self._take("timeout", lambda one: parse_limit(one, what="timeout")),
             rule=self._rule(),
             map=self._map() if "map" in given else None,
+            branch=self._branch(kind) if "branch" in given else (),
         )
         for one in node.references():
             if one.node is None and node.map is None:
@@ -283,6 +295,10 @@ class _Reading:
             self._refuse(f"is mapped over too many items; the limit is {MAP_ITEMS_MAX:,}", "map")
         self._read("map", lambda value: payload.encode(value, what="map"), over)
         return cast("Any", over)
+
+    def _branch(self, kind: str) -> tuple[str, ...]:
+        what = "mapped node" if "map" in self._given else kind
+        return self._read("branch", lambda one: read_branch(one, what=what), self._given["branch"])
 
     def _check_fields(self) -> None:
         for name in self._given:

@@ -14,10 +14,13 @@ from typing import Any, Final, Protocol, cast
 from msgspec.structs import replace
 
 from daybell.core import payload
+from daybell.core.branching import check_choice
 from daybell.core.execution import Claimed
 from daybell.core.graph import Graph
+from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.outputs import filled_settings
+from daybell.core.retry import Retry
 from daybell.core.run import Plan
 from daybell.errors import InvalidArguments, UsageError
 from daybell.runners.kind import KindHandler
@@ -69,10 +72,48 @@ class WorkflowHandler:
         node = graph.by_name.get(name)
         return None if node is None else graph.definition_of(node, self._definition)
 
+    def branch_of(self, name: str) -> tuple[str, ...]:
+        """The nodes that this one chooses among."""
+        return self._graph.by_name[name].branch
+
     async def _aside(self, work: Callable[[], Any]) -> Any:
         if len(self._definition.settings) > QUICK_CHARS:
             return await asyncio.to_thread(work)
         return work()
+
+
+class Branching(Protocol):
+    """How a task is run: see `engine.handlers.Handler`."""
+
+    @property
+    def retry(self) -> Retry: ...
+    @property
+    def timeout(self) -> Seconds | None: ...
+    @property
+    def goes_on(self) -> bool: ...
+    @property
+    def grace(self) -> Seconds: ...
+    @property
+    def starts_once(self) -> bool: ...
+    async def run(self, running: Any) -> str | None: ...
+
+
+class BranchHandler:
+    """A task that chooses which nodes come next: it must name some of them."""
+
+    def __init__(self, task: Branching, names: tuple[str, ...]) -> None:
+        self.retry = task.retry
+        self.timeout = task.timeout
+        self.goes_on = task.goes_on
+        self.grace = task.grace
+        self.starts_once = task.starts_once
+        self._task = task
+        self._names = names
+
+    async def run(self, running: Running) -> str | None:
+        result = await self._task.run(running)
+        check_choice(result, self._names)
+        return result
 
 
 class NodeHandler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from daybell.client.requests import read_limit
@@ -76,21 +77,28 @@ class Draft:
 
     def link(self, first: Linkable, then: Linkable) -> Links:
         """Have one thing come before another, or all of these before all of those."""
-        parents, children = self.ends(first), self.ends(then)
+        parents, children = self.ends(first), self.heads(then)
         for parent in parents:
             for child in children:
                 self._link(parent, child.node)
-        return Links(children)
+        return Links(self.ends(then), is_chain=True)
 
     def links(self, thing: Linkable) -> Links:
-        return Links(self.ends(thing))
+        return Links(self.ends(thing), heads=self.heads(thing), is_chain=True)
+
+    def heads(self, thing: Linkable) -> list[End]:
+        """The nodes that are meant by what comes before."""
+        return self._meant(thing, lambda links: links.heads)
 
     def ends(self, thing: Linkable) -> list[End]:
-        """The nodes that are meant."""
+        """The nodes that are meant by what comes after."""
+        return self._meant(thing, lambda links: links.ends)
+
+    def _meant(self, thing: Linkable, side: Callable[[Links], Iterable[End]]) -> list[End]:
         found: list[End] = []
         for one in ends_of(thing):
             if isinstance(one, Links):
-                found += one.ends
+                found += side(one)
             elif isinstance(one, When):
                 found.append(End(one.node, one.condition))
             elif isinstance(one, Node):
@@ -213,6 +221,8 @@ class Draft:
             said["args"] = payload.decode(payload.encode(node.args, what=f"args of {node.name}"))
         if node.over is not None:
             said["map"] = payload.decode(payload.encode(node.over, what=f"map of {node.name}"))
+        if node.choices:
+            said["branch"] = list(node.choices)
         return said | {name: _as_json(name, value) for name, value in node.options.items()}
 
     def _call(self, node: Node, task: Task[..., Any, Any], parents: list[str]) -> None:

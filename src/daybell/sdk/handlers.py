@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
     from daybell.runners.kind import KindHandler
     from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
-    from daybell.runners.workflow import NodeHandler, WorkflowHandler
+    from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
     from daybell.sdk.task import Task
 
     TaskHandler = PythonHandler | ProcessHandler
-    Handler = TaskHandler | KindHandler | NodeHandler | WorkflowHandler
+    Handler = TaskHandler | BranchHandler | KindHandler | NodeHandler | WorkflowHandler
 
 
 logger = logging.getLogger("daybell.sdk")
@@ -52,7 +52,7 @@ class AppHandlers:
         # By what the definition says: a job may have a task's name and run another one.
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
         # Nodes of workflows, by version and name; and what runs several of them.
-        self._tasks_of_nodes: dict[tuple[Version, str, bool], TaskHandler] = {}
+        self._tasks_of_nodes: dict[tuple[Version, str, bool], TaskHandler | BranchHandler] = {}
         self._alike: dict[tuple[object, ...], TaskHandler] = {}
         self._kinds = Kinds(app)
         self.secrets = Secrets(app)
@@ -99,7 +99,7 @@ class AppHandlers:
             definition = await workflow.definition_of(name)
             if definition is not None:
                 await self._kinds.load(definition.kind)
-                self._learn_node(version, name, definition)
+                self._learn_node(version, name, definition, workflow.branch_of(name))
         return self.find(claimed)
 
     async def _ask_for_job(self, claimed: Claimed) -> None:
@@ -134,7 +134,9 @@ class AppHandlers:
             else self._make(task, job.definition, isolate=key[1])
         )
 
-    def _learn_node(self, version: Version, name: str, definition: JobDefinition) -> None:
+    def _learn_node(
+        self, version: Version, name: str, definition: JobDefinition, branch: tuple[str, ...]
+    ) -> None:
         """Know what runs a node of a workflow."""
         if definition.kind != "task":
             self._kinds.learn_node(version, name, definition)
@@ -154,7 +156,8 @@ class AppHandlers:
             handler = self._alike[how] = self._make(task, own, isolate=self._isolates)
         if len(self._tasks_of_nodes) >= REMEMBERED_MAX:
             self._tasks_of_nodes.clear()
-        self._tasks_of_nodes[version, name, self._isolates] = handler
+        key = version, name, self._isolates
+        self._tasks_of_nodes[key] = _choosing(handler, branch) if branch else handler
 
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
@@ -258,3 +261,9 @@ class AppHandlers:
             )
             self._processes[loop] = processes
         return processes
+
+
+def _choosing(handler: TaskHandler, names: tuple[str, ...]) -> BranchHandler:
+    from daybell.runners.workflow import BranchHandler
+
+    return BranchHandler(handler, names)

@@ -8,12 +8,12 @@ out in the end is the JSON that `POST /jobs` takes, too; whether that makes sens
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast
 
 from daybell.client.requests import check_options
+from daybell.core.branching import condition_for
 from daybell.core.condition import Condition
 from daybell.core.duration import Duration
 from daybell.core.outputs import ITEM, OUTPUT, PATH
@@ -111,6 +111,7 @@ class Node(Linked):
         self.options: NodeOptions = {}
         self.args: dict[str, Any] = {}
         self.over: Any = None  # what it is mapped over, as JSON has it
+        self.choices: dict[str, None] = {}  # names of the nodes that it branches to
 
     def __repr__(self) -> str:
         return f"<Node {self.name} of {self.home.name}>"
@@ -179,9 +180,28 @@ class Node(Linked):
         self.home.check_open(self)
         if not nodes:
             raise InvalidWorkflow(f"{self.home.named(self)} branches into nothing")
-        for end in self.home.ends(nodes):
-            self.home.link(self.when(_names(end.node.name)), end.node)
-        return self.home.links(nodes)
+        self._check_chooses(nodes)
+        for end in self.home.heads(nodes):
+            self.home.link(self.when(condition_for(end.node.name)), end.node)
+            self.choices[end.node.name] = None
+        return Links(self.home.ends(nodes), heads=[End(self)])
+
+    def _check_chooses(self, nodes: Iterable[Linkable]) -> None:
+        if self.task is None:
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} is a job, and branch() is for a task, which returns"
+                " names; say .when(…) of its result, or have a task after it choose"
+            )
+        if not self.task.definition.store_result:
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} chooses by what it returns, and its task says"
+                " store_result=False; leave that out"
+            )
+        if any(isinstance(one, Links) and one.is_chain for one in ends_of(nodes)):
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} branches to nodes, and was given a chain; say"
+                " choose.branch(a, b), and then a >> c"
+            )
 
     def free_names(self) -> list[str]:
         """What it can be given by position, in this order."""
@@ -254,10 +274,16 @@ class When(Linked):
 
 
 class Links(Linked):
-    """One or several nodes that a chain has come to."""
+    """One or several nodes that a chain has come to, which are gone on from. What is put before it
+    comes before its heads: of a branch, the node that chooses.
+    """
 
-    def __init__(self, ends: Iterable[End]) -> None:
+    def __init__(
+        self, ends: Iterable[End], *, heads: Iterable[End] | None = None, is_chain: bool = False
+    ) -> None:
         self.ends = tuple(ends)
+        self.heads = self.ends if heads is None else tuple(heads)
+        self.is_chain = is_chain
 
     def __repr__(self) -> str:
         return f"<Links {', '.join(end.node.name for end in self.ends)}>"
@@ -307,9 +333,3 @@ def _constants(items: Any, node: Node) -> list[Any]:
         said = shown(cast("object", given))
         raise InvalidWorkflow(f"{node.home.named(node)} is mapped over {said}, which is no list")
     return list(cast("Iterable[Any]", given))
-
-
-def _names(name: str) -> str:
-    """True of a result that is this name, or a list that has it. A text has it only as a whole."""
-    quoted = json.dumps(name, ensure_ascii=False)
-    return f"result == {quoted} or result[0] != null and {quoted} in result"
