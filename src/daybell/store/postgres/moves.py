@@ -19,7 +19,8 @@ from daybell.store.codes import OUTCOME_CODES, STATE_CODES
 from daybell.store.postgres.claim import Claiming, Fence
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.progressing import HAS_RUN, TOLD
+from daybell.store.postgres.progressing import HAS_RUN, TOLD, met_nodes
+from daybell.store.postgres.run_rows import MET_COLUMNS, given
 
 # What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
 # moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
@@ -62,14 +63,15 @@ class Moving(Claiming):
 
     # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
     # be 250,000 comparisons, and the planner takes both lists to be short.
-    SUCCEED = f"""
+    TAKEN_OUT = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
          AND v.cancel_requested_at IS NULL AND {IS_UNLINKED}
       RETURNING v.*),
-    {OVER}
+    {OVER}"""
+    PUT_AWAY = f"""
     INSERT INTO daybell.history ({KEPT}, failures, crashes, checkpoint, state, outcome, finished_at,
                                  started_at, worker, result, log)
     SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
@@ -79,11 +81,18 @@ class Moving(Claiming):
      WHERE coalesce(d.job, 0) > 0
     """
 
-    # The same where gates, schedules and these runs are locked.
-    SUCCEED_LINKED = (
-        SUCCEED.replace(IS_UNLINKED, "(v.node IS NULL OR v.parent = ANY($11::uuid[]))")
-        + f" RETURNING {TOLD}"
-    )
+    SUCCEED = f"{TAKEN_OUT} {PUT_AWAY}"
+
+    # The same where gates, schedules and these runs are locked; with the nodes that end by it.
+    LOCKED = TAKEN_OUT.replace(IS_UNLINKED, "(v.node IS NULL OR v.parent = ANY($11::uuid[]))")
+    SUCCEED_LINKED = f"""{LOCKED},
+    i AS ({PUT_AWAY} RETURNING {TOLD})
+    SELECT i.*, {MET_COLUMNS}
+      FROM i LEFT JOIN LATERAL (
+             SELECT * FROM daybell.node n
+              WHERE n.run = i.parent AND n.label = i.node AND n.tenant = $1 LIMIT 1) n
+             ON i.node IS NOT NULL
+    """
 
     async def succeed(
         self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
@@ -193,11 +202,12 @@ class Moving(Claiming):
         runs = {move.run for move in batch.moves if move.run is not None}
         held = await self.lock_links(link, tenant, schedules, gates, runs)
         made = await self._succeed_linked(link, tenant, batch, held, over)
+        seen = met_nodes(made.values())
         rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
         if rest:
             some = batch.only(rest)
             made |= await self.end(link, tenant, some, over=over, is_linked=True, runs=held)
-        await self.follow_up(link, tenant, made.values(), held)
+        await self.follow_up(link, tenant, made.values(), held, seen=seen)
         return made
 
     # Each row is found and locked by itself, then changed where it lies.
@@ -310,9 +320,9 @@ def _succeeding(tenant: int, batch: Batch, done: list[UUID]) -> tuple[object, ..
     return (
         *batch.guard(tenant),
         done,
-        _kept_results(moves),
+        given(_kept_results(moves)),
         [move.ran for move in moves],
-        [move.log for move in moves],
+        given([move.log for move in moves]),
     )
 
 

@@ -21,7 +21,14 @@ from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Admission
-from daybell.store.postgres.run_rows import RUN_COLUMNS, Held, Seen, columns, read_run
+from daybell.store.postgres.run_rows import (
+    RUN_COLUMNS,
+    Held,
+    Seen,
+    columns,
+    read_node,
+    read_run,
+)
 from daybell.store.postgres.starting import Starting, marked
 
 Ends = Mapping[UUID, Sequence[NodeEnd]]  # by run
@@ -36,6 +43,7 @@ TOLD: Final = (
     " CASE WHEN node IS NOT NULL THEN result END AS result,"
     " CASE WHEN node IS NOT NULL THEN reason END AS reason"
 )
+TOLD_COUNT: Final = TOLD.count(",") + 1
 
 # A run that was put back, and ends before it has begun again, has nodes that did not.
 HAS_RUN: Final = (
@@ -107,9 +115,11 @@ class Progressing(Admission, Starting):
         held: Mapping[UUID, Held],
         ended: Ends,
         parts: int = 1,
+        seen: Seen | None = None,
     ) -> list[Row]:
         """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
         is to be told of those that ended with it. `parts`: so many times what is usual at once.
+        `seen`: what is known of their rows.
         """
         runs = dict(held)
         waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
@@ -120,7 +130,8 @@ class Progressing(Admission, Starting):
             some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
             for run in some:
                 del waiting[run]
-            steps = await self._drive(link, tenant, runs, some, parts, noting)
+            steps = await self._drive(link, tenant, runs, some, parts, noting, seen or Seen())
+            seen = None
             if not steps:
                 continue
             rows_of = {run: marked(step) for run, step in steps.items()}
@@ -151,6 +162,7 @@ class Progressing(Admission, Starting):
         ended: Ends,
         parts: int,
         noting: Collection[UUID],
+        seen: Seen,
     ) -> dict[UUID, Advance]:
         """Ask what each of these runs comes to, and answer what is asked on the way."""
         going: dict[UUID, Generator[Ask, Any, Advance]] = {}
@@ -165,7 +177,6 @@ class Progressing(Admission, Starting):
             else:
                 going[run] = advance(runs[run].run, ends, mint=minting(), limit=limit)
         steps: dict[UUID, Advance] = {}
-        seen: Seen = {}
         answers: dict[UUID, Any] = dict.fromkeys(going)
         while answers:
             asks: dict[UUID, Ask] = {}
@@ -206,6 +217,16 @@ class Progressing(Admission, Starting):
         return await link.fetch(
             self.END_RUNS, tenant, *columns([_end(run, end) for run, end in ends])
         )
+
+
+def met_nodes(rows: Iterable[Row]) -> Seen:
+    """The nodes that have come with these, after what is TOLD."""
+    seen = Seen()
+    for row in rows:
+        if row["met_label"] is not None:
+            nodes = seen.nodes.setdefault(row["parent"], {})
+            nodes[row["met_label"]] = read_node(row[TOLD_COUNT:])
+    return seen
 
 
 def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:

@@ -39,6 +39,8 @@ NODE_COLUMNS: Final = (
     " n.is_wanted, n.of, n.is_map, n.items, n.spawned, n.items_ended, n.items_lost, n.execution,"
     " n.reason, n.started_at, n.finished_at"
 )
+# The same beside columns that are called alike.
+MET_COLUMNS: Final = ", ".join(f"{name} AS met_{name[2:]}" for name in NODE_COLUMNS.split(", "))
 # With what is asked for next of those that are to be started; and the run, if there are several.
 READ_COLUMNS: Final = (
     f"{NODE_COLUMNS}, CASE WHEN n.state < 3 OR n.is_todo THEN n.spec END AS spec,"
@@ -52,8 +54,6 @@ RUN_COLUMNS: Final = (
 )
 BRACKET: Final = "["  # after the name of a mapped node come its items; the next character ends them
 AFTER_BRACKET: Final = "\\"
-
-Seen = dict[UUID, dict[str, tuple[str, str | None]]]  # (spec, input) by run and label
 
 EDGES_SHORT: Final = 200  # characters that are remembered: many nodes have the same children
 NO_PARENTS: Final = Counts(0)
@@ -74,6 +74,14 @@ class Held(msgspec.Struct, frozen=True):
     now: Instant
     is_finished: bool = False
     scheduled_for: Instant | None = None
+
+
+class Seen:
+    """What is known of rows before it is asked for, by run and label."""
+
+    def __init__(self) -> None:
+        self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
+        self.nodes: dict[UUID, dict[str, Node]] = {}  # until they are written
 
 
 class NodeRows:
@@ -123,7 +131,7 @@ class NodeRows:
         self, link: Link, tenant: int, asks: Mapping[UUID, Ask], seen: Seen
     ) -> dict[UUID, list[Node] | dict[str, Any]]:
         """What these runs ask for; those that ask the same kind of thing are asked for together.
-        `seen`: specs that came with nodes, in this transaction.
+        `seen`: what is known since the runs were locked.
         """
         kinds: dict[type[Any], dict[UUID, Any]] = {}
         for run, ask in asks.items():
@@ -139,13 +147,20 @@ class NodeRows:
     async def _nodes(
         self, link: Link, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: Seen
     ) -> dict[UUID, list[Node]]:
+        found: dict[UUID, list[Node]] = {run: [] for run in asks}
+        if kind is Read and seen.nodes:
+            asks = {
+                run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()
+            }
+            asks = {run: ask for run, ask in asks.items() if ask.labels}
+            if not asks:
+                return found
         query, arguments = self._question(kind, asks)
         first = arguments[0][0]
-        found: dict[UUID, list[Node]] = {run: [] for run in asks}
         for row in await link.fetch(query, tenant, *arguments):
             run = row["run"] or first
             if (spec := row["spec"]) is not None:
-                seen.setdefault(run, {})[row["label"]] = spec, row["input"]
+                seen.specs.setdefault(run, {})[row["label"]] = spec, row["input"]
             found[run].append(read_node(row))
         return found
 
@@ -154,7 +169,7 @@ class NodeRows:
     ) -> dict[UUID, dict[str, Any]]:
         found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
         if kind is Specs:
-            found |= {run: seen.get(run, {}) for run in asks}
+            found |= {run: seen.specs.get(run, {}) for run in asks}
             missing = {
                 run: Specs(tuple(label for label in ask.labels if label not in found[run]))
                 for run, ask in asks.items()
@@ -182,6 +197,12 @@ class NodeRows:
         return query, [once([run for run, _ in pairs]), [label for _, label in pairs]]
 
 
+def _rest(ask: Read, known: Mapping[str, Node], found: list[Node]) -> Read:
+    """Take what is known; answers what is still to be asked for."""
+    found += [known[label] for label in ask.labels if label in known]
+    return Read(tuple(label for label in ask.labels if label not in known))
+
+
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     """Rows as one list for each column, for `unnest`."""
     return [list(column) for column in zip(*rows, strict=True)]
@@ -192,6 +213,11 @@ def once(values: list[Any]) -> list[Any]:
     takes the first for those. The driver looks at every value of a list for quite some time.
     """
     return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def given(values: list[Any]) -> list[Any]:
+    """A column of which nothing may be given: then `unnest` fills all of it."""
+    return values if any(value is not None for value in values) else []
 
 
 def read_node(row: Row) -> Node:

@@ -17,7 +17,7 @@ from daybell.store.driving import without_job
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.names import CurrentJob
-from daybell.store.postgres.run_rows import NO_PARENTS, Held, NodeRows, columns, once
+from daybell.store.postgres.run_rows import NO_PARENTS, Held, NodeRows, columns, given, once
 from daybell.store.postgres.run_writes import NodeWrites
 
 STARTED: Final = NODE_CODES[NodeState.STARTED]
@@ -153,12 +153,8 @@ def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
     )
     same = [once(column) for column in (job, version, lane, priority, args, parent)]
     counts = [once(column) for column in (done, failed, skipped)]
-    *few, due = [column if any(map(_is_given, column)) else [] for column in (*few, due)]
+    *few, due = [given(column) for column in (*few, due)]
     return [id, *same, node, *few, *counts, due]
-
-
-def _is_given(value: object) -> bool:
-    return value is not None
 
 
 def _row(
