@@ -43,6 +43,8 @@ def test_what_waits_is_shown_told_and_goes_on(waiting, tmp_path):
     shown = said("executions", "show", waiting)
 
     assert "it waits for event 'go' (until " in why and "and approval 'approval'" in why
+    assert f"approve {waiting}`" in why
+    assert "  approval  " in shown and "daybell.approval" not in shown
     assert first == decided == "1 execution went on\n"
     assert signalled == "on record; nothing waits for it yet\n"
     assert [one["type"] for one in events] == ["daybell.approval.approval", "later", "go"]
@@ -56,8 +58,9 @@ def test_who_decides_on_what_has_ended_is_told_so(waiting, tmp_path):
     for words in (["signal", waiting, "go"], ["approve", waiting]):
         ended = daybell("executions", *words, folder=tmp_path)
 
-        assert ended.code == 0
-        assert ended.out == "on record, for nothing: the execution has ended (cancelled)\n"
+        assert ended.code == 1
+        assert "has ended (cancelled), and waits for nothing" in ended.err
+    assert json.loads(daybell("events", "list", "--json", folder=tmp_path).out)["items"] == []
 
 
 def test_what_is_no_json_is_refused(tmp_path):

@@ -56,8 +56,8 @@ def run(url):
     return asyncio.run(make())
 
 
-def works(url) -> list[list[str | None]]:
-    async def make() -> list[list[str | None]]:
+def works(url) -> list[list[str]]:
+    async def make() -> list[list[str]]:
         async with Client(url) as client:
             return await work(client.store)
 
@@ -135,6 +135,55 @@ def test_a_run_goes_on_with_what_failed_or_from_a_node(typed, run, url):
     assert wrong.code != 0 and "the run has no node 'lod'" in wrong.err
     many = typed("executions", "retry", "--all", "--from", "load")
     assert many.code != 0 and "--from is for one run; give its id" in many.err
+
+
+def test_a_run_from_a_node_says_that_it_is_not_of_the_current_version(typed, run, url):
+    async def change() -> None:
+        async with Client(url) as client:
+            await client.update("etl", description="changed")
+
+    same = typed("executions", "retry", run, "--from", "load")
+    asyncio.run(change())
+    older = typed("executions", "retry", run, "--from", "load")
+
+    assert "version" not in same.out
+    assert ", as version 1; the job is at version 2 now: `daybell jobs trigger etl`" in older.out
+
+
+@pytest.fixture
+def tidied(url):
+    """A run that succeeded, though its node `fragile` failed."""
+    nodes = [
+        {"name": "fragile", "task": "resize", "retries": 0},
+        {"name": "tidy", "task": "resize", "rule": "all_done"},
+    ]
+
+    async def make() -> str:
+        async with Client(url) as client:
+            await client.create("w", workflow={"nodes": nodes, "edges": [["fragile", "tidy"]]})
+            id = (await client.enqueue("w")).id
+            await work(client.store, failing=["fragile"])
+            return str(id)
+
+    return asyncio.run(make())
+
+
+def test_a_run_that_succeeded_with_failed_nodes_says_so_and_the_way_to_begin_there(typed, tidied):
+    shown, refused = typed("executions", "show", tidied), typed("executions", "retry", tidied)
+    as_json = json.loads(typed("executions", "show", tidied, "--json").out)
+
+    assert "succeeded, with failed nodes: fragile\n" in shown.out
+    assert (as_json["status"], as_json["workflow"]["failed"]) == ("succeeded", ["fragile"])
+    assert refused.code == 1 and "--from fragile" in refused.err
+    assert typed("executions", "retry", tidied, "--from", "fragile").code == 0
+
+
+def test_the_log_of_a_run_says_where_its_nodes_logs_are(typed, tidied):
+    said = typed("executions", "logs", tidied)
+    nodes = json.loads(typed("executions", "list", "--workflow", tidied, "--json").out)["items"]
+
+    for one in nodes:
+        assert f"{one['node']}: daybell executions logs {one['execution_id']}" in said.err
 
 
 def test_why_says_what_a_run_waits_for(typed, url):

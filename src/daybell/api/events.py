@@ -166,7 +166,7 @@ async def list_events(
         says="It is on record for this execution, which goes on if it waits for it.",
         body=Signal,
         examples={"a signal": {"name": "order.approved", "data": {"by": "ada"}}},
-        errors=(404,),
+        errors=(404, 409),
         headers=REPLAYED,
     ),
 )
@@ -195,7 +195,7 @@ async def signal_execution(
         body=Decision,
         is_optional=True,
         examples={"no": {"approved": False, "note": "over budget"}},
-        errors=(404,),
+        errors=(404, 409),
         headers=REPLAYED,
     ),
 )

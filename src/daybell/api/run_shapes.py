@@ -50,6 +50,7 @@ _EXAMPLE: dict[str, Any] = {
     ],
     "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
     "progress": {"ended": 1, "total": 2},
+    "failed": [],
     "fail_fast": False,
     "max_running": 4,
 }
@@ -102,5 +103,8 @@ class WorkflowRun(BaseModel):
     nodes: list[RunNode]
     edges: list[RunEdge]
     progress: RunProgress
+    failed: list[str] = Field(
+        description="Nodes that failed, also in a run that succeeded since others dealt with it."
+    )
     fail_fast: bool
     max_running: int | None

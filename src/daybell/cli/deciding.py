@@ -113,7 +113,8 @@ async def _retry(client: AnyClient, id: str, decision: Decision) -> Done:
     answer = await client.retry(id, force=decision.force, from_=decision.from_node)
     if str(answer.id) == id:
         return Done(str(Retrial.REVIVED), f"{id} runs again{await _as_version(client, id)}")
-    return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}")
+    version = await _as_version(client, str(answer.id))
+    return Done(str(Retrial.RENEWED), f"{id} runs again as {answer.id}{version}")
 
 
 async def _as_version(client: AnyClient, id: str) -> str:

@@ -14,7 +14,6 @@ from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, group,
 
 if TYPE_CHECKING:
     from daybell.core.event import Published
-    from daybell.core.execution import State
     from daybell.settings import Settings
 
 app = group("Events: what executions wait for.")
@@ -119,9 +118,7 @@ async def _signal(
     said = _read(data)
     async with client_for(settings, tenant=tenant) as client:
         found = await find(client, id)
-        published = await client.signal(found, name, said)
-        state = (await client.execution(found)).execution.state
-        return _told(published, as_json=as_json, state=state)
+        return _told(await client.signal(found, name, said), as_json=as_json)
 
 
 async def _approve(
@@ -142,8 +139,7 @@ async def _approve(
         found = await find(client, id)
         by = whoever_types()
         said = await client.approve(found, name, approved=approved, by=by, note=note)
-        state = (await client.execution(found)).execution.state
-        return _told(said, as_json=as_json, state=state)
+        return _told(said, as_json=as_json)
 
 
 def _read(data: Text) -> object:
@@ -152,16 +148,13 @@ def _read(data: Text) -> object:
     return None if data is None else payload.decode(data, what="--data")
 
 
-def _told(published: Published, *, as_json: bool, state: State | None = None) -> int:
+def _told(published: Published, *, as_json: bool) -> int:
     from daybell.cli import show
-    from daybell.core.execution import TERMINAL
 
     if as_json:
         show.echo_json({"created": published.created, "resumed": published.resumed})
     elif not published.created:
         typer.echo("it was on record already; nothing was done")
-    elif state in TERMINAL and not published.resumed:
-        typer.echo(f"on record, for nothing: the execution has ended ({state})")
     else:
         count = published.resumed
         typer.echo(

@@ -285,7 +285,7 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
     else:
         echo_detail(detail, now=now, because=because)
         echo_steps(steps, one)
-        echo_nodes(run, now=now)
+        echo_nodes(run, now=now, state=one.state)
     return DONE
 
 

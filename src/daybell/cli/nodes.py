@@ -10,12 +10,14 @@ from daybell.cli import show
 from daybell.cli.columns import Column
 from daybell.client.workflows import RunNode, WorkflowRun
 from daybell.core.branching import condition_in_words
+from daybell.core.execution import State
 from daybell.core.instant import Instant
 
 PARENTS_MAX: Final = 3  # that are named of each node
+FAILED_MAX: Final = 5
 
 
-def echo_nodes(run: WorkflowRun | None, *, now: Instant) -> None:
+def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
     """Print how each node stands, those that come first before the others; nothing if it is no
     run.
     """
@@ -49,6 +51,10 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant) -> None:
     )
     show.echo_table(columns, rows, empty="no nodes")
     typer.echo(f"{run.ended:,} of {show.count(run.total, 'node')} ended ({run.percent:g} %)")
+    if state is State.SUCCEEDED and run.failed:
+        named = ", ".join(run.failed[:FAILED_MAX])
+        more = f" and {len(run.failed) - FAILED_MAX:,} more" if len(run.failed) > FAILED_MAX else ""
+        typer.echo(show.printable(f"succeeded, with failed nodes: {named}{more}"))
 
 
 def _after(parents: list[str]) -> str:

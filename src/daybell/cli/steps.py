@@ -8,6 +8,7 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.columns import Column
+from daybell.client.events import short_name
 from daybell.client.moments import status_of
 from daybell.core import payload
 from daybell.core.execution import Execution
@@ -24,7 +25,7 @@ def echo_steps(steps: Sequence[Step], execution: Execution) -> None:
         (
             step.n,
             step.kind,
-            step.name,
+            short_name(step.name) if step.kind is StepKind.WAIT else step.name,
             status_of(step, execution),
             show.moment(step.started_at),
             show.moment(step.wake_at) if step.wake_at is not None else "",

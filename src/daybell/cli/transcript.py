@@ -16,6 +16,7 @@ from daybell.cli.patience import Patience
 from daybell.client.logs import START
 from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
+from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.log import Line, LogPart
@@ -24,6 +25,7 @@ from daybell.errors import Unavailable
 
 POLL_SECONDS: Final[Seconds] = 0.5
 LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
+NODES_MAX: Final = 20  # whose logs are pointed to
 INDENT: Final = "    "
 COLOURS: Final = {
     "debug": "bright_black",
@@ -98,6 +100,7 @@ async def tell(
         await clock.sleep(POLL_SECONDS)
     if transcript.is_empty:
         _say_nothing(execution, attempt)
+        _say_where(await client.run(id), id)
     return DONE
 
 
@@ -114,6 +117,17 @@ def _say_nothing(execution: Execution, attempt: int | None) -> None:
     yet = "" if execution.state in TERMINAL else " so far"
     of = "" if attempt is None else f" in attempt {attempt}"
     complain(f"execution {execution.id} said nothing{of}{yet}; it is {execution.state}")
+
+
+def _say_where(run: WorkflowRun | None, id: UUID) -> None:
+    """A workflow's run says nothing itself; its nodes do."""
+    if run is None:
+        return
+    complain("it is a workflow's run, and each of its nodes has its own log:")
+    for node in [one for one in run.nodes if one.is_begun][:NODES_MAX]:
+        how = f"logs {node.execution}" if node.execution else f"list --workflow {id}"
+        complain(f"  {show.printable(node.name)}: daybell executions {how}")
+    complain(f"all of them: daybell executions list --workflow {id}")
 
 
 def _text(line: Line) -> str:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.core import payload
 from daybell.core.event import Event, NewEvent, Published, check_event
+from daybell.core.execution import TERMINAL, State
 from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.step import Step
 from daybell.core.view import Page
-from daybell.errors import InvalidName, Unavailable
+from daybell.errors import Conflict, InvalidName, Unavailable
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
 SOURCE: Final = "daybell"  # of events that do not say where they come from
 RESERVED: Final = "daybell."  # names that begin so are ours
 APPROVAL: Final = f"{RESERVED}approval."
+DECISION: Final = "approval"  # what is decided on, if it has no other name
 
 
 def approval_event(name: str) -> str:
     """The event that brings a decision which is waited for under this name."""
     return APPROVAL + name
+
+
+def short_name(event: str) -> str:
+    """The event's name as people know it: of a decision, what is decided on."""
+    return event.removeprefix(APPROVAL)
 
 
 def read_event(
@@ -94,13 +102,15 @@ class Events:
         return await self.send(event, is_own=id is None)
 
     async def signal(self, id: Id, name: str, data: Any = None) -> Published:
-        """The same for one execution alone. Raises ExecutionNotFound."""
+        """The same for one execution alone. Raises ExecutionNotFound, or Conflict if it has
+        ended.
+        """
         return await self.send(read_event(name, data, execution=id), is_own=True)
 
     async def approve(
         self,
         id: Id,
-        name: str = "approval",
+        name: str = DECISION,
         *,
         approved: bool = True,
         by: str | None = None,
@@ -112,12 +122,21 @@ class Events:
 
     async def send(self, event: NewEvent, *, is_own: bool = False) -> Published:
         """Keep an event. `is_own`: its id was made here, and nobody else can have sent it."""
+        if event.execution is not None:
+            await self._check_open(event.execution)
         try:
             return await self.store.publish(self.tenant, event)
         except Unavailable:
             # Perhaps only the answer is lost: then it is on record now.
             found = await self.store.publish(self.tenant, event)
             return msgspec.structs.replace(found, created=True) if is_own else found
+
+    async def _check_open(self, id: UUID) -> None:
+        """Refuse what would be on record for nothing."""
+        state = (await self.store.get_execution(self.tenant, id)).execution.state
+        if state in TERMINAL:
+            again = "; retry it first" if state is State.DEAD else ""
+            raise Conflict(f"execution {id} has ended ({state}), and waits for nothing{again}")
 
     async def events(
         self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None

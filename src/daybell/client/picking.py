@@ -11,6 +11,7 @@ from uuid import UUID
 from daybell.client.answers import key_held
 from daybell.client.bulk import RETRIALS, Retrial, again, is_letter
 from daybell.client.requests import Id, read_id
+from daybell.client.workflows import WorkflowRun
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -22,6 +23,7 @@ from daybell.store.quotas import QUEUED_WAIT_SECONDS, exceeded
 
 Told = Callable[[UUID], NewEntry]  # what the audit log is told of an execution that runs again
 
+NAMED_MAX: Final = 5  # nodes in a message
 _HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 
 
@@ -49,6 +51,9 @@ class Picks:
         from_: str | Sequence[str] | None,
         repeat: bool = False,
     ) -> Enqueued:
+        raise NotImplementedError  # see `Workflows`
+
+    async def run_of(self, execution: Execution) -> WorkflowRun | None:
         raise NotImplementedError  # see `Workflows`
 
     async def rerun_cancelled(
@@ -97,12 +102,25 @@ class Picks:
                 return await self._run_again(old, new, repeat=repeat)
         if is_over:
             what = "was discarded" if old.is_discarded else "has succeeded"
+            failed = await self._failed_in(old)
             raise Conflict(
-                f"execution {old.id} {what}; force=True (or --force) runs it again, as a new one"
+                f"execution {old.id} {what}{failed}; force=True (or --force) runs it again, as a"
+                " new one"
             )
         raise Conflict(
             f"execution {old.id} is {old.state}; only a dead, cancelled or succeeded one can be"
             " retried"
+        )
+
+    async def _failed_in(self, old: Execution) -> str:
+        """What failed in a run that succeeded all the same, and how to begin with that."""
+        run = await self.run_of(old) if old.state is State.SUCCEEDED else None
+        if run is None or not run.failed:
+            return ""
+        first = run.failed[0]
+        return (
+            f", with failed nodes: {', '.join(run.failed[:NAMED_MAX])}; from_={first!r} (or --from"
+            f" {first}) runs that and what depends on it again"
         )
 
     async def cancel_picked(self, ids: Iterable[Id]) -> Counter[Cancellation]:

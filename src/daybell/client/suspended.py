@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from daybell.client.events import APPROVAL
+from daybell.client.events import APPROVAL, DECISION, short_name
 from daybell.core.execution import Execution, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, to_iso
@@ -30,7 +31,7 @@ class Suspension(msgspec.Struct, frozen=True):
 async def suspension_of(client: AnyClient, execution: Execution) -> Suspension | None:
     """What an execution waits for by its own wish; None: something else."""
     if execution.state is State.WAITING and execution.reason == FOR_EVENT:
-        return _waiting(await client.steps(execution.id))
+        return _waiting(await client.steps(execution.id), execution)
     if execution.state is State.SCHEDULED and execution.attempt > 1:
         return _asleep(await client.steps(execution.id), execution)
     return None
@@ -38,12 +39,11 @@ async def suspension_of(client: AnyClient, execution: Execution) -> Suspension |
 
 def what_of(wait: Step) -> str:
     """What a wait is for."""
-    if wait.name.startswith(APPROVAL):
-        return f"approval {wait.name.removeprefix(APPROVAL)!r}"
-    return f"event {wait.name!r}"
+    name = short_name(wait.name)
+    return f"event {name!r}" if name == wait.name else f"approval {name!r}"
 
 
-def _waiting(steps: list[Step]) -> Suspension:
+def _waiting(steps: list[Step], execution: Execution) -> Suspension:
     waits = [step for step in steps if step.kind is StepKind.WAIT and not step.is_done]
     if not waits:
         return Suspension("event", "it waits for an event")
@@ -51,11 +51,14 @@ def _waiting(steps: list[Step]) -> Suspension:
         what_of(one) + (f" (until {to_iso(one.wake_at)})" if one.wake_at is not None else "")
         for one in waits
     ]
-    how = (
-        "decide with `daybell executions approve`"
-        if all(one.name.startswith(APPROVAL) for one in waits)
-        else "send it with `daybell events publish` or `daybell executions signal`"
-    )
+    decisions = [short_name(one.name) for one in waits if one.name.startswith(APPROVAL)]
+    ways: list[str] = []
+    if decisions:
+        named = "" if decisions[0] == DECISION else f" --name {shlex.quote(decisions[0])}"
+        ways.append(f"decide with `daybell executions approve {execution.id}{named}`")
+    if len(decisions) < len(waits):
+        ways.append("send it with `daybell events publish` or `daybell executions signal`")
+    how = ", or ".join(ways)
     next_at = min((one.wake_at for one in waits if one.wake_at is not None), default=None)
     return Suspension("event", f"it waits for {' and '.join(told)}; {how}", next_at)
 

@@ -233,6 +233,7 @@ def run(of: WorkflowRun) -> dict[str, Any]:
         ],
         "edges": [{"from": one.parent, "to": one.child, "when": one.when} for one in of.edges],
         "progress": {"ended": of.ended, "total": of.total},
+        "failed": list(of.failed),
         "fail_fast": of.fail_fast,
         "max_running": of.max_running,
     }

@@ -64,6 +64,12 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int | None = None
 
     @property
+    def failed(self) -> tuple[str, ...]:
+        """The nodes that were begun and did not succeed: what others did not run because of."""
+        ended = (State.DEAD, State.CANCELLED)
+        return tuple(one.name for one in self.nodes if one.is_begun and one.status in ended)
+
+    @property
     def percent(self) -> float:
         """How much of it has ended."""
         return round(100 * self.ended / self.total, 1)

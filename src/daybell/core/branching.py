@@ -46,9 +46,10 @@ def check_choice(result: str | None, names: Sequence[str]) -> None:
 
 def read_branch(value: Any, *, what: str) -> tuple[str, ...]:
     """Read the names in a node, which runs `what`. Raises InvalidWorkflow."""
+    said = shown(value)
     listed = cast("list[Any]", value if isinstance(value, list | tuple) else [])
     if not listed or not all(isinstance(one, str) for one in listed):
-        raise InvalidWorkflow(f"branch={shown(value)} must be a list of names of nodes")
+        raise InvalidWorkflow(f"branch={said} must be a list of names of nodes")
     if len(set(listed)) < len(listed):
         raise InvalidWorkflow("branch names a node twice; name it once")
     if what != "task":
