@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from daybell.errors import Unavailable
 from daybell.store import driving
 from daybell.store.sqlite import progress
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import RunKey, Transaction
+
+# Parts of a run that share a transaction. A part takes about ten milliseconds, and a commit may
+# take as long; whoever else wants to write waits for both.
+TOGETHER: Final = 4
 
 
 class Advancing(Part):
@@ -21,12 +27,18 @@ class Advancing(Part):
         """
         with suppress(Unavailable):
             for key in runs:
-                for _ in range(driving.ADVANCE_ROUNDS):
-                    if not await self._write(lambda tx, key=key: go_on(tx, key)):
-                        break
+                left = driving.ADVANCE_ROUNDS
+                while left > 0 and await self._go_on_with(key, min(left, TOGETHER)):
+                    left -= TOGETHER
+
+    def _go_on_with(self, key: RunKey, parts: int) -> Future[bool]:
+        return self._write(lambda tx: go_on(tx, key, parts))
 
 
-def go_on(tx: Transaction, key: RunKey) -> bool:
-    """Do a part of it in a transaction of its own; True: there is more."""
-    progress.go_on(tx, key)
-    return key in progress.left_to_do(tx)
+def go_on(tx: Transaction, key: RunKey, parts: int = 1) -> bool:
+    """Do so many parts of it in a transaction of its own; True: there is more."""
+    for _ in range(parts):
+        progress.go_on(tx, key)
+        if key not in progress.left_to_do(tx):
+            return False
+    return True
