@@ -107,7 +107,7 @@ class FlowChecker(Checker):
         if old.is_to_be_cancelled:
             return None if new.state is State.CANCELLED else "it was to be cancelled"
         # All of its nodes may be over at once: skipped, or mapped over nothing.
-        is_nobodys = (new.worker, new.lease, new.attempt) == (None, None, old.attempt + 1)
+        is_nobodys = (new.worker, new.lease, new.attempt) == (None, None, old.attempt)
         if new.state not in (State.RUNNING, State.SUCCEEDED, State.DEAD) or not is_nobodys:
             return "a run that begins is nobody's"
         self.seen["begun"] += 1

@@ -58,7 +58,7 @@ async def test_a_run_that_has_begun_is_in_nobodys_hands(store, clock):
     assert await store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=a_plan(CHAIN))
 
     run = await look(store, hands.one.id)
-    assert (run.state, run.worker, run.attempt) == (State.RUNNING, None, 2)
+    assert (run.state, run.worker, run.attempt) == (State.RUNNING, None, 1)
     assert run.started_at == clock.now()
     (worker,) = await store.list_workers(TENANT)
     assert worker.running == 0

@@ -43,7 +43,7 @@ RunKey = tuple[str, UUID]
 def begin(tables: Tables, row: Row, plan: Plan, now: Instant) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     execution = row.execution
-    begun = replace(execution, attempt=execution.attempt + 1, worker=None, started_at=now)
+    begun = replace(execution, worker=None, started_at=now)
     tables.put(replace(row, execution=begun, lease=None))
     if row.key not in tables.runs:  # or it begins again
         nodes = {new.node.label: NodeRow(new.node, new.spec, new.input) for new in plan.nodes}

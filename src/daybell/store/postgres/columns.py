@@ -23,8 +23,9 @@ IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
                     SELECT * FROM daybell.history h WHERE h.tenant = $1 AND h.state = s.state
                        AND h.id = u.id AND h.node IS NOT NULL LIMIT 1) h"""
 
-# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it. LIMIT 1
-# makes this one probe for each, whatever the planner believes of the table's size.
+# What a lease `l` still holds, as `v`: the attempt moves on when an execution leaves it, but for a
+# run that begins (state 5). LIMIT 1 makes this one probe for each, whatever the planner believes of
+# the table's size.
 IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
            LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
-                       AND v.attempt = x.attempt LIMIT 1) v"""
+                       AND v.attempt = x.attempt AND v.state <> 5 LIMIT 1) v"""

@@ -34,7 +34,8 @@ HELD: Final = """
     m AS MATERIALIZED (
       SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
        WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
-IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"
+# A run that has begun (state 5) is in nobody's hands, although a lease may still name it.
+IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND v.state <> 5"
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 

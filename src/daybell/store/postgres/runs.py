@@ -48,12 +48,11 @@ class Running(Applying, Viewing):
             await self.after_commit()
         return is_made
 
-    # From here on it is in nobody's hands. What the worker holds says the attempt before.
+    # From here on it is in nobody's hands, which its state says: see IS_HELD.
     EXPAND = f"""
     WITH {HELD}
     UPDATE daybell.live v
-       SET attempt = v.attempt + 1, state = 5, started_at = daybell.now(), progress = NULL,
-           note = NULL, reason = NULL
+       SET state = 5, started_at = daybell.now(), progress = NULL, note = NULL, reason = NULL
      WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
        AND v.cancel_requested_at IS NULL
     RETURNING v.job, v.version, v.lane, v.priority, v.gate, v.schedule, v.parent, v.node,

@@ -33,7 +33,7 @@ NOW: Final = "(SELECT now FROM t)"
 RUNNING: Final = f"""
   SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, h.worker, false AS is_discarded
     FROM h, LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
-                        AND v.attempt = h.attempt LIMIT 1) v
+                        AND v.attempt = h.attempt AND v.state <> 5 LIMIT 1) v
    WHERE true"""
 # The same for one that is known by its id: a lease is searched, and not taken apart. A claim never
 # takes the same twice.
@@ -177,7 +177,8 @@ class Viewing(Tallying):
     r AS (SELECT l.queue, count(*) AS running
             FROM (SELECT v.lane
                     FROM h, LATERAL (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1
-                                        AND v.id = h.id AND v.attempt = h.attempt LIMIT 1) v
+                                        AND v.id = h.id AND v.attempt = h.attempt
+                                        AND v.state <> 5 LIMIT 1) v
                   UNION ALL
                   SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5) v,
                  daybell.lane l

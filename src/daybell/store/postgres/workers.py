@@ -82,11 +82,11 @@ class Leasing(Applying):
                   WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
            ARRAY(SELECT v.id FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
-                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE AND v.state <> 5
                   ORDER BY v.id) AS cancelling,
            ARRAY(SELECT v.attempt FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
-                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE
+                    AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE AND v.state <> 5
                   ORDER BY v.id) AS attempts
       FROM w
     """

@@ -25,8 +25,9 @@ class Runs(Protocol):
         """Begin a run that `worker` holds: keep its nodes and start the first, in one transaction.
 
         Under the same fence as `apply`: False if it is in other hands by now, and nothing is
-        written. Cancelling that was asked for before makes it end as cancelled, here. `attempt` is
-        raised, so that no late report of the claim matches.
+        written. Cancelling that was asked for before makes it end as cancelled, here. It
+        stays the same attempt, in nobody's hands: no late report of the claim matches any more, and
+        neither a repeated claim nor a reaper finds it.
 
         A run that was revived, or that takes over from another (`rerun`), has its nodes already: it
         goes on with those, and `plan` is not looked at.

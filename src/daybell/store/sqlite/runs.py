@@ -63,9 +63,7 @@ class SqliteRuns(Advancing):
 
 
 _HELD: Final = f"SELECT n, cancel_requested_at FROM execution WHERE {FENCE}"
-_BEGIN: Final = """
-UPDATE execution SET attempt = attempt + 1, worker = NULL, lease = NULL, started_at = ? WHERE n = ?
-"""
+_BEGIN: Final = "UPDATE execution SET worker = NULL, lease = NULL, started_at = ? WHERE n = ?"
 
 
 def expand(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: Plan) -> bool:
