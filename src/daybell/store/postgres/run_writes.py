@@ -32,12 +32,17 @@ ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
 Changed = tuple[UUID, Node, str | None]  # run, node, result
 
 
+def numbered(first: int, count: int) -> list[str]:
+    """So many parameters of a statement."""
+    return [f"${number}" for number in range(first, first + count)]
+
+
 class NodeWrites:
     """Writing, within a transaction that has the locks of the runs."""
 
     # Each row is found by itself, then changed where it lies: see `Moving.BACK`. What is not sent
     # is zero, false or NULL.
-    CHANGE_NODES = """
+    FOUND_NODES = """
     WITH u AS MATERIALIZED (
       SELECT u.*, x.place
         FROM unnest($2::uuid[], $3::text[], $4::smallint[], $5::int[], $6::int[], $7::int[],
@@ -48,7 +53,8 @@ class NodeWrites:
                items_lost, is_todo, is_ready, started_at, finished_at, execution, reason, result),
              LATERAL (SELECT n.ctid AS place FROM daybell.node n
                        WHERE n.run = coalesce(u.run, ($2::uuid[])[1]) AND n.label = u.label
-                         AND n.tenant = $1 LIMIT 1) x)
+                         AND n.tenant = $1 LIMIT 1) x)"""
+    SET_NODES = """
     UPDATE daybell.node n
        SET state = u.state, succeeded = coalesce(u.succeeded, 0), failed = coalesce(u.failed, 0),
            skipped = coalesce(u.skipped, 0), told = coalesce(u.told, 0),
@@ -57,8 +63,8 @@ class NodeWrites:
            is_todo = coalesce(u.is_todo, false), is_ready = coalesce(u.is_ready, false),
            started_at = u.started_at, finished_at = u.finished_at, execution = u.execution,
            reason = u.reason, result = coalesce(u.result, n.result)
-      FROM u WHERE n.ctid = u.place
-    """
+      FROM u WHERE n.ctid = u.place"""
+    CHANGE_NODES = f"{FOUND_NODES} {SET_NODES}"
     # Nodes of one run whose executions have ended alike.
     END_NODES = """
     WITH u AS MATERIALIZED (
@@ -71,20 +77,24 @@ class NodeWrites:
            result = coalesce(u.result, n.result)
       FROM u WHERE n.ctid = u.place
     """
-    CHANGE_RUNS = """
-    WITH u AS MATERIALIZED (
-      SELECT u.*, x.place
-        FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[], $7::boolean[],
-                    $8::text[], $9::text[], $10::float8[])
-             u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed, finished_at),
-             LATERAL (SELECT r.ctid AS place FROM daybell.run r
-                       WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x)
+    SET_RUNS = """
     UPDATE daybell.run r
        SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
            is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
            finished_at = u.finished_at
-      FROM u WHERE r.ctid = u.place
+      FROM (SELECT u.*, x.place
+              FROM unnest({}::uuid[], {}::int[], {}::int[], {}::int[], {}::int[], {}::boolean[],
+                          {}::text[], {}::text[], {}::float8[])
+                   u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed,
+                     finished_at),
+                   LATERAL (SELECT r.ctid AS place FROM daybell.run r
+                             WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x
+            OFFSET 0) u
+     WHERE r.ctid = u.place
     """
+    CHANGE_RUNS = SET_RUNS.format(*numbered(2, 9))
+    # Both at once: most often a few nodes and one run.
+    CHANGE_ALL = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 9))}"
 
     async def write(
         self,
@@ -105,8 +115,11 @@ class NodeWrites:
         ]
         if len(changed) >= ALIKE_MIN:
             changed = await self._end_nodes(link, tenant, changed)
+        rows = columns([_run_row(step, held[run].now) for run, step in steps.items()])
         if changed:
-            await link.execute(self.CHANGE_NODES, tenant, *_trimmed(changed))
+            await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
+        else:
+            await link.execute(self.CHANGE_RUNS, tenant, *rows)
         new = [
             (run, msgspec.structs.replace(one, node=stamped(one.node, held[run].now)), step.results)
             for run, step in steps.items()
@@ -114,8 +127,6 @@ class NodeWrites:
         ]
         if new:
             await self.add_nodes(link, tenant, new)
-        rows = [_run_row(step, held[run].now) for run, step in steps.items()]
-        await link.execute(self.CHANGE_RUNS, tenant, *columns(rows))
 
     async def _end_nodes(
         self, link: Link, tenant: int, changed: Sequence[Changed]
