@@ -603,7 +603,9 @@ async def test_code_that_was_changed_between_attempts_is_found_out(
     runs = await bench.run_due()
 
     assert isinstance(runs[-1].error, StepsChanged) and runs[-1].state is State.DEAD
-    assert said in str(runs[-1].error) and "run the code that it began with" in str(runs[-1].error)
+    assert said in str(
+        runs[-1].error
+    ) and "put the code back that it began with, and retry it" in str(runs[-1].error)
 
 
 async def test_what_makes_no_sense_is_refused_with_a_way_out(app: App, bench: Bench):

@@ -422,3 +422,19 @@ def test_an_output_is_not_gone_through(app: App, t: Any):
             list(t.extract.output)
         with pytest.raises(InvalidWorkflow, match=r"'a\.b'"):
             t.extract.output["a.b"]
+
+
+def test_what_people_write_by_mistake_is_refused_with_the_way_to_say_it(app: App, t: Any):
+    with app.workflow("good"):
+        t.load.node("l2").bind(1).node(retries=3)
+        with pytest.raises(InvalidWorkflow, match=r"load\.node\('l3'\)\.bind"):
+            t.load.bind(1).node("l3")
+        with pytest.raises(InvalidWorkflow, match=r"count\.bind\(factor=…\)\.map\("):
+            t.count.bind(1).map([1], factor=3)
+        with pytest.raises(AttributeError, match=r"extract\.output\['rows'\]\['first'\]"):
+            _ = t.extract.output["rows"].first
+    with (
+        pytest.raises(InvalidWorkflow, match=r"a condition, result\.rows, and nothing depends"),
+        app.workflow("bad"),
+    ):
+        t.extract.when("result.rows")

@@ -31,6 +31,11 @@ _TOKEN: Final = re.compile(
 _CONSTANTS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
 }  # fmt: skip
+# What people who know other languages write instead.
+_HINTS: Final = {
+    "is": "; say == null or != null",
+    "if": "; a condition is true or false by itself",
+}
 _RESERVED: Final = frozenset({"or", "and", "not", "in", "len", "result", *_CONSTANTS})
 
 
@@ -117,7 +122,8 @@ class _Reader:
     def whole(self) -> Node:
         tree = self._either()
         if self._next.kind != "end":
-            self._refuse(f"{self._next.text!r} is not expected here")
+            hint = _HINTS.get(self._next.text, "")
+            self._refuse(f"{self._next.text!r} is not expected here{hint}")
         return tree
 
     def _split(self) -> Iterator[_Token]:
@@ -150,7 +156,11 @@ class _Reader:
 
     def _need(self, text: str) -> None:
         if self._take(text) is None:
-            self._refuse(f"{text!r} is missing before {self._next.text!r}")
+            self._refuse(f"{text!r} is missing {self._before}")
+
+    @property
+    def _before(self) -> str:
+        return "at its end" if self._next.kind == "end" else f"before {self._next.text!r}"
 
     def _refuse(self, why: str) -> NoReturn:
         raise InvalidWorkflow(
@@ -249,7 +259,7 @@ class _Reader:
             return Constant(_CONSTANTS[token.text])
         if token.kind == "word" and token.text not in _RESERVED:
             self._refuse(f"{token.text!r} is not known; a condition is about result")
-        self._refuse(f"a value is missing before {token.text!r}")
+        self._refuse(f"a value, such as 3 or result.rows, is missing {self._before}")
 
     def _list(self) -> Node:
         items: list[Node] = []

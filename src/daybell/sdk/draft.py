@@ -41,6 +41,7 @@ class Draft:
         self.is_over = False
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str], str | None] = {}
+        self._unused: dict[tuple[str, str | None], None] = {}  # conditions without a node after
 
     def named(self, node: Node) -> str:
         """How messages call a node."""
@@ -124,7 +125,12 @@ class Draft:
         if self.is_over:
             raise InvalidWorkflow(f"the block of workflow {self.name!r} has ended; write it there")
 
+    def note_condition(self, node: Node, condition: str) -> None:
+        """A condition was said. It needs something that depends on it."""
+        self._unused[node.name, condition] = None
+
     def _link(self, parent: End, child: Node) -> None:
+        self._unused.pop((parent.node.name, parent.condition), None)
         key = parent.node.name, child.name
         if key in self._edges and self._edges[key] != parent.condition:
             if parent.condition is None:
@@ -176,6 +182,11 @@ class Draft:
         if not self._nodes:
             raise InvalidWorkflow(
                 f"workflow {self.name!r} has no nodes; inside its block say a >> b, or a.node()"
+            )
+        for name, condition in self._unused:
+            raise InvalidWorkflow(
+                f"node {name!r} of workflow {self.name!r} has a condition, {condition}, and nothing"
+                f" depends on it; say {name}.when(…) >> another"
             )
         self.is_over = True
         parents: dict[str, list[str]] = {}

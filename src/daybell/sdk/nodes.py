@@ -130,6 +130,16 @@ class Node(Linked):
         self.options |= options
         return self
 
+    def node(self, name: str | None = None, /, **options: Unpack[NodeOptions]) -> Node:
+        """The same node with these options. Its name is given before anything is bound to it."""
+        self.home.check_open(self)
+        if name not in (None, self.name):
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} has its name already; name it first, as in"
+                f" {self.name}.node({name!r}).bind(…)"
+            )
+        return self.set(options)
+
     def bind(self, *args: Any, **kwargs: Any) -> Node:
         """Say what it is called with: constants, and outputs of others."""
         self.home.check_open(self)
@@ -154,6 +164,11 @@ class Node(Linked):
         self.home.check_open(self)
         if self.over is not None:
             raise InvalidWorkflow(f"{self.home.named(self)} is mapped twice")
+        if over is not None and by_name:
+            raise InvalidWorkflow(
+                f"{self.home.named(self)} is mapped over one list; what is the same for all items"
+                f" is bound: {self.name}.bind({', '.join(f'{one}=…' for one in by_name)}).map(…)"
+            )
         if (over is not None) + len(by_name) != 1:
             raise InvalidWorkflow(
                 f"{self.home.named(self)} is mapped over one list: map(items), or map(name=items)"
@@ -173,7 +188,9 @@ class Node(Linked):
     def when(self, condition: str) -> When:
         """Go on from here only if that is true of its result."""
         self.home.check_open(self)
-        return When(self, Condition.parse(condition).text)
+        text = Condition.parse(condition).text
+        self.home.note_condition(self, text)
+        return When(self, text)
 
     def branch(self, *nodes: Linkable) -> Links:
         """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
@@ -252,6 +269,14 @@ class Output:
                 " place in a list"
             )
         return Output(self.of, (*self.path, part))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by Python, which may have made it without __init__
+            raise AttributeError(name)
+        parts = "".join(f"[{one!r}]" for one in (*self.path, name))
+        raise AttributeError(
+            f"an output has no attribute {name!r}; a part of it is {self.of.name}.output{parts}"
+        )
 
     def reference(self) -> dict[str, str]:
         """As JSON has it."""

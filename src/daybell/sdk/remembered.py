@@ -29,9 +29,9 @@ def changed(known: Step, fact: str) -> str:
     """What to say if the code does not do what is on record."""
     return (
         f"the code of this durable function has changed since an earlier attempt: {known.kind}"
-        f" {shown(known.name)} is on record as its call {known.n}, but {fact}. Either run the code"
-        " that it began with until it has ended, and then retry this one; or cancel it, and start"
-        " a new execution with the new code"
+        f" {shown(known.name)} is on record as its call {known.n}, but {fact}. Either put the"
+        " code back that it began with, and retry it; or discard it (or cancel it, if it is not"
+        " dead), and start a new execution"
     )
 
 
