@@ -14,13 +14,13 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.instant import Instant
-from daybell.core.run import Advance, NewNode, Node, NodeState
+from daybell.core.run import Advance, Edges, NewNode, Node, NodeState
 from daybell.store.codes import NODE_CODES, RULE_CODES
 from daybell.store.driving import stamped
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.run_rows import Held, columns, once
 
-# As `_inserted` puts them.
+# As `_inserted` says them.
 INSERTED: Final = (
     "run", "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
     "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
@@ -30,6 +30,7 @@ INSERTED: Final = (
 ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
 
 Changed = tuple[UUID, Node, str | None]  # run, node, result
+New = tuple[UUID, NewNode, Mapping[str, str]]  # run, node, results by label
 
 
 def numbered(first: int, count: int) -> list[str]:
@@ -121,7 +122,7 @@ class NodeWrites:
         else:
             await link.execute(self.CHANGE_RUNS, tenant, *rows)
         new = [
-            (run, msgspec.structs.replace(one, node=stamped(one.node, held[run].now)), step.results)
+            (run, _stamped(one, held[run].now), step.results)
             for run, step in steps.items()
             for one in step.new
         ]
@@ -160,13 +161,10 @@ class NodeWrites:
             )
         return rest
 
-    async def add_nodes(
-        self, link: Link, tenant: int, new: Iterable[tuple[UUID, NewNode, Mapping[str, str]]]
-    ) -> None:
+    async def add_nodes(self, link: Link, tenant: int, new: Iterable[New]) -> None:
         """Keep new nodes: of a run that begins, or items of a mapped one."""
-        rows = [_inserted(run, tenant, one, results) for run, one, results in new]
         # What is zero, false or NULL in all of them is so by itself.
-        named = dict(zip(INSERTED, columns(rows), strict=True))
+        named = _inserted(tenant, list(new))
         used = {name: column for name, column in named.items() if any(column)}
         await link.copy_records_to_table(
             "node",
@@ -174,6 +172,11 @@ class NodeWrites:
             columns=tuple(used),
             records=zip(*used.values(), strict=True),
         )
+
+
+def _stamped(new: NewNode, now: Instant) -> NewNode:
+    node = stamped(new.node, now)
+    return new if node is new.node else msgspec.structs.replace(new, node=node)
 
 
 def changed_rows(run: UUID, nodes: Iterable[Node]) -> list[list[Any]]:
@@ -226,41 +229,45 @@ def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
     )
 
 
-def _inserted(
-    run: UUID, tenant: int, new: NewNode, results: Mapping[str, str]
-) -> tuple[object, ...]:
-    """A node as INSERTED names its columns."""
-    node, counts = new.node, new.node.parents
-    return (
-        run,
-        tenant,
-        node.order,
-        NODE_CODES[node.state],
-        RULE_CODES[node.rule],
-        counts.total,
-        counts.succeeded,
-        counts.failed,
-        counts.skipped,
-        node.told,
-        node.items,
-        node.spawned,
-        node.items_ended,
-        node.items_lost,
-        node.is_wanted,
-        node.is_map,
-        node.is_todo,
-        node.state is NodeState.READY,
-        node.started_at,
-        node.finished_at,
-        node.execution,
-        node.label,
-        node.group,
-        node.reason,
-        msgspec.json.encode(node.edges).decode() if node.edges else "[]",
-        new.spec,
-        new.input,
-        results.get(node.label),
+def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
+    """New nodes by column, as INSERTED names them."""
+    nodes = [one.node for _, one, _ in new]
+    counts = [node.parents for node in nodes]
+    columns: tuple[list[Any], ...] = (
+        [run for run, _, _ in new],
+        [tenant] * len(nodes),
+        [node.order for node in nodes],
+        [NODE_CODES[node.state] for node in nodes],
+        [RULE_CODES[node.rule] for node in nodes],
+        [count.total for count in counts],
+        [count.succeeded for count in counts],
+        [count.failed for count in counts],
+        [count.skipped for count in counts],
+        [node.told for node in nodes],
+        [node.items for node in nodes],
+        [node.spawned for node in nodes],
+        [node.items_ended for node in nodes],
+        [node.items_lost for node in nodes],
+        [node.is_wanted for node in nodes],
+        [node.is_map for node in nodes],
+        [node.is_todo for node in nodes],
+        [node.state is NodeState.READY for node in nodes],
+        [node.started_at for node in nodes],
+        [node.finished_at for node in nodes],
+        [node.execution for node in nodes],
+        [node.label for node in nodes],
+        [node.group for node in nodes],
+        [node.reason for node in nodes],
+        [_written(node.edges) if node.edges else "[]" for node in nodes],
+        [one.spec for _, one, _ in new],
+        [one.input for _, one, _ in new],
+        [results.get(one.node.label) for _, one, results in new],
     )
+    return dict(zip(INSERTED, columns, strict=True))
+
+
+def _written(edges: Edges) -> str:
+    return msgspec.json.encode(edges).decode()
 
 
 def _run_row(step: Advance, now: Instant) -> tuple[Any, ...]:
