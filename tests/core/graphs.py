@@ -20,6 +20,7 @@ from daybell.core.run import (
     LOST,
     Advance,
     Ask,
+    Failed,
     ItemResults,
     Leaves,
     NewNode,
@@ -90,6 +91,9 @@ class Rows:
             case ItemResults(group):
                 of_group = {label for label, node in self.nodes.items() if node.group == group}
                 return {label: text for label, text in self.results.items() if label in of_group}
+            case Failed(limit):
+                failed = [node for node in ordered if node.state is NodeState.FAILED]
+                return [node for node in failed if node.group is None][:limit]
             case Leaves():
                 return [node for node in ordered if node.is_leaf]
 

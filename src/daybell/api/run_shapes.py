@@ -69,7 +69,7 @@ class RunNode(BaseModel):
 
     name: str
     status: Status
-    reason: str | None = Field(description="Why it did not run, or failed.")
+    reason: str | None = Field(description="Why it did not run, or its error in short.")
     execution_id: str | None
     kind: str | None
     task: str | None

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from daybell.core.condition import Condition
 from daybell.core.execution import State
+from daybell.core.failing import FAILED_MAX, in_short, why_failed
 from daybell.core.failure import Failure
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.progress_hand import Asking
@@ -38,6 +39,7 @@ from daybell.core.run import (
     UPSTREAM_SKIPPED,
     Advance,
     Ask,
+    Failed,
     Leaves,
     Node,
     NodeEnd,
@@ -118,6 +120,8 @@ class _Progress(Starter):
             if not end.is_made:
                 node = replace(node, execution=None)
             state = OF_EXECUTION[end.state]
+            if end.error is not None:
+                end = replace(end, reason=in_short(end.error))
             if node.group is None:
                 self.end(node, state, end.reason, end.result, end)
                 continue
@@ -318,14 +322,17 @@ class _Progress(Starter):
         return RunEnd(State.SUCCEEDED, result)
 
     def _why_failed(self) -> Generator[Ask, Any, str]:
-        """What people are told of the first node that failed."""
+        """What people are told: why the first node failed, and how many others did."""
+        found: list[Node] = yield Failed(FAILED_MAX)
+        for row in found:
+            self.meet(row)
+        labels = {row.label for row in self.nodes.values() if _is_failed(row)}
         if self.failed is None:
             return "a node failed; see its execution"
         yield from self.read([self.failed])
-        node = self.nodes.get(self.failed)
-        if node is None or node.execution is not None or node.reason is None:
-            return f"{self.failed} failed; see its execution"
-        return f"{self.failed} failed: {node.reason}"  # it could not be started
+        others = len(labels - {node_name(self.failed)})
+        more = f"; {others:,} more {'node' if others == 1 else 'nodes'} failed" if others else ""
+        return why_failed(self.failed, self.nodes.get(self.failed)) + more
 
     def advance(self, end: RunEnd | None) -> Advance:
         """What is to be written."""
@@ -358,6 +365,10 @@ class _Progress(Starter):
             starts=tuple(self.starts),
             end=end,
         )
+
+
+def _is_failed(node: Node) -> bool:
+    return node.group is None and node.state is NodeState.FAILED
 
 
 @lru_cache(maxsize=256)

@@ -201,6 +201,7 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    error: str | None = None  # of one that is dead, as it is kept
     is_made: bool = True  # False: the execution could not be created, so there is none to look at
 
 
@@ -286,7 +287,13 @@ class Leaves(msgspec.Struct, frozen=True):
     """Asks for all leaves, in order: list[Node]."""
 
 
-Ask: TypeAlias = Read | Todo | Ready | Unstarted | Specs | Results | ItemResults | Leaves
+class Failed(msgspec.Struct, frozen=True):
+    """Asks for nodes of the graph that are FAILED, in order: list[Node]."""
+
+    limit: int
+
+
+Ask: TypeAlias = Read | Todo | Ready | Unstarted | Specs | Results | ItemResults | Leaves | Failed
 
 
 def item_label(group: str, index: int) -> str:

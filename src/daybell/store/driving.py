@@ -87,6 +87,7 @@ def node_end(execution: Execution) -> NodeEnd:
         reason=execution.reason,
         started_at=execution.started_at,
         finished_at=execution.finished_at,
+        error=execution.error if execution.state is State.DEAD else None,
     )
 
 

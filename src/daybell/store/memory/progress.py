@@ -15,6 +15,7 @@ from daybell.core.run import (
     UNSTARTED,
     Advance,
     Ask,
+    Failed,
     ItemResults,
     Leaves,
     Node,
@@ -116,6 +117,9 @@ def answer(nodes: dict[str, NodeRow], ask: Ask) -> Any:
             found = {label: nodes[label].result for label in labels if label in nodes}
         case ItemResults(group):
             found = {k: row.result for k, row in nodes.items() if row.node.group == group}
+        case Failed(limit):
+            failed = (row.node for row in nodes.values() if row.node.state is NodeState.FAILED)
+            return in_order(node for node in failed if node.group is None)[:limit]
         case Leaves():
             return in_order(row.node for row in nodes.values() if row.node.is_leaf)
     return {label: text for label, text in found.items() if text is not None}

@@ -57,7 +57,8 @@ class Pending(Ending):
     SELECT * FROM (
       SELECT id, attempt, $3 AS state, schedule, scheduled_for, node, parent,
              NULL::float8 AS started_at, (SELECT now FROM t) AS finished_at, NULL::text AS result,
-             $4::text AS reason, CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate,
+             $4::text AS reason, NULL::text AS error,
+             CASE WHEN id = ANY($5::uuid[]) THEN NULL ELSE gate END AS gate,
              (SELECT true FROM daybell.run r WHERE r.id = d.id AND r.tenant = $1) AS has_run
         FROM d) e
      WHERE gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL OR has_run

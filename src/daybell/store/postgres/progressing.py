@@ -41,7 +41,8 @@ KNOWN_MAX: Final = 1000  # runs that are remembered
 TOLD: Final = (
     "id, attempt, state, gate, schedule, scheduled_for, node, parent, started_at, finished_at,"
     " CASE WHEN node IS NOT NULL THEN result END AS result,"
-    " CASE WHEN node IS NOT NULL THEN reason END AS reason"
+    " CASE WHEN node IS NOT NULL THEN reason END AS reason,"
+    " CASE WHEN node IS NOT NULL AND state = 7 THEN error END AS error"
 )
 TOLD_COUNT: Final = TOLD.count(",") + 1
 
@@ -243,6 +244,7 @@ def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
                     row["reason"],
                     row["started_at"],
                     row["finished_at"],
+                    row["error"],
                 )
             )
     return ends

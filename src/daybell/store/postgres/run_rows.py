@@ -18,9 +18,11 @@ from daybell.core.rules import Counts
 from daybell.core.run import (
     Ask,
     Edges,
+    Failed,
     ItemResults,
     Leaves,
     Node,
+    NodeState,
     Read,
     Ready,
     Results,
@@ -30,7 +32,7 @@ from daybell.core.run import (
     Todo,
     Unstarted,
 )
-from daybell.store.codes import NODE_STATES, RULES
+from daybell.store.codes import NODE_CODES, NODE_STATES, RULES
 from daybell.store.postgres.connection import Link, Row
 
 # As `read_node` takes them apart.
@@ -119,6 +121,7 @@ class NodeRows:
      ORDER BY n.run, n.place
     """
     LEAVES = SOME_NODES % "n.of IS NULL AND n.edges = '[]'"
+    FAILED = SOME_NODES % f"n.of IS NULL AND n.state = {NODE_CODES[NodeState.FAILED]}"
     ITEM_RESULTS = """
     SELECT n.run, n.label, n.result
       FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) u(run, of, low, high),
@@ -182,8 +185,13 @@ class NodeRows:
         return found
 
     def _question(self, kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
-        if kind in (Todo, Ready, Unstarted):
-            query = {Todo: self.GOING_ON, Ready: self.READY, Unstarted: self.UNSTARTED}[kind]
+        limited = {
+            Todo: self.GOING_ON,
+            Ready: self.READY,
+            Unstarted: self.UNSTARTED,
+            Failed: self.FAILED,
+        }
+        if (query := limited.get(kind)) is not None:
             return query, [list(asks), [ask.limit for ask in asks.values()]]
         if kind is Leaves:
             return self.LEAVES, [list(asks), [None] * len(asks)]

@@ -175,6 +175,7 @@ def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
             move.reason,
             None if ran is None else now - ran,
             now,
+            _error_of(tx, owner, move) if move.target is State.DEAD else None,
         )
         if run is not last:  # most often, all are of one
             last, ends = run, by_run.setdefault(run, [])
@@ -182,6 +183,16 @@ def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
     for run, ends in by_run.items():
         tx.ended.setdefault((owner, run.bytes), []).extend(ends)
     return True
+
+
+_ERROR: Final = "SELECT error FROM execution WHERE tenant = ? AND id = ?"
+
+
+def _error_of(tx: Transaction, owner: int, move: Transition) -> str | None:
+    """Why it is dead: if need be, what an earlier attempt has left."""
+    if move.error is not None:
+        return move.error
+    return tx.execute(_ERROR, (owner, move.id.bytes)).fetchone()[0]
 
 
 # What every end writes. A success leaves no error behind; another end keeps an earlier one.

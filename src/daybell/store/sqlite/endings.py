@@ -44,7 +44,8 @@ def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
 
 
 _ENDED: Final = """
-SELECT id, state, result, reason, started_at, finished_at FROM execution WHERE n = ?
+SELECT id, state, result, reason, started_at, finished_at, iif(state = 7, error, NULL)
+  FROM execution WHERE n = ?
 """
 _DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
 

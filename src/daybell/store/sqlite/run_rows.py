@@ -11,9 +11,11 @@ import msgspec
 from daybell.core.run import (
     Advance,
     Ask,
+    Failed,
     ItemResults,
     Leaves,
     Node,
+    NodeState,
     Read,
     Ready,
     Results,
@@ -23,6 +25,7 @@ from daybell.core.run import (
     Todo,
     Unstarted,
 )
+from daybell.store.codes import NODE_CODES
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.node_rows import (
     NODE_COLUMNS,
@@ -101,6 +104,10 @@ SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND state IN (1, 2) ORDER BY place
 _LEAVES: Final = f"""
 SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND of IS NULL AND edges IS NULL ORDER BY place
 """
+_FAILED: Final = f"""
+SELECT {NODE_COLUMNS} FROM node
+ WHERE run = ? AND state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL ORDER BY place LIMIT ?
+"""
 _ALL: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
 _INPUTS: Final = f"SELECT label, input FROM node WHERE {_BY_LABEL}"
 _RESULTS: Final = f"SELECT label, result FROM node WHERE {_BY_LABEL} AND result IS NOT NULL"
@@ -131,6 +138,8 @@ class RunRows:
                 return self._nodes(_READY, n, limit)
             case Unstarted(limit):
                 return self._nodes(_UNSTARTED, n, limit)
+            case Failed(limit):
+                return self._nodes(_FAILED, n, limit)
             case Leaves():
                 return self._nodes(_LEAVES, n)
             case Specs(labels):
