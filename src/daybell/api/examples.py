@@ -159,6 +159,7 @@ JOB: Final[Example] = {
     "next_run_at": _LATER,
     "schedules": [SCHEDULE],
     "last_execution": None,
+    "waits_for": [],
 }
 QUEUE: Final[Example] = {
     "name": "default",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from daybell.api.dependency_shapes import WaitsFor
 from daybell.api.event_schema import EventPage as EventPage
 from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
@@ -321,6 +322,9 @@ class Job(JobVersion):
     next_run_at: Time | None
     schedules: list[Schedule]
     last_execution: LastExecution | None
+    waits_for: list[WaitsFor] = Field(
+        description="How its dependencies stand. Empty in lists of jobs: ask for the job alone."
+    )
 
 
 class NewJobAnswer(Job):

@@ -74,7 +74,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "overlap": overlap if is_scheduled or definition.overlap is not None else None,
             "misfire": definition.misfire,
             "user": definition.user_id,
-            "depends on": ", ".join(definition.dependencies),
+            "depends on": _dependencies(one),
             "if one fails": definition.on_dependency_failure if definition.dependencies else None,
             "source": definition.source,
             "executions": counted or "none yet",
@@ -88,6 +88,13 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
     for schedule in one.schedules:
         said = {f"schedule {schedule.name}".rstrip(): words(schedule)}
         show.echo_fields(said | _tally(schedule, is_paused=job.paused_at is not None))
+
+
+def _dependencies(one: Standing) -> str:
+    """What it depends on; if that is known, each with how it stands."""
+    if not one.waits_for:
+        return ", ".join(one.job.definition.dependencies)
+    return ", ".join(f"{each.job} ({each.detail})" for each in one.waits_for)
 
 
 def echo_versions(versions: Sequence[Job]) -> None:

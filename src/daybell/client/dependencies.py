@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from daybell.core.dependencies import Upstream, is_held_up
-from daybell.core.execution import TERMINAL, Execution
+from daybell.core.dependencies import Ended, Upstream, is_held_up
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.instant import to_iso
 from daybell.core.job import JobDefinition
 from daybell.core.limits import DEPENDENCIES_MAX, check_name
+from daybell.core.standing import Standing, WaitsFor
 from daybell.core.when.after import Dependency, name_of
 from daybell.errors import InvalidName, JobNotFound, UsageError, shown
 from daybell.store.protocol import Store
 
-__all__ = ["Dependencies", "Dependency", "check_dependencies", "read_dependencies"]
+__all__ = ["Dependencies", "Dependency", "check_dependencies", "read_dependencies", "waits_for"]
 
 
 class Dependencies:
@@ -41,6 +43,34 @@ class Dependencies:
             except JobNotFound:
                 return "there is no such job any more; create it, or depend on it no longer"
         return _words(one)
+
+
+async def waits_for(store: Store, tenant: str, standing: Standing) -> tuple[WaitsFor, ...]:
+    """How each dependency of a job stands: whether it has succeeded since the job was fired last,
+    or, of one with times of its own, as its latest execution stands.
+    """
+    names = standing.job.definition.dependencies
+    if not names:
+        return ()
+    since = next((one.since for one in standing.schedules if one.since is not None), None)
+    if since is None:
+        now = (await store.health()).now
+        stand = await store.upstream(tenant, [(name, now) for name in names])
+        return tuple(
+            WaitsFor(name, one.state is State.SUCCEEDED, str(one.state or "it has not run yet"))
+            for name, one in zip(names, stand, strict=True)
+        )
+    ended = await store.ended_since(tenant, [(name, since) for name in names])
+    return tuple(_told(name, one) for name, one in zip(names, ended, strict=True))
+
+
+def _told(name: str, one: Ended) -> WaitsFor:
+    if one.succeeded_at is not None:
+        return WaitsFor(name, True, f"succeeded at {to_iso(one.succeeded_at)}")
+    if one.state is None:
+        return WaitsFor(name, False, "has not succeeded yet")
+    then = "; retry it, or let it run again" if one.state is State.DEAD else ""
+    return WaitsFor(name, False, f"has not succeeded yet, its last one is {one.state}{then}")
 
 
 def _words(one: Upstream) -> str:

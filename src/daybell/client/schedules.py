@@ -7,6 +7,9 @@ from contextlib import suppress
 from typing import Final, Unpack
 from uuid import UUID
 
+from msgspec.structs import replace
+
+from daybell.client.dependencies import waits_for
 from daybell.client.requests import (
     ONE_OPTIONS,
     Arguments,
@@ -186,7 +189,7 @@ class Schedules:
             look = await self.store.look_at_jobs(self.tenant, [known.name])
             return standing_of(known, look[known.name], is_deleted=True)
         (standing,) = await self.standings([known])
-        return standing
+        return replace(standing, waits_for=await waits_for(self.store, self.tenant, standing))
 
     async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
         """The same for jobs in hand, as they are now. A page of them is a few statements."""

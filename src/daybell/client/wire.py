@@ -108,6 +108,7 @@ def standing(of: Standing) -> dict[str, Any]:
         "next_run_at": time(of.next_run_at),
         "schedules": [schedule(one) for one in of.schedules],
         "last_execution": None if last is None else execution(last),
+        "waits_for": [msgspec.structs.asdict(one) for one in of.waits_for],
     }
 
 

@@ -33,6 +33,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     schedules: tuple[Schedule, ...] = ()
 
 
+class WaitsFor(msgspec.Struct, frozen=True):
+    """How one dependency of a job stands."""
+
+    job: str
+    is_met: bool
+    detail: str  # for a person
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """A job with what it does now. Times of its schedules are nominal."""
 
@@ -41,6 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     next_run_at: Instant | None
     schedules: tuple[Schedule, ...]
     last_execution: Execution | None  # the newest
+    waits_for: tuple[WaitsFor, ...] = ()  # its dependencies, if it was asked for alone
 
 
 def status_of(

@@ -26,7 +26,7 @@ from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.schedule import Schedule
-from daybell.core.standing import Standing
+from daybell.core.standing import Standing, WaitsFor
 from daybell.core.template import NewTemplate, Template
 from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page, Queue
@@ -120,6 +120,7 @@ def standing(of: Wire) -> Standing:
             schedule(one, tenant=of["tenant"], job=of["name"]) for one in of["schedules"]
         ),
         last_execution=None if last is None else execution(last),
+        waits_for=tuple(WaitsFor(**one) for one in of.get("waits_for", ())),
     )
 
 
