@@ -285,6 +285,8 @@ def test_the_demo_shows_each_kind(tmp_path):
         assert "Traceback" not in running.said
         assert f"store   {own}" in running.said
         assert f"look    daybell executions list --database-url {own}" in running.said
+        assert "flows   orders; " in running.said
+        assert f"{own} --job orders --nodes" in running.said
         assert not (tmp_path / "daybell.db").exists()
 
 

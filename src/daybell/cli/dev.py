@@ -208,6 +208,7 @@ def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, too
         "store": masked_url(app.url),
         "queues": f"{sample(Queues.parse(queues).names)}; {options.concurrency} at a time",
         "tasks": sample(app.tasks) or "none",
+        **({"flows": _flows(app, is_demo=options.is_demo)} if app.workflows else {}),
         "kinds": offered(kinds, host=options.host),
         "api": f"{url}/api/v1, described at {url}/docs",
         "health": f"{url}/healthz and {url}/readyz",
@@ -218,8 +219,17 @@ def _announce(app: App, options: DevOptions, kinds: Sequence[str], url: str, too
     for name, line in lines.items():
         _echo(f"  {name:<7} {show.printable(line)}")
     if options.is_demo:
-        look = with_flag("daybell executions list", app.url)
-        _echo(f"  look    {show.printable(look)}")
+        for look in (
+            "executions list",
+            *(f"executions list --job {one} --nodes" for one in app.workflows),
+        ):
+            _echo(f"  look    {show.printable(with_flag(f'daybell {look}', app.url))}")
+
+
+def _flows(app: App, *, is_demo: bool) -> str:
+    """The app's workflows; in the demo also what lines about their nodes mean."""
+    named = sample(app.workflows)
+    return f'{named}; "orders, convert[1]" is item 1 of its node convert' if is_demo else named
 
 
 def offered(kinds: Sequence[str], *, host: str) -> str:
