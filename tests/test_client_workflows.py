@@ -248,3 +248,17 @@ async def test_a_queue_is_purged_of_nodes_as_well(client):
 
     assert (await client.execution(id)).execution.state is State.DEAD
     assert await client.count(queue="slow", status="pending", nodes=True) == {}
+
+
+async def test_nodes_of_a_run_that_ended_before_it_began_did_not_run(client):
+    await client.create("etl", workflow=ETL)
+    with pytest.raises(UsageError, match="a workflow takes no arguments"):
+        await client.enqueue("etl", {"day": 1})
+    answer = await client.enqueue("etl")
+    await client.cancel(answer.id)
+
+    run = await client.run(answer.id)
+
+    assert run is not None
+    assert {one.status for one in run.nodes} == {State.SKIPPED}
+    assert (run.ended, run.percent) == (0, 0.0)

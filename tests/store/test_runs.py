@@ -3,10 +3,13 @@
 import asyncio
 import json
 
+import pytest
+
 from daybell.core.execution import Outcome, State
 from daybell.core.priority import Priority
 from daybell.core.run import Spec
-from tests.builders import TENANT, apply, claim, look, retry, success
+from daybell.errors import InvalidArguments
+from tests.builders import TENANT, an_execution, apply, claim, look, retry, success
 from tests.store.runs import (
     a_plan,
     begun,
@@ -18,6 +21,7 @@ from tests.store.runs import (
     state,
     take,
     taken_run,
+    waiting_run,
 )
 
 CHAIN = {"extract": ["clean"], "clean": ["load"]}
@@ -150,3 +154,13 @@ async def test_a_failed_leaf_makes_the_run_a_dead_letter(store):
         "load": State.SKIPPED,
     }
     assert (await reasons(store, run))["load"] == "upstream_failed"
+
+
+async def test_a_workflow_takes_no_arguments(store):
+    await waiting_run(store)
+
+    with pytest.raises(InvalidArguments, match="etl is a workflow, and a workflow takes no"):
+        await store.enqueue(TENANT, [an_execution("etl"), an_execution("etl", args='{"day": 1}')])
+
+    (queue,) = await store.list_queues(TENANT)
+    assert queue.queued == 1

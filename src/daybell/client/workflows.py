@@ -214,7 +214,8 @@ def _node(view: NodeView, graph: Graph | None) -> RunNode:
 
 
 def _not_begun(graph: Graph, state: State) -> WorkflowRun:
-    status = state if state in TERMINAL else State.WAITING
+    """Nodes of a run that has not begun. If it ended before, nothing of it ran or will."""
+    status = State.SKIPPED if state in TERMINAL else State.WAITING
     nodes = [
         RunNode(
             name=name,
@@ -228,7 +229,7 @@ def _not_begun(graph: Graph, state: State) -> WorkflowRun:
     return WorkflowRun(
         nodes=tuple(nodes),
         edges=graph.edges,
-        ended=len(nodes) if state in TERMINAL else 0,
+        ended=0,
         total=len(nodes),
         fail_fast=graph.fail_fast,
         max_running=graph.max_running,

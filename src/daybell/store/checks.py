@@ -41,6 +41,7 @@ from daybell.core.worker import Report
 from daybell.errors import (
     DuplicateKey,
     ExecutionInTheWay,
+    InvalidArguments,
     InvalidName,
     PayloadTooLarge,
     UsageError,
@@ -131,6 +132,20 @@ def check_batch(executions: Sequence[NewExecution]) -> None:
         )
     for position, execution in enumerate(executions):
         check_execution(execution, position)
+
+
+WORKFLOW: Final = "workflow"  # what a worker must offer to begin a run
+
+
+def check_calls(executions: Sequence[NewExecution], workflows: Collection[str]) -> None:
+    """Refuse arguments for jobs that take none: a run would die of them later."""
+    for execution in executions if workflows else ():
+        if execution.job in workflows and execution.args != "{}":
+            raise InvalidArguments(
+                f"{execution.job} is a workflow, and a workflow takes no arguments; bind them to"
+                " its nodes",
+                field="args",
+            )
 
 
 def check_loadable(
