@@ -12,10 +12,12 @@ from tests.builders import (
     an_execution,
     apply,
     claim,
+    death,
     fired,
     look,
     put,
     registered,
+    retry,
     shown,
     success,
 )
@@ -199,6 +201,24 @@ async def test_the_nodes_of_a_run_are_shown_in_order_with_their_times(store, clo
     assert b.execution is not None
     assert found.finished_at is None
     assert (found.run.total, found.run.left, found.run.running) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+async def test_a_node_has_begun_with_its_first_attempt(store, clock, is_dead):
+    run = await begun(store, a_plan(CHAIN))
+    began = clock.now()
+    hands = await take(store)
+    await clock.advance(5)
+    await apply(store, hands, retry(hands.one, delay=10.0, ran=5.0))
+    await clock.advance(10)
+    hands = await take(store)
+    await clock.advance(2)
+    last = death(hands.one, ran=2.0) if is_dead else success(hands.one, ran=2.0)
+    assert await apply(store, hands, last) == []
+
+    first = (await detail(store, run)).nodes[0].node
+
+    assert (first.started_at, first.finished_at) == (began, began + 17)
 
 
 async def test_a_run_is_unknown_to_other_tenants(store):

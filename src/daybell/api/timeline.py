@@ -31,10 +31,13 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
         moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
     if one.finished_at is not None and one.state in TERMINAL:
         moments.append((one.finished_at, {"event": f"ended as {one.state}"}))
+    before = len(moments)
     for node in () if run is None else run.nodes:
         if node.started_at is not None:
             moments.append((node.started_at, {"event": "started", "node": node.name}))
         if node.finished_at is not None:
             moments.append((node.finished_at, {"event": str(node.status), "node": node.name}))
+    if before < len(moments):  # a run ends with its last node, and after it
+        moments = [*moments[:1], *moments[before:], *moments[1:before]]
     moments.sort(key=lambda pair: pair[0])
     return [{"at": time(at), **said} for at, said in moments]

@@ -6,13 +6,13 @@ that has the run's lock, and writes what it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Execution, Outcome, State
+from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Run, Start
 from daybell.errors import UsageError, shown
@@ -76,16 +76,17 @@ def stamped(node: Node, now: Instant) -> Node:
     return node
 
 
-def node_end(execution: Execution) -> NodeEnd:
-    """What a run hears of an execution that has ended."""
+def node_end(execution: Execution, attempts: Iterable[Attempt] = ()) -> NodeEnd:
+    """What a run hears of an execution that has ended, after these attempts."""
     assert execution.node is not None, "it is no node"
+    starts = [one.started_at for one in attempts if one.started_at is not None]
     return NodeEnd(
         label=execution.node,
         execution=execution.id,
         state=execution.state,
         result=execution.result,
         reason=execution.reason,
-        started_at=execution.started_at,
+        started_at=min(starts, default=execution.started_at),
         finished_at=execution.finished_at,
         error=execution.error if execution.state is State.DEAD else None,
     )

@@ -28,7 +28,7 @@ def tell_run(tables: Tables, row: Row) -> None:
     """Let a run hear of the end of a node, before the transaction is over."""
     execution = row.execution
     assert execution.parent is not None, "a node has a run"
-    tables.ended.append(((execution.tenant, execution.parent), node_end(execution)))
+    tables.ended.append(((execution.tenant, execution.parent), node_end(execution, row.attempts)))
     if execution.state is State.DEAD:  # if need be, the run is the dead letter
         discarded = replace(execution, is_discarded=True)
         tables.put(replace(row, execution=discarded, has_slot=False))

@@ -37,14 +37,22 @@ BATCH_MAX: Final = 4 * PROGRESS_BATCH
 BATCH_MIN: Final = 20
 KNOWN_MAX: Final = 1000  # runs that are remembered
 
-# What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
-TOLD: Final = (
-    "id, attempt, state, gate, schedule, scheduled_for, node, parent, started_at, finished_at,"
-    " CASE WHEN node IS NOT NULL THEN result END AS result,"
-    " CASE WHEN node IS NOT NULL THEN reason END AS reason,"
-    " CASE WHEN node IS NOT NULL AND state = 7 THEN error END AS error"
+# When the first attempt of a node began.
+BEGAN: Final = (
+    "CASE WHEN node IS NULL OR attempt = 1 THEN started_at ELSE coalesce((SELECT min(a.began)"
+    " FROM (SELECT x.id AS of, x.started_at AS began FROM daybell.attempt x WHERE x.tenant = $1) a"
+    " WHERE a.of = id), started_at) END AS started_at"
 )
-TOLD_COUNT: Final = TOLD.count(",") + 1
+# What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
+TOLD_COLUMNS: Final = (
+    "id", "attempt", "state", "gate", "schedule", "scheduled_for", "node", "parent", BEGAN,
+    "finished_at",
+    "CASE WHEN node IS NOT NULL THEN result END AS result",
+    "CASE WHEN node IS NOT NULL THEN reason END AS reason",
+    "CASE WHEN node IS NOT NULL AND state = 7 THEN error END AS error",
+)  # fmt: skip
+TOLD: Final = ", ".join(TOLD_COLUMNS)
+TOLD_COUNT: Final = len(TOLD_COLUMNS)
 
 # A run that was put back, and ends before it has begun again, has nodes that did not.
 HAS_RUN: Final = (

@@ -16,6 +16,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.execution import AWAY, TERMINAL, Claimed, Outcome, State
+from daybell.core.instant import Instant
 from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.core.log import NewLogPart
 from daybell.core.run import NodeEnd
@@ -173,7 +174,7 @@ def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
             move.target,
             move.result if is_success else None,
             move.reason,
-            None if ran is None else now - ran,
+            _began(tx, owner, move, None if ran is None else now - ran),
             now,
             _error_of(tx, owner, move) if move.target is State.DEAD else None,
         )
@@ -183,6 +184,20 @@ def tell_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
     for run, ends in by_run.items():
         tx.ended.setdefault((owner, run.bytes), []).extend(ends)
     return True
+
+
+_FIRST: Final = """
+SELECT min(a.started_at) FROM execution e JOIN attempt a ON a.execution = e.n
+ WHERE e.tenant = ? AND e.id = ?
+"""
+
+
+def _began(tx: Transaction, owner: int, move: Transition, last: Instant | None) -> Instant | None:
+    """When the first attempt of a node began."""
+    if move.attempt == 1:
+        return last
+    first = tx.execute(_FIRST, (owner, move.id.bytes)).fetchone()[0]
+    return last if first is None else first
 
 
 _ERROR: Final = "SELECT error FROM execution WHERE tenant = ? AND id = ?"

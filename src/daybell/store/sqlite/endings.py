@@ -44,7 +44,11 @@ def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
 
 
 _ENDED: Final = """
-SELECT id, state, result, reason, started_at, finished_at, iif(state = 7, error, NULL)
+SELECT id, state, result, reason,
+       iif(attempt = 1, started_at,
+           ifnull((SELECT min(a.started_at) FROM attempt a WHERE a.execution = execution.n),
+                  started_at)),
+       finished_at, iif(state = 7, error, NULL)
   FROM execution WHERE n = ?
 """
 _DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state = 7"
