@@ -178,6 +178,23 @@ def test_a_run_that_succeeded_with_failed_nodes_says_so_and_the_way_to_begin_the
     assert typed("executions", "retry", tidied, "--from", "fragile").code == 0
 
 
+def test_a_branch_in_a_file_is_shown_in_words(typed, tmp_path):
+    nodes = "[{name: pick, task: resize, branch: [a, b]}, {name: a, job: w}, {name: b, job: w}]"
+        "[{name: pick, task: resize, branch: [a, b]}, {name: a, task: resize}, {name: b, job: w}]"
+    )
+    (tmp_path / "w.yaml").write_text("name: w\ncommand: df\nschedule: manual\n")
+    (tmp_path / "p.yaml").write_text(f"name: p\nschedule: manual\nworkflow: {{nodes: {nodes}}}\n")
+    assert typed("apply", "-f", "w.yaml", "-f", "p.yaml").code == 0
+    assert typed("jobs", "trigger", "p").code == 0
+    (listed,) = json.loads(typed("executions", "list", "--json").out)["items"]
+
+    shown = typed("executions", "show", listed["execution_id"]).out
+    written = typed("jobs", "show", "p", "--yaml").out
+
+    assert "pick if it says a" in shown and "pick if it says b" in shown
+    assert "branch" in written and "edges" not in written
+
+
 def test_the_log_of_a_run_says_where_its_nodes_logs_are(typed, tidied):
     said = typed("executions", "logs", tidied)
     nodes = json.loads(typed("executions", "list", "--workflow", tidied, "--json").out)["items"]
