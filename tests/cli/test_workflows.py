@@ -180,8 +180,6 @@ def test_a_run_that_succeeded_with_failed_nodes_says_so_and_the_way_to_begin_the
 
 def test_a_branch_in_a_file_is_shown_in_words(typed, tmp_path):
     nodes = "[{name: pick, task: resize, branch: [a, b]}, {name: a, job: w}, {name: b, job: w}]"
-        "[{name: pick, task: resize, branch: [a, b]}, {name: a, task: resize}, {name: b, job: w}]"
-    )
     (tmp_path / "w.yaml").write_text("name: w\ncommand: df\nschedule: manual\n")
     (tmp_path / "p.yaml").write_text(f"name: p\nschedule: manual\nworkflow: {{nodes: {nodes}}}\n")
     assert typed("apply", "-f", "w.yaml", "-f", "p.yaml").code == 0
