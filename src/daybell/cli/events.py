@@ -69,7 +69,7 @@ def signal_execution(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Send an event to one execution alone, which it waits for or will wait for."""
+    """Send an event to one execution, now or before it waits."""
     command = partial(_signal, id=id, name=name, data=data, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 

@@ -93,7 +93,7 @@ def show_execution(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Show an execution with its attempts and steps; of a workflow's run, its nodes."""
+    """Show an execution: its attempts, its steps or its nodes."""
     run(context, partial(_show, id=id, tenant=tenant, as_json=as_json), database_url)
 
 
@@ -177,7 +177,10 @@ def retry_executions(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Run executions again: dead and cancelled ones. Of workflows, what has not succeeded."""
+    """Run executions again: dead and cancelled ones.
+
+    Of workflows, what has not succeeded.
+    """
     from daybell.cli.deciding import Decision, decide
 
     decision = Decision(
