@@ -35,8 +35,8 @@ TESTS: Final = (
 )
 
 FENCED: Final = "((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE"
-IS_HELD: Final = '"((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE"'
-BY_ID: Final = '"(v.id IN (SELECT id FROM m)) IS TRUE"'
+IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND"
+BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"

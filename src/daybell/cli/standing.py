@@ -91,8 +91,8 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
 
 
 def _dependencies(one: Standing) -> str:
-    """What it depends on; if that is known, each with how it stands."""
-    if not one.waits_for:
+    """What it depends on; of the current version each with how it stands, if that is known."""
+    if not one.waits_for or not one.job.is_current:
         return ", ".join(one.job.definition.dependencies)
     return ", ".join(f"{each.job} ({each.detail})" for each in one.waits_for)
 
