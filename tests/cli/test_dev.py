@@ -273,6 +273,7 @@ def test_the_demo_shows_each_kind(tmp_path):
         ]:
             running.wait_for(rf"{word} +\S+ {job}")
         running.wait_for(r"page 5 of 5")
+        running.wait_for(r"succeeded +\S+ orders after \d")  # the run: its nodes say their names
 
         own = "sqlite:///demo.db"
         listed = daybell(

@@ -6,14 +6,14 @@ import re
 from msgspec.structs import replace
 
 from daybell.cli.narration import Narrator
-from daybell.core.execution import Claimed
+from daybell.core.execution import Claimed, State
 from daybell.core.lifecycle import Transition, after_retry_later
 from daybell.core.schedule import Decision, Firing, Tick
 from daybell.engine.clock import SystemClock
-from daybell.engine.events import Ended, Fired
+from daybell.engine.events import Ended, Fired, RunEnded
 from daybell.store.ids import mint
 from daybell.store.open import store_for
-from tests.builders import claimed
+from tests.builders import claimed, enqueued, look
 from tests.cli.terminal import Running, daybell
 
 LATER = """\
@@ -53,6 +53,27 @@ def told(move: Transition, one: Claimed) -> str:
     out = io.StringIO()
     Narrator(SystemClock(), out=out)(Ended(one, move))
     return out.getvalue()
+
+
+async def test_the_end_of_a_run_is_told_and_on_workers_only_if_it_failed():
+    store = store_for("memory://")
+    await store.open()
+    (id,) = await enqueued(store)
+    ended = replace(await look(store, id), state=State.DEAD, started_at=5.0, finished_at=6.5)
+    failed = replace(ended, error='{"type": "NodesFailed", "message": "load failed"}')
+    lines = [
+        (out := io.StringIO(), Narrator(SystemClock(), out=out, quiet=q)) for q in (False, True)
+    ]
+
+    for _, narrator in lines:
+        narrator(RunEnded(failed))
+        narrator(RunEnded(replace(ended, state=State.SUCCEEDED)))
+
+    dead, succeeded = lines[0][0].getvalue().splitlines()
+    assert dead.endswith(f"dead       {id} resize after 1.5 s: NodesFailed: load failed")
+    assert succeeded.endswith(f"succeeded  {id} resize after 1.5 s")
+    assert lines[1][0].getvalue().splitlines()[0].endswith("NodesFailed: load failed")
+    assert "succeeded" not in lines[1][0].getvalue()
 
 
 def test_ticks_that_were_missed_are_told_and_others_are_not():

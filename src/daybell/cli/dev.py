@@ -28,6 +28,7 @@ from daybell.engine.clock import SystemClock
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
+from daybell.engine.run_ends import told_run_ends
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError
@@ -117,6 +118,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             await settle_gone(app, prune=options.prune)
             url = await stack.enter_async_context(served(app, options))
             app.observe(Narrator(clock, on_gone=stop.request))
+            await stack.enter_async_context(told_run_ends(store, events=app.events, clock=clock))
             how = _worker_options(settings, app, options)
             worker = Worker(
                 store,

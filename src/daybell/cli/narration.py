@@ -11,12 +11,12 @@ from uuid import UUID
 
 from daybell.cli import show
 from daybell.cli.waiting import error_line
-from daybell.core.execution import Claimed, State
+from daybell.core.execution import Claimed, Execution, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Ruling, Transition
 from daybell.core.schedule import Decision
 from daybell.engine.clock import Clock
-from daybell.engine.events import Ended, Fired, Started, WorkerLost
+from daybell.engine.events import Ended, Fired, RunEnded, Started, WorkerLost
 
 # Faster than anybody reads. More of them are counted instead of printed.
 LINES_PER_SECOND_MAX: Final = 40
@@ -56,6 +56,8 @@ class Narrator:
                 self._say("started", event.claimed, again)
         elif isinstance(event, Ended):
             self._ended(event)
+        elif isinstance(event, RunEnded):
+            self._run_ended(event.run)
         elif isinstance(event, WorkerLost):
             then = f"its worker is gone; it is {event.transition.target} now"
             self._say("lost", event.claimed, then)
@@ -82,6 +84,16 @@ class Narrator:
             self._say(word, claimed, _again(move))
         else:
             self._say("given back" if word == State.QUEUED else word, claimed, took)
+
+    def _run_ended(self, run: Execution) -> None:
+        """The line that belongs to the one which said that it has started."""
+        if self._quiet and run.state is not State.DEAD:
+            return
+        took = _length_of(run)
+        error = (error_line(run.error) or "")[:ERROR_CHARS_MAX]
+        job = run.job if run.node is None else f"{run.job}, {run.node}"
+        rest = f"{took}: {error}" if error else took
+        self._line(str(run.state), run.id, f"{job} {rest}")
 
     def _fired(self, event: Fired) -> None:
         """What was fired is told when it starts; this is for ticks that nothing comes of."""
@@ -136,6 +148,12 @@ class Narrator:
             self._out.flush()
         except OSError:
             self._on_gone()
+
+
+def _length_of(run: Execution) -> str:
+    if run.started_at is None or run.finished_at is None:
+        return ""
+    return f"after {show.length(run.finished_at - run.started_at)}"
 
 
 def _clock_time(at: Instant | None) -> str:

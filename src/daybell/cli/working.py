@@ -32,6 +32,7 @@ from daybell.engine.events import Events
 from daybell.engine.node import Node, Upkeep
 from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
+from daybell.engine.run_ends import told_run_ends
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import Announce, Supervisor, announcing
 from daybell.engine.worker import Worker, WorkerOptions
@@ -186,6 +187,7 @@ async def _work(
             )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             node = Node(workers=[worker], upkeep=upkeep)
+            await stack.enter_async_context(told_run_ends(store, events=app.events, clock=clock))
             await stack.enter_async_context(alive(app, settings))
             settle()
             await node.start(patiently=True)

@@ -149,7 +149,7 @@ class Completer:
     def _tell(self, group: list[End], judged: Judged) -> None:
         for claimed, move in group:
             verdict = judged.get((move.id, move.attempt)) if judged else None
-            is_plain = verdict is None and move.target is State.SUCCEEDED
+            is_plain = verdict is None and move.target is State.SUCCEEDED and move.run is None
             self._events.emit(Ended, claimed, move, verdict, is_plain=is_plain)
 
     async def _is_dealt_with(self, claimed: Claimed, move: Transition, error: Exception) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from daybell.core.execution import Claimed
+from daybell.core.execution import Claimed, Execution
 from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.schedule import Firing
@@ -28,6 +28,14 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     claimed: Claimed
     transition: Transition
     verdict: Verdict | None = None
+
+
+class RunEnded(msgspec.Struct, frozen=True, gc=False):
+    """A workflow's run has ended with a node that ended here. It is told a moment later, and only
+    where somebody looks for it: `daybell dev` and `daybell worker`.
+    """
+
+    run: Execution
 
 
 class WorkerLost(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +64,10 @@ class Events:
         self._curious: list[Observer] = []  # those who hear of what goes as it should, too
 
     def observe(self, observer: Observer, *, only_trouble: bool = False) -> None:
-        """Tell this observer of everything, or only of what is not a start or a plain success."""
+        """Tell this observer of everything, or only of what is not a start or a plain success.
+
+        The ends of nodes are never plain: a run may have ended with one.
+        """
         self._observers.append(observer)
         if not only_trouble:
             self._curious.append(observer)

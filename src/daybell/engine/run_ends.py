@@ -1,0 +1,113 @@
+"""Telling of the ends of workflows' runs, which are nobody's work.
+
+A run ends in the store, with the report of its last node. So whoever has ended a node looks, a
+moment later, whether that was the last. As long as nodes of a run end one after the other, nobody
+looks: a chain of a thousand costs one look, and so does a fan of ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from math import inf
+from typing import Final
+from uuid import UUID
+
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.instant import Instant, Seconds
+from daybell.core.lifecycle import Ruling
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.view import ExecutionFilter
+from daybell.engine.clock import Clock
+from daybell.engine.events import Ended, Events, RunEnded, WorkerLost
+from daybell.engine.loop import Loop
+from daybell.errors import Unavailable
+from daybell.store.protocol import Store
+
+QUIET_SECONDS: Final = 0.25  # since the last end of a node, before its run is looked at
+# What follows the end of a node may take a few transactions, so the run ends a little later.
+AFTER_SECONDS: Final = 0.5
+IDLE_SECONDS: Final = 60.0
+
+_RunKey = tuple[str, UUID]  # its tenant, and itself
+
+
+class RunEnds:
+    """Observes ends of nodes, and emits `RunEnded` where they have ended a run.
+
+    Of several processes that have ended nodes of one run, the last tells its end. If two did so at
+    nearly the same time, both may.
+    """
+
+    def __init__(self, store: Store, *, events: Events, clock: Clock) -> None:
+        self._store = store
+        self._events = events
+        self._clock = clock
+        self._heard: dict[_RunKey, Instant] = {}  # when the last node of theirs ended here
+        self.wake: Callable[[], None] = lambda: None  # set by whoever runs the loop
+
+    def __call__(self, event: object) -> None:
+        if not isinstance(event, Ended | WorkerLost):
+            return
+        move = event.transition
+        verdict = event.verdict if isinstance(event, Ended) else None
+        if move.run is None or (verdict is not None and verdict.ruling is not Ruling.CANCELLED):
+            return
+        if move.target in TERMINAL or verdict is not None:
+            is_first = not self._heard
+            self._heard[event.claimed.tenant, move.run] = self._clock.now()
+            if is_first:
+                self.wake()
+
+    async def tick(self, *, quiet: Seconds = QUIET_SECONDS) -> Seconds | None:
+        """Look at the runs of which nothing was heard for so long."""
+        until = self._clock.now() - quiet
+        settled = {run: at for run, at in self._heard.items() if at <= until}
+        by_tenant: dict[str, list[UUID]] = defaultdict(list)
+        for tenant, run in settled:
+            by_tenant[tenant].append(run)
+        for tenant, ids in by_tenant.items():
+            for start in range(0, len(ids), PAGE_ITEMS_MAX):
+                await self._look(tenant, ids[start : start + PAGE_ITEMS_MAX], settled)
+        next_at = min(self._heard.values(), default=inf) + quiet
+        return None if next_at == inf else max(0.0, next_at - self._clock.now())
+
+    async def _look(
+        self, tenant: str, ids: Sequence[UUID], settled: dict[_RunKey, Instant]
+    ) -> None:
+        where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
+        page = await self._store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
+        for id in ids:  # only now: had this raised, they would still be there to be looked at
+            if self._heard.get((tenant, id)) == settled[tenant, id]:
+                del self._heard[tenant, id]
+        for run in sorted(page.items, key=_finished_at):
+            self._tell(run, heard=settled[tenant, run.id])
+
+    def _tell(self, run: Execution, *, heard: Instant) -> None:
+        if _finished_at(run) > heard + AFTER_SECONDS:
+            return  # somebody else has ended it since
+        self._events.emit(RunEnded, run, is_plain=run.state is State.SUCCEEDED)
+        if run.node is not None and run.parent is not None:
+            # It was a node itself, and perhaps the last of its run.
+            self._heard.setdefault((run.tenant, run.parent), heard)
+
+
+def _finished_at(run: Execution) -> Instant:
+    return run.finished_at or 0.0
+
+
+@asynccontextmanager
+async def told_run_ends(store: Store, *, events: Events, clock: Clock) -> AsyncGenerator[None]:
+    """Tell the observers of this process how runs end, as long as this lasts."""
+    ends = RunEnds(store, events=events, clock=clock)
+    loop = Loop("run ends", ends.tick, interval=IDLE_SECONDS, clock=clock)
+    ends.wake = loop.wake
+    events.observe(ends, only_trouble=True)
+    loop.start()
+    try:
+        yield
+    finally:
+        await loop.stop()
+        with suppress(Unavailable):
+            await ends.tick(quiet=0.0)
