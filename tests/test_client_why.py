@@ -5,12 +5,13 @@ import pytest
 from daybell.client import Client
 from daybell.client.bulk import Retrial
 from daybell.client.waiting import why_idle
-from daybell.client.why import why
+from daybell.client.why import lacking, why
 from daybell.core.execution import State
 from daybell.core.failure import Failure
 from daybell.core.lifecycle import after_unknown, after_wait
 from daybell.store.outcomes import Cancellation
 from tests.builders import a_step, a_worker, apply, claim, death
+from tests.workflows import ETL, work
 
 
 @pytest.fixture
@@ -237,3 +238,48 @@ async def test_it_waits_for_an_event_until_somebody_notices_that_its_time_is_ove
     await apply(client.store, hands, after_wait(hands.one, ran=1.0))
 
     assert await reason(client, made) == "event"
+
+
+async def begun_run(client, workflow):
+    """A run of which all nodes wait that can be started."""
+    await client.create("etl", workflow=workflow)
+    made = await client.enqueue("etl")
+    await work(client.store, rounds=1)
+    return (await client.execution(made.id)).execution
+
+
+async def test_a_run_says_which_node_nobody_can_run_and_why(client):
+    mapped = {"name": "each", "command": ["df", {"item": True}], "map": ["/a", "/b"]}
+    run = await begun_run(client, {"nodes": [mapped]})
+    await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
+
+    found, told = await lacking(client, run), await why(client, str(run.id))
+
+    assert found is not None and found.execution.node in ("each[0]", "each[1]")
+    assert found.word == "no_worker_of_kind"
+    assert told.word == "running"
+    assert told.detail.endswith(
+        f". {found.execution.node}: no live worker of queue 'default' runs commands; start one with"
+        " `daybell worker --allow-command`"
+    )
+    await a_live_worker(client, queues=("default",), kinds=("command",))
+    assert await lacking(client, run) is None
+
+
+async def test_a_node_of_a_workflow_in_a_workflow_is_looked_for_too(client):
+    await client.create("inner", workflow={"nodes": [{"name": "disk", "command": "df"}]})
+    run = await begun_run(client, {"nodes": [{"name": "in", "job": "inner"}]})
+    await work(client.store, rounds=1)
+
+    found = await lacking(client, run)
+
+    assert found is not None and (found.execution.node, found.word) == ("disk", "no_worker")
+
+
+async def test_a_run_that_goes_on_lacks_nothing(client):
+    await client.define("resize")
+    run = await begun_run(client, ETL)
+    await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
+
+    assert await lacking(client, run) is None
+    assert (await why(client, str(run.id))).detail.endswith("it waits for extract (queued)")

@@ -263,9 +263,12 @@ async def test_waiting_outlasts_a_restart_but_not_for_ever(store, restarting, ca
     await apply(store, hands, success(hands.one))
     clock = ManualClock()
 
+    async def nobody(_execution):
+        """Sees nothing."""
+
     async def wait(seconds=None):
         detail = await until_end(
-            restarting, hands.one.id, seconds=seconds, on_look=str, clock=clock
+            restarting, hands.one.id, seconds=seconds, on_look=nobody, clock=clock
         )
         return detail.execution.state
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from daybell import Client
-from daybell.cli.waiting import wait_for_end
+from daybell.cli.waiting import LOOK_SECONDS, Onlooker, wait_for_end
 from daybell.core.failure import Failure
+from daybell.engine.clock import ManualClock
 from tests.builders import apply, claim, death
 from tests.cli.in_process import Typed, typing
+from tests.workflows import work
 
 ERROR = Failure(type="CommandFailed", message="exit code 3:\ndisk full\x1b[2J\nid  none\n")
 
@@ -207,3 +209,38 @@ async def test_who_stops_waiting_is_told_that_it_goes_on(capsys):
         f"it goes on; see `daybell executions wait {id}`, cancel with `daybell executions cancel"
         f" {id}`"
     )
+
+
+async def test_who_waits_is_told_once_what_is_missing(capsys):
+    clock = ManualClock()
+    async with Client("memory://") as client:
+        await client.create("etl", workflow={"nodes": [{"name": "disk", "command": "df"}]})
+        id = (await client.enqueue("etl")).id
+        await work(client.store, rounds=1)
+        run = (await client.execution(id)).execution
+        onlooker = Onlooker(client, clock)
+
+        await onlooker.look(run)
+        assert capsys.readouterr().err == "", "it may be done in a moment"
+        for _ in range(3):
+            clock.advance(LOOK_SECONDS)
+            await onlooker.look(run)
+
+    assert capsys.readouterr().err == (
+        "node disk: no live worker takes queue 'default'; start one with"
+        " `daybell worker --allow-command`\n"
+    )
+
+
+async def test_what_was_said_at_once_is_not_said_again(capsys):
+    clock = ManualClock()
+    async with Client("memory://") as client:
+        await client.create("report", command="df")
+        waiting = (await client.execution((await client.enqueue("report")).id)).execution
+        onlooker = Onlooker(client, clock)
+        onlooker.knows(waiting)
+
+        clock.advance(LOOK_SECONDS)
+        await onlooker.look(waiting)
+
+    assert capsys.readouterr().err == ""

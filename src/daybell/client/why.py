@@ -38,6 +38,12 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NAMED_MAX: Final = 5
+# What does not change by itself: a person has to start, resume or deploy something.
+LACKS: Final = frozenset(
+    {"no_worker", "no_worker_of_kind", "draining", "queue_paused", UNKNOWN_TASK}
+)
+_NODES_MAX: Final = 100  # of a run, that are looked at; items of one node count as one
+_DEPTH_MAX: Final = 3  # workflows in workflows
 ENDED: Final = {
     State.SUCCEEDED: "it has succeeded",
     State.CANCELLED: "it was cancelled",
@@ -82,6 +88,26 @@ async def why(client: AnyClient, id: str) -> Reason:
     return await _at_quota(client, execution) or _due(execution, queue, able)
 
 
+async def lacking(client: AnyClient, execution: Execution, *, depth: int = 0) -> Reason | None:
+    """What keeps it, or a node of it, until somebody does something; None: nothing that is known.
+
+    The answer is about the node, then.
+    """
+    if execution.state in PENDING:
+        found = await why(client, str(execution.id))
+        return found if found.word in LACKS else None
+    if execution.state is not State.RUNNING or execution.worker is not None or depth > _DEPTH_MAX:
+        return None
+    page = await client.executions(
+        parent=str(execution.id), status=[*PENDING, State.RUNNING], limit=_NODES_MAX
+    )
+    nodes = {node_name(one.node): one for one in page.items if one.node is not None}
+    for one in nodes.values():
+        if (found := await lacking(client, one, depth=depth + 1)) is not None:
+            return found
+    return None
+
+
 async def needs_of(client: AnyClient, execution: Execution) -> str:
     """What a worker must offer to run it, under the version that it was created under."""
     try:
@@ -123,7 +149,9 @@ async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
     more = f" and {len(begun) - _NAMED_MAX:,} more" if len(begun) > _NAMED_MAX else ""
     named = f"; it waits for {', '.join(begun[:_NAMED_MAX])}{more}" if begun else ""
     asked = "" if execution.cancel_requested_at is None else ", and it was asked to stop"
-    detail = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named}"
+    lack = await lacking(client, execution)
+    because = "" if lack is None else f". {lack.execution.node}: {lack.detail}"
+    detail = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named}{because}"
     return Reason(execution=execution, word="cancelling" if asked else "running", detail=detail)
 
 
