@@ -94,3 +94,16 @@ async def test_the_doctor_says_it(tmp_path):
 
     assert ended.code == 1
     assert "runs commands, and 1 job waits for one: clean; start one with" in ended.out
+
+
+async def test_nodes_that_nobody_runs_are_named_with_their_workflow(client):
+    nodes = [{"name": "a", "command": "df"}, {"name": "b", "sql": SQL, "queue": "db"}]
+    await client.create("etl", workflow={"nodes": nodes}, schedule=every("1h"))
+    await a_live_worker(client, "task", "http", "workflow")
+
+    assert await problems(client) == [
+        "no live worker of queue 'default' runs commands, and 1 job waits for one: etl;"
+        " start one with `daybell worker --allow-command`",
+        "no live worker of queue 'db' knows the connection 'warehouse', and 1 job waits for"
+        " one: etl; give a worker DAYBELL_CONNECTION_WAREHOUSE",
+    ]

@@ -7,8 +7,11 @@ import pytest
 from daybell import Client
 from daybell.cli.doctor import check_store
 from daybell.cli.stranded import check_stranded
+from daybell.cli.unknown import check_tasks
+from daybell.core.lifecycle import after_unknown
 from daybell.settings import Settings
-from tests.builders import a_worker
+from tests.builders import a_worker, apply, claim
+from tests.workflows import work
 
 NOW = -60.0  # how late they must be: what is due this moment is late enough
 
@@ -76,3 +79,35 @@ async def test_the_doctor_looks_for_them(tmp_path, monkeypatch):
     names = [one.name for one in await check_store(Settings(database_url=url)) if not one.is_ok]
 
     assert names == ["overdue executions"]
+
+
+async def test_a_node_that_nobody_can_take_is_named_with_its_workflow(client):
+    nodes = [{"name": "call", "http": "https://example.org"}, {"name": "disk", "command": "df"}]
+    await client.create("etl", workflow={"nodes": nodes})
+    await client.enqueue("etl")
+    await work(client.store, rounds=1)
+
+    assert await problems(client) == [
+        "no live worker of queue 'default' runs commands, and 1 execution of etl waits for one;"
+        " start one with `daybell worker --allow-command`"
+    ]
+
+
+async def test_tasks_that_the_workers_do_not_have_are_named(client):
+    await client.define("greet")
+    await client.create("hello", task="greet")
+    await client.create("etl", workflow={"nodes": [{"name": "load", "task": "greet"}]})
+    await client.enqueue("etl")
+    await work(client.store, rounds=1)
+    await client.enqueue("hello")
+    assert await check_tasks(client.store) == []
+
+    hands = await claim(client.store, 5)
+    moves = [after_unknown(one, delay=60.0) for one in hands.executions]
+    await apply(client.store, hands, *moves)
+
+    (told,) = await check_tasks(client.store)
+    assert told.found == (
+        "2 executions wait for a task that no worker had which took them: greet (of etl and 1 more)"
+    )
+    assert "`daybell worker APP`" in told.advice

@@ -14,6 +14,7 @@ from daybell.cli.edge import DONE, FAILED, told, with_flag
 from daybell.cli.lacking import check_kinds
 from daybell.cli.overdue import check_schedules
 from daybell.cli.stranded import check_stranded
+from daybell.cli.unknown import check_tasks
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
@@ -60,6 +61,7 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
         found = [*await _measure(store, place), *(await store.health()).checks]
         found += await check_schedules(store)
         found += [*await check_kinds(store), *await check_stranded(store)]
+        found += await check_tasks(store)
         return [*found, await check_gates(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):

@@ -5,7 +5,7 @@ secrets that jobs refer to are set.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,9 @@ import msgspec
 from daybell.cli import show
 from daybell.client.offers import able, lack_of
 from daybell.core.execution import PENDING
+from daybell.core.graph import Graph
+from daybell.core.graph_node import JOB
+from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.kinds import secrets_of
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -20,9 +23,12 @@ from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
 from daybell.core.view import Check
+from daybell.core.worker import Worker
 from daybell.store.protocol import Store
 
 NAMED_MAX: Final = 5
+
+_Lane = tuple[str, str]  # a queue, and what its workers must offer
 
 
 async def check_kinds(store: Store) -> list[Check]:
@@ -34,14 +40,10 @@ async def check_kinds(store: Store) -> list[Check]:
         without_code = [job for job in jobs if job.definition.kind != "task"]
         if without_code:
             workers = await store.list_workers(tenant)
-            unoffered = [
-                job
-                for job in without_code
-                if not able(
-                    workers, queue=job.definition.queue, needs=job.definition.needs, now=now
-                )
-            ]
-            looks = await store.look_at_jobs(tenant, [job.name for job in unoffered])
+            unoffered = {
+                job.name: lanes for job in without_code if (lanes := _closed(job, workers, now))
+            }
+            looks = await store.look_at_jobs(tenant, list(unoffered))
             checks += judge(tenant, unoffered, looks)
         used = secrets_in(jobs)
         if used:
@@ -50,12 +52,33 @@ async def check_kinds(store: Store) -> list[Check]:
     return checks
 
 
-def judge(tenant: str, unoffered: Iterable[Job], looks: Mapping[str, Look]) -> list[Check]:
+def _closed(job: Job, workers: Sequence[Worker], now: Instant) -> list[_Lane]:
+    """The lanes of a job that nobody serves: its own, and those of its nodes. Of nodes that are
+    tasks, too, nobody says what their code needs.
+    """
+    lanes = {(job.definition.queue, job.definition.needs): None}
+    if job.definition.kind == "workflow":
+        graph = Graph.from_settings(job.definition.settings)
+        for node in graph.nodes:
+            if node.kind not in (JOB, "task"):
+                inline = graph.definition_of(node, job.definition)
+                lanes[inline.queue, inline.needs] = None
+    return [
+        (queue, needs)
+        for queue, needs in lanes
+        if not able(workers, queue=queue, needs=needs, now=now)
+    ]
+
+
+def judge(
+    tenant: str, unoffered: Mapping[str, Iterable[_Lane]], looks: Mapping[str, Look]
+) -> list[Check]:
     """Jobs that nobody can run are a problem if one of them is to run."""
-    waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for job in unoffered:
-        if _is_to_run(looks.get(job.name, Look())):
-            waiting[job.definition.queue, job.definition.needs].append(job.name)
+    waiting: dict[_Lane, list[str]] = defaultdict(list)
+    for job, lanes in unoffered.items():
+        if _is_to_run(looks.get(job, Look())):
+            for lane in lanes:
+                waiting[lane].append(job)
     checks = [_unoffered(tenant, queue, needs, names) for (queue, needs), names in waiting.items()]
     fine = Check(name="kinds", is_ok=True, found=f"somebody runs all that is to run{_of(tenant)}")
     return checks or [fine]

@@ -12,7 +12,7 @@ from typing import Final
 
 from daybell.cli import show
 from daybell.cli.overdue import OVERDUE_SECONDS
-from daybell.client.offers import able, lack_of
+from daybell.client.offers import able, definition_of, lack_of
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import DEFAULT_TENANT, Job
@@ -36,7 +36,9 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
         ]
         workers = await store.list_workers(tenant) if queues else []
         for queue in queues:
-            where = ExecutionFilter(queue=queue.name, states=PENDING - {State.WAITING})
+            where = ExecutionFilter(
+                queue=queue.name, states=PENDING - {State.WAITING}, with_nodes=True
+            )
             page = await store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
             due = [one for one in page.items if one.run_at < late]
             for needs, found in (await _by_needs(store, tenant, due)).items():
@@ -56,8 +58,8 @@ async def _by_needs(
             if (one.job, version) not in versions:
                 versions[one.job, version] = await _job(store, tenant, one.job, version)
         now, then = versions[one.job, None], versions[one.job, one.version]
-        needs = "task" if then is None else then.definition.needs
-        if now is None or not _is_said(now, queue=one.queue, needs=needs):
+        needs = "task" if then is None else definition_of(one, then.definition).needs
+        if one.node is not None or now is None or not _is_said(now, queue=one.queue, needs=needs):
             found[needs].append(one)
     return found
 

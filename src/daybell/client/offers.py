@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from daybell.core.execution import Execution
+from daybell.core.graph import Graph
+from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant
-from daybell.core.job import DEFAULT_QUEUE
+from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.run import node_name
 from daybell.core.worker import Worker, WorkerState
 
 
@@ -33,6 +37,19 @@ _STARTS: Final = {
     "notify": "start one with `daybell worker{queues}`, where daybell[notify] is installed",
     "sql": "start one with `daybell worker{queues}`, with {variable} in its environment",
 }
+
+
+def definition_of(execution: Execution, job: JobDefinition) -> JobDefinition:
+    """How an execution is run, by the version of its job that it was created under: a node of a
+    workflow as that says.
+    """
+    if execution.node is None or job.kind != "workflow":
+        return job
+    graph = Graph.from_settings(job.settings)
+    node = graph.by_name.get(node_name(execution.node))
+    # A node that is another workflow may have a name that this one has a node of, too.
+    is_inline = node is not None and node.kind != JOB
+    return graph.definition_of(node, job) if node and is_inline else job
 
 
 def able(workers: Iterable[Worker], *, queue: str, needs: str, now: Instant) -> list[Worker]:

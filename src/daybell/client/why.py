@@ -15,8 +15,6 @@ from daybell.client.suspended import suspension_of
 from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.failure import Failure
-from daybell.core.graph import Graph
-from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant, to_iso
 from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.run import node_name
@@ -114,13 +112,7 @@ async def needs_of(client: AnyClient, execution: Execution) -> str:
         definition = (await client.job(execution.job, version=execution.version)).definition
     except NotFound:
         return "task"
-    if execution.node is None or definition.kind != "workflow":
-        return definition.needs
-    graph = Graph.from_settings(definition.settings)
-    node = graph.by_name.get(node_name(execution.node))
-    # A node that is another workflow may have a name that this one has a node of, too.
-    is_inline = node is not None and node.kind != JOB
-    return graph.definition_of(node, definition).needs if node and is_inline else definition.needs
+    return offers.definition_of(execution, definition).needs
 
 
 def _begun(execution: Execution) -> Reason:
