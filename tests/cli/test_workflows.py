@@ -193,6 +193,27 @@ def test_a_branch_in_a_file_is_shown_in_words(typed, tmp_path):
     assert "branch" in written and "edges" not in written
 
 
+def test_jobs_that_are_nodes_are_listed_as_such(typed, url):
+    async def make() -> None:
+        async with Client(url) as client:
+            await client.define("clean", schedule="@daily")
+            await client.define("free")
+            for name in ("etl", "more"):
+                nodes = [{"name": "a", "task": "resize"}, {"name": "b", "task": "clean"}]
+                await client.create(name, workflow={"nodes": nodes}, schedule="@daily")
+            await client.create("outer", workflow={"nodes": [{"name": "c", "job": "free"}]})
+
+    asyncio.run(make())
+
+    for words in ((), ("--prefix", "r"), ("--limit", "5")):
+        listed = {line.split()[0]: line for line in typed("jobs", "list", *words).out.splitlines()}
+        if "resize" in listed:
+            assert "node of etl and 1 more" in listed["resize"]
+        if "clean" in listed:
+            assert "node of" not in listed["clean"], "it has times of its own"
+            assert "node of outer" in listed["free"]
+
+
 def test_the_log_of_a_run_says_where_its_nodes_logs_are(typed, tidied):
     said = typed("executions", "logs", tidied)
     nodes = json.loads(typed("executions", "list", "--workflow", tidied, "--json").out)["items"]

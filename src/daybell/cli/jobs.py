@@ -208,16 +208,22 @@ async def _list(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.connecting import client_for
+    from daybell.cli.in_workflows import users_of
     from daybell.cli.standing import echo_jobs
     from daybell.client import wire
 
     async with client_for(settings, tenant=tenant) as client:
         page = await client.standings_page(**asked)
         now = (await client.health()).now
+        is_all = page.next_cursor is None and not any(
+            asked[name] for name in asked if name != "limit"
+        )
+        users = None if as_json else await users_of(client, page.items, is_all=is_all)
     if as_json:
         show.echo_json(wire.page(page, wire.standing))
         return DONE
-    echo_jobs(page.items, now=now, empty=_none(asked, is_over=page.next_cursor is None))
+    none = _none(asked, is_over=page.next_cursor is None)
+    echo_jobs(page.items, now=now, empty=none, users=users)
     show.echo_more(page.next_cursor)
     return DONE
 

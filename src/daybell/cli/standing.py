@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from daybell.cli import show
 from daybell.cli.columns import Column
 from daybell.cli.doing import in_full, in_short
+from daybell.cli.in_workflows import Users, in_words
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition
 from daybell.core.schedule import Schedule
@@ -16,15 +17,21 @@ from daybell.core.when.zone import local
 from daybell.errors import InvalidSchedule
 
 
-def echo_jobs(standings: Sequence[Standing], *, now: Instant, empty: str) -> None:
-    """Print jobs as a table, their times seen from the store's `now`."""
+def echo_jobs(
+    standings: Sequence[Standing], *, now: Instant, empty: str, users: Users | None = None
+) -> None:
+    """Print jobs as a table, their times seen from the store's `now`. `users` are workflows that
+    they are nodes of.
+    """
+    users = users or {}
     rows = [
         (
             one.job.name,
             one.status,
             next_run(one),
             _last(one, now),
-            "; ".join(words(schedule) for schedule in one.schedules),
+            "; ".join(words(schedule) for schedule in one.schedules)
+            or in_words(users.get(one.job.name, ())),
             in_short(one.job.definition),
             one.job.definition.queue,
             one.job.definition.priority.label,
