@@ -188,6 +188,30 @@ def test_what_comes_before_a_branch_comes_before_the_node_that_chooses(
     assert Graph.parse(graph(choice)) == choice.graph
 
 
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("a >> (b >> c) >> d", "ab bc cd"),
+        ("a >> [b >> c] >> d", "ab bc cd"),
+        ("a >> (b >> (c >> d))", "ab bc cd"),
+        ("a >> [b >> c, d]", "ab bc ad"),
+        ("d << (c << b) << a", "ab bc cd"),
+        ("d << (b >> c) << a", "ab bc cd"),
+        ("a >> (c << b) >> d", "ab bc cd"),
+        ("[a] >> (b >> c) >> d", "ab bc cd"),
+        # Without brackets, one goes on from the node that was named last.
+        ("a >> b << c >> d", "ab cb cd"),
+        ("a << b >> c >> d", "ba bc cd"),
+    ],
+)
+def test_a_chain_in_brackets_is_meant_as_a_whole(app: App, t: Any, how: str, expected: str):
+    with app.workflow("w") as chain:
+        eval(how, {name: t.nap.node(name) for name in "abcd"})
+
+    pairs = {one.parent + one.child for one in chain.graph.edges}
+    assert pairs == set(expected.split())
+
+
 def test_a_branch_is_of_a_task_whose_result_is_kept_and_into_nodes(app: App, t: Any):
     @app.task(store_result=False)
     def forgets():

@@ -77,15 +77,23 @@ class Draft:
         return node.set(options)
 
     def link(self, first: Linkable, then: Linkable) -> Links:
-        """Have one thing come before another, or all of these before all of those."""
-        parents, children = self.ends(first), self.heads(then)
+        """Have one thing come before another, or all of these before all of those: `>>`."""
+        self._join(self.ends(first), self._first(then))
+        return Links(self._last(then), first=self._first(first), is_chain=True)
+
+    def link_before(self, then: Linkable, first: Linkable) -> Links:
+        """The same, written the other way: `<<`."""
+        self._join(self._last(first), self.heads(then))
+        begins = self._first(first)
+        return Links(
+            self.ends(first), heads=begins, first=begins, last=self._last(then), is_chain=True
+        )
+
+    def _join(self, parents: Iterable[End], children: Iterable[End]) -> None:
+        children = list(children)
         for parent in parents:
             for child in children:
                 self._link(parent, child.node)
-        return Links(self.ends(then), is_chain=True)
-
-    def links(self, thing: Linkable) -> Links:
-        return Links(self.ends(thing), heads=self.heads(thing), is_chain=True)
 
     def heads(self, thing: Linkable) -> list[End]:
         """The nodes that are meant by what comes before."""
@@ -94,6 +102,13 @@ class Draft:
     def ends(self, thing: Linkable) -> list[End]:
         """The nodes that are meant by what comes after."""
         return self._meant(thing, lambda links: links.ends)
+
+    def _first(self, thing: Linkable) -> list[End]:
+        """The same for a chain as a whole: where it begins."""
+        return self._meant(thing, lambda links: links.first)
+
+    def _last(self, thing: Linkable) -> list[End]:
+        return self._meant(thing, lambda links: links.last)
 
     def _meant(self, thing: Linkable, side: Callable[[Links], Iterable[End]]) -> list[End]:
         found: list[End] = []

@@ -49,15 +49,13 @@ class Linked:
         return _open(">>").link(self, then)
 
     def __lshift__(self, first: Linkable) -> Links:
-        _open("<<").link(first, self)
-        return _open("<<").links(first)
+        return _open("<<").link_before(self, first)
 
     def __rrshift__(self, first: Iterable[Linked]) -> Links:
         return _open(">>").link(first, self)
 
     def __rlshift__(self, then: Iterable[Linked]) -> Links:
-        _open("<<").link(self, then)
-        return _open("<<").links(self)
+        return _open("<<").link_before(then, self)
 
 
 class Nodelike(Linked):
@@ -299,15 +297,24 @@ class When(Linked):
 
 
 class Links(Linked):
-    """One or several nodes that a chain has come to, which are gone on from. What is put before it
-    comes before its heads: of a branch, the node that chooses.
+    """One or several nodes that a chain has come to. Who goes on writing (`a >> b << c`) goes on
+    from its ends, or puts something before its heads: of a branch, the node that chooses. A chain
+    in brackets, `a >> (b >> c)`, is meant as a whole, from its first nodes to its last.
     """
 
     def __init__(
-        self, ends: Iterable[End], *, heads: Iterable[End] | None = None, is_chain: bool = False
+        self,
+        ends: Iterable[End],
+        *,
+        heads: Iterable[End] | None = None,
+        first: Iterable[End] | None = None,
+        last: Iterable[End] | None = None,
+        is_chain: bool = False,
     ) -> None:
         self.ends = tuple(ends)
         self.heads = self.ends if heads is None else tuple(heads)
+        self.first = self.heads if first is None else tuple(first)
+        self.last = self.ends if last is None else tuple(last)
         self.is_chain = is_chain
 
     def __repr__(self) -> str:
