@@ -64,6 +64,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "store/sqlite/*": ({"time.time"}, "the store's clock; SQLite has no server to ask"),
     "chaos/plan.py": ({"random", "random.Random"}, "faults drawn from a seed"),
     "chaos/load.py": ({"random", "random.Random"}, "a load drawn from a seed"),
+    "chaos/flows.py": ({"random", "random.Random"}, "workflows drawn from a seed"),
     "cli/doctor.py": ({"time.time"}, "it compares this machine's clock with the store's"),
     "engine/clock.py": (
         {"time.time", "time.monotonic", "random", "random.random", "asyncio.sleep"},

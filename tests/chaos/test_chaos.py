@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.chaos.app import ALONE, TICKING
+from daybell.chaos.load import RUNS
 from daybell.chaos.report import Summary
 from daybell.chaos.run import Options
 from tests.chaos.places import on_postgres, on_sqlite
@@ -24,10 +25,15 @@ def demand(summary: Summary) -> None:
     assert {"kill", "freeze"} <= set(summary.faults)
     assert summary.schedules == TICKING + ALONE
     assert summary.ticks["fired"] > summary.schedules
+    flows = summary.workflows
+    assert flows.acknowledged > ENOUGH * RATE * RUNS * summary.seconds
+    assert flows.states["succeeded"] > flows.acknowledged / 2
+    assert flows.nodes > 5 * flows.acknowledged
+    assert flows.steps > flows.acknowledged
 
 
 @pytest.mark.postgres
-async def test_no_execution_and_no_tick_is_lost_or_doubled_on_postgresql():
+async def test_no_execution_tick_or_node_is_lost_or_doubled_on_postgresql():
     summary = await on_postgres(Options(seconds=16, seed=2, rate=RATE), tell=print_nothing)
 
     demand(summary)
@@ -35,7 +41,7 @@ async def test_no_execution_and_no_tick_is_lost_or_doubled_on_postgresql():
     assert summary.answers_lost > 0
 
 
-async def test_no_execution_and_no_tick_is_lost_or_doubled_on_sqlite(tmp_path):
+async def test_no_execution_tick_or_node_is_lost_or_doubled_on_sqlite(tmp_path):
     summary = await on_sqlite(Options(seconds=10, seed=1, rate=RATE), tmp_path, tell=print_nothing)
 
     demand(summary)

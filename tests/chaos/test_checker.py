@@ -9,65 +9,15 @@ from daybell.chaos import recovery
 from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.checker import RULES, History, check
 from daybell.chaos.complaints import complaints
-from daybell.chaos.effects import END, STOP, Effect
+from daybell.chaos.effects import END, STOP
 from daybell.chaos.fleet import Happening
-from daybell.chaos.load import Call, Cancel
+from daybell.chaos.load import Cancel
 from daybell.chaos.recovery import Sample, Trouble
 from daybell.chaos.ticks import Course, counted
-from daybell.core.execution import Execution, State
-from daybell.core.priority import Priority
+from daybell.core.execution import State
 from daybell.core.schedule import Decision, TickRecord
 from daybell.store.ids import mint
-
-ADA, BOB = 101, 102  # processes
-ID = mint()
-
-
-def an_execution(id: UUID = ID, **fields) -> Execution:
-    known = {
-        "id": id,
-        "tenant": "t",
-        "job": "quick",
-        "version": 1,
-        "state": State.SUCCEEDED,
-        "queue": "q",
-        "priority": Priority.NORMAL,
-        "args": '{"number":1}',
-        "attempt": 1,
-        "failures": 0,
-        "crashes": 0,
-        "created_at": 0.0,
-        "run_at": 0.0,
-    }
-    return Execution(**(known | fields))
-
-
-def a_call(
-    id: UUID | None = ID, number: int = 1, *, asked_at: float = 0.0, answered_at: float = 0.1
-) -> Call:
-    call = Call(number=number, job="quick", asked_at=asked_at, id=id)
-    if id is None:
-        call.failed_at = answered_at
-    else:
-        call.answered_at = answered_at
-    return call
-
-
-def line(what: str, at: float, *, id: UUID = ID, attempt: int = 1, pid: int = ADA, number: int = 1):
-    return Effect(what, id, attempt, pid, at, at, number)
-
-
-RAN = [line("start", 1.0), line(END, 2.0)]
-
-
-def a_history(**parts) -> History:
-    known = {
-        "calls": [a_call()],
-        "cancels": [],
-        "effects": RAN,
-        "executions": {ID: an_execution()},
-    }
-    return History(**(known | parts))
+from tests.chaos.histories import ADA, BOB, ID, RAN, a_call, a_history, an_execution, line
 
 
 def test_a_good_history_has_no_violations():

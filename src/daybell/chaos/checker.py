@@ -10,24 +10,34 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
 
 from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.app import alone as alone_task
-from daybell.chaos.effects import END, START, Effect
+from daybell.chaos.effects import END, ENDS, START, Effect
 from daybell.chaos.fleet import Happening
+from daybell.chaos.flow_runs import FlowRun, lineage
 from daybell.chaos.load import Call, Cancel
 from daybell.chaos.ticks import Course
 from daybell.core import payload
 from daybell.core.execution import Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.schedule import Decision
+from daybell.core.step import Step
 from daybell.store.outcomes import Cancellation
 
 OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
+
+
+class Judge(Protocol):
+    """A function that says what is wrong, and is called like its rule."""
+
+    __name__: str
+
+    def __call__(self, history: History, /) -> Iterator[str]: ...
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -46,6 +56,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     executions: Mapping[UUID, Execution]
     happenings: Sequence[Happening] = ()
     courses: Sequence[Course] = ()  # of schedules
+    runs: Mapping[UUID, FlowRun] = {}  # of workflows
+    steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
 
     @cached_property
     def starts(self) -> dict[UUID, list[Effect]]:
@@ -62,7 +74,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {
             (effect.execution, effect.attempt, effect.pid): effect
             for effect in self.effects
-            if effect.what != START
+            if effect.what in ENDS
         }
 
     def end_of(self, start: Effect) -> Effect | None:
@@ -83,11 +95,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozen_at is not None and frozen_at <= until
 
 
-def check(history: History) -> list[Violation]:
-    """Everything that should not be."""
+def check(history: History, rules: Sequence[Judge] | None = None) -> list[Violation]:
+    """Everything that should not be, by these rules, or all that are here."""
     return [
         Violation(rule.__name__.removeprefix("_").replace("_", " "), what)
-        for rule in RULES
+        for rule in (RULES if rules is None else rules)
         for what in rule(history)
     ]
 
@@ -100,7 +112,7 @@ def _lost(history: History) -> Iterator[str]:
         execution = history.executions.get(call.id)
         if execution is None:
             yield f"{call.job} {call.id} was acknowledged and is nowhere"
-        elif execution.state not in OVER:
+        elif execution.state not in OVER and call.id not in history.runs:
             yield f"{call.job} {call.id} is {execution.state} at the end ({execution.reason})"
 
 
@@ -127,7 +139,9 @@ def _enqueued_twice(history: History) -> Iterator[str]:
     """One enqueue makes one execution, however often it had to be sent."""
     found: dict[int, list[UUID]] = defaultdict(list)
     for execution in history.executions.values():
-        if execution.schedule is not None:
+        if execution.schedule is not None or any(
+            one.id in history.runs for one in lineage(execution, history.executions)
+        ):
             continue
         found[payload.decode(execution.args)["number"]].append(execution.id)
     for number, ids in found.items():
@@ -139,6 +153,8 @@ def _succeeded_without_running(history: History) -> Iterator[str]:
     """A success is that of the attempt that the store names, and that one ran to its end."""
     ended = {(one.execution, one.attempt) for one in history.effects if one.what == END}
     for execution in history.executions.values():
+        if execution.id in history.runs:  # whatever runs of it, its nodes do
+            continue
         if execution.state is State.SUCCEEDED and (execution.id, execution.attempt) not in ended:
             yield (
                 f"{execution.job} {execution.id} succeeded with attempt {execution.attempt}, which"
@@ -179,7 +195,9 @@ def _cancelled_unasked(history: History) -> Iterator[str]:
     """Nothing is cancelled that nobody wanted cancelled."""
     asked = {cancel.id for cancel in history.cancels}
     for execution in history.executions.values():
-        if execution.state is State.CANCELLED and execution.id not in asked:
+        if execution.state is not State.CANCELLED:
+            continue
+        if not any(one.id in asked for one in lineage(execution, history.executions)):
             yield f"{execution.job} {execution.id} was cancelled, and nobody asked for it"
 
 
@@ -266,7 +284,7 @@ def _ran_beside_itself(history: History) -> Iterator[str]:
             yield f"{second.execution} started {end - start:.3f} s before {first.execution} ended"
 
 
-RULES: Final = (
+RULES: Final[Sequence[Judge]] = (
     _lost,
     _started_twice,
     _never_asked_for,

@@ -22,7 +22,9 @@ from daybell.sdk.context import Context
 START: Final = "start"
 END: Final = "end"  # it ran to its end, whatever was reported of that
 FAIL: Final = "fail"  # it failed on purpose
-STOP: Final = "stop"  # it was made to stop
+STOP: Final = "stop"  # it was made to stop, or was suspended
+STEP: Final = "step"  # of a durable function; its number is its place
+ENDS: Final = frozenset({END, FAIL, STOP})
 SUFFIX: Final = ".effects"
 
 
@@ -35,7 +37,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
     pid: int
     at: Seconds  # monotonic
     now: Instant  # as this machine has it; for people
-    number: int  # of the enqueue that asked for it
+    number: int  # of the enqueue that asked for it; of a step: its place
 
 
 class Nuisance(Exception):

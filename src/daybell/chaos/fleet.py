@@ -22,7 +22,7 @@ from daybell.chaos.app import FOLDER
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
 
-APP: Final = "daybell.chaos.app:app"
+APP: Final = "daybell.chaos.nodes:app"
 WORKER: Final = "worker"
 SCHEDULER: Final = "scheduler"
 DRAIN_SECONDS: Final = 1.0

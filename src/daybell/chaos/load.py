@@ -10,7 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.chaos.app import flaky, keyed, long, quick, threaded
+from daybell.chaos.app import NO_NUMBER, flaky, keyed, long, quick, threaded
+from daybell.chaos.flows import OUTER
+from daybell.chaos.nodes import durable
 from daybell.client import Client
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
@@ -19,12 +21,13 @@ from daybell.errors import Conflict, NotFound, Unavailable
 TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
 KEYS: Final = 6
+RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of the load, or more
 
 
 class Call(msgspec.Struct, kw_only=True):
     """One enqueue, and its answer."""
 
-    number: int
+    number: int  # of a workflow, which is not told any, it is NO_NUMBER
     job: str
     asked_at: Seconds
     key: str | None = None
@@ -49,6 +52,7 @@ class Load:
         self._client = client
         self._rate = rate
         self._dice = Random(f"load {seed}")
+        self._flow_dice = Random(f"runs {seed}")
         self._clock = clock
         self._flying: set[asyncio.Task[None]] = set()
         self.calls: list[Call] = []
@@ -62,11 +66,14 @@ class Load:
     async def run(self, seconds: Seconds) -> None:
         """Ask, whatever the answers are, and wait for the last ones."""
         began = self._clock.monotonic()
-        asked = 0
+        asked = runs = 0
         while (now := self._clock.monotonic() - began) < seconds:
             while asked < now * self._rate:
                 asked += 1
                 self._ask(asked)
+            while runs < now * self._rate * RUNS:
+                runs += 1
+                self._begin(OUTER[runs % len(OUTER)])
             await self._clock.sleep(TURN_SECONDS)
         await asyncio.gather(*self._flying)
 
@@ -83,8 +90,10 @@ class Load:
             self.left_out += 1
             return
         args: dict[str, Any] = {"number": number}
-        if dice < 0.70:
+        if dice < 0.69:
             self._fly(self._enqueue(quick.name, args))
+        elif dice < 0.70:
+            self._fly(self._enqueue(durable.name, args))
         elif dice < 0.80:
             self._fly(self._enqueue(flaky.name, args | {"fails": 1 + number % 2}))
         elif dice < 0.86:
@@ -105,6 +114,16 @@ class Load:
             args["seconds"] = length
             self._fly(self._take_back(long.name, args, after=length / 2))
 
+    def _begin(self, flow: str) -> None:
+        """Ask for a run of a workflow, and perhaps take it back when it is under way."""
+        dice, after = self._flow_dice.random(), self._flow_dice.uniform(0.0, 0.5)
+        if len(self._flying) >= FLYING_MAX:
+            self.left_out += 1
+        elif dice < 0.9:
+            self._fly(self._enqueue(flow, {}))
+        else:
+            self._fly(self._take_back(flow, {}, after=after))
+
     def _fly(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._flying.add(task)
@@ -115,7 +134,7 @@ class Load:
 
     async def _call(self, job: str, args: dict[str, Any], **options: Any) -> UUID | None:
         call = Call(
-            number=args["number"],
+            number=args.get("number", NO_NUMBER),
             job=job,
             asked_at=self._clock.monotonic(),
             key=options.get("unique_key"),

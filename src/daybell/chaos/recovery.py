@@ -102,13 +102,13 @@ def orphans(history: History, *, troubles: Sequence[Trouble], within: Seconds) -
             # An attempt that nobody has seen was claimed by a worker that was lost, too, or was
             # drained, before it could start it.
             times = max(1, second.attempt - first.attempt)
-            since = _well_again(at, second.at, troubles, times * within)
+            since = well_again(at, second.at, troubles, times * within)
             is_suspect = crashes >= SUSPECT_CRASHES
             found.append(Orphan(first, at, since, second.at, times, is_suspect))
     return found
 
 
-def _well_again(
+def well_again(
     at: Seconds, until: Seconds, troubles: Sequence[Trouble], within: Seconds
 ) -> Seconds:
     """From when on the time counts, for something that was lost at that moment."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from daybell.chaos.checker import Violation
+from daybell.chaos.flow_runs import Figures
 from daybell.chaos.recovery import Return, quantile
 from daybell.core.instant import Seconds
 
@@ -33,6 +34,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     returns: Sequence[Return]  # of the database
     schedules: int
     ticks: dict[str, int]  # on record, by what became of them
+    workflows: Figures
     unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
@@ -74,6 +76,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             ],
             "schedules": self.schedules,
             "ticks": self.ticks,
+            "workflows": msgspec.to_builtins(self.workflows),
             "unfinished": self.unfinished,
             "notes": list(self.notes),
             "broken": dict(broken),
@@ -94,10 +97,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "after restarts": "; ".join(map(_return, self.returns)),
             "ticks": f"{_listed(self.ticks) or 'none'} of {self.schedules} schedules;"
             f" {counts['tick doubled']} doubled, {counts['tick lost']} lost",
+            "workflows": self._workflows(),
             "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
             "violations": _listed(counts) or "none",
         }
+
+    def _workflows(self) -> str:
+        seen = self.workflows
+        return (
+            f"{seen.acknowledged:,} runs acknowledged of {seen.asked:,} asked for;"
+            f" {_listed(seen.states) or 'none'} with those inside them; {seen.nodes:,} nodes;"
+            f" {seen.steps:,} steps on record, {seen.steps_again:,} done again"
+        )
 
     def _orphans(self) -> str:
         if not self.waits:

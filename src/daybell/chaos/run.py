@@ -16,12 +16,16 @@ from uuid import UUID
 import msgspec
 
 from daybell.chaos import effects, recovery
-from daybell.chaos.app import QUEUE, SCHEDULED, TENANT, app
+from daybell.chaos.app import QUEUE, SCHEDULED, TENANT
 from daybell.chaos.checker import History, Violation, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import START
 from daybell.chaos.fleet import SCHEDULER, WORKER, Fleet, Happening, environment
+from daybell.chaos.flow_checker import FLOW_RULES, figures, went_on_late
+from daybell.chaos.flow_runs import flow_runs, recorded_steps
+from daybell.chaos.flows import NAMES, definitions, draw
 from daybell.chaos.load import Load
+from daybell.chaos.nodes import app
 from daybell.chaos.plan import Fault, Kind, plan
 from daybell.chaos.proxy import Proxy, can_stand_before
 from daybell.chaos.recovery import SLACK_SECONDS, Sample
@@ -83,7 +87,7 @@ async def chaos(
     try:
         async with AsyncExitStack() as stack:
             owner = await stack.enter_async_context(Client(url))
-            await _prepare(owner)
+            await _prepare(owner, options.seed)
             stack.push_async_callback(_clear, owner.for_tenant(TENANT))
             proxy = None
             if url.startswith("postgres") and can_stand_before(url):
@@ -103,17 +107,23 @@ async def chaos(
     return summary
 
 
-async def _prepare(owner: Client) -> None:
+async def _prepare(owner: Client, seed: int) -> None:
     await owner.ensure_tenant(TENANT)
     client = owner.for_tenant(TENANT)
     if others := await _alive(client):
         raise Conflict(
             f"another chaos run is on this store, with {others} workers; wait until it is over"
         )
-    await client.define_jobs(app.definitions(), author="code")
+    await _define(client, seed)
     if sum((await client.count(status=UNFINISHED)).values()):
         await _clear(client)  # what a run left that was killed
-        await client.define_jobs(app.definitions(), author="code")
+        await _define(client, seed)
+
+
+async def _define(client: Client, seed: int) -> None:
+    await client.define_jobs(app.definitions(), author="code")
+    # A seed that was here before is to have its own workflows again.
+    await client.define_jobs(definitions(draw(seed)), author="code", promote=True)
 
 
 async def _alive(client: Client) -> int:
@@ -123,8 +133,8 @@ async def _alive(client: Client) -> int:
 
 
 async def _clear(client: Client) -> None:
-    for task in app.tasks:
-        await client.delete_job(task)
+    for job in (*app.tasks, *NAMES):
+        await client.delete_job(job)
 
 
 class Run:
@@ -204,6 +214,8 @@ class Run:
             executions=executions,
             happenings=self.fleet.happenings,
             courses=await courses(self._client, first, await cursors(self._client, SCHEDULED), due),
+            runs=await flow_runs(self._client, draw(options.seed), executions),
+            steps=await recorded_steps(self._client, executions),
         )
         return self._judge(history, is_quiet)
 
@@ -316,7 +328,7 @@ class Run:
         cursor: str | None = None
         while True:
             page = await self._client.executions(
-                queue=QUEUE, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
+                queue=QUEUE, nodes=True, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
             )
             found |= {execution.id: execution for execution in page.items}
             cursor = page.next_cursor
@@ -326,7 +338,7 @@ class Run:
     def _judge(self, history: History, is_quiet: bool) -> Summary:
         options = self._options
         promised = options.lease + sweep_seconds(options.lease) + SLACK_SECONDS
-        violations = check(history)
+        violations = check(history) + check(history, FLOW_RULES)
         violations += [Violation("did not end", what) for what in self.fleet.faults]
         violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
         if not is_quiet:
@@ -336,6 +348,7 @@ class Run:
         troubles = recovery.troubles(history, self._samples, lengths=TROUBLES)
         found = recovery.orphans(history, troubles=troubles, within=promised)
         violations += recovery.late(found, within=promised)
+        violations += went_on_late(history, troubles=troubles, within=promised)
         few = round(options.rate)
         violations += recovery.stuck(self._samples, self._back_at, few=few)
         starts = [effect.at for effect in history.effects if effect.what == START]
@@ -358,6 +371,7 @@ class Run:
             returns=recovery.returns(self._samples, starts, self._back_at, few=few),
             schedules=len(history.courses),
             ticks=counted(history.courses),
+            workflows=figures(history),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
             notes=self._notes(),
             violations=violations,
