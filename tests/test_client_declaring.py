@@ -57,6 +57,7 @@ COMMAND = st.one_of(
                     "success_codes": st.sampled_from([0, [0], [0, 3]]),
                     "retry_codes": st.sampled_from([75, [1, 2], []]),
                     "grace": st.sampled_from(["5s", 5, 0.5]),
+                    "output": st.sampled_from(["text", "json"]),
                 },
             )
         }

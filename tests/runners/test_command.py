@@ -8,7 +8,11 @@ from uuid import UUID
 import pytest
 
 from daybell.core import payload
-from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX, LOG_CHARS_MAX
+from daybell.core.limits import (
+    COMMAND_JSON_CHARS_MAX,
+    COMMAND_OUTPUT_CHARS_MAX,
+    LOG_CHARS_MAX,
+)
 from daybell.runners import commands as commands_module
 from daybell.runners.command import VARIABLE_BYTES_MAX, CommandOptions
 from daybell.runners.streams import HALF_CHARS, Stream
@@ -64,26 +68,26 @@ async def commands():
 async def test_no_word_of_a_command_means_anything_but_itself(commands):
     shown = await Job(commands, [*SHOW, *HOSTILE]).output()
 
-    assert shown == f"{HOSTILE!a}\n"
+    assert shown == f"{HOSTILE!a}"
 
 
 async def test_a_line_is_split_as_a_shell_would_and_run_without_one(commands):
     result = await Job(commands, "echo 'two words' $HOME \\; `id` *").result()
 
-    assert result == {"exit_code": 0, "output": "two words $HOME ; `id` *\n"}
+    assert result == {"exit_code": 0, "output": "two words $HOME ; `id` *"}
 
 
 async def test_a_shell_is_there_for_whoever_asks(commands):
-    assert await Job(commands, "echo a | tr a b; echo $0", shell=True).output() == "b\n/bin/sh\n"
+    assert await Job(commands, "echo a | tr a b; echo $0", shell=True).output() == "b\n/bin/sh"
 
 
 async def test_standard_input_is_empty_or_the_text_that_was_given(commands):
     text = "one\ntwo ä" * 50_000  # far more than a pipe holds
 
-    assert await Job(commands, "wc -c").output() == "0\n"
-    assert await Job(commands, "wc -c", stdin=text).output() == f"{len(text.encode())}\n"
+    assert await Job(commands, "wc -c").output() == "0"
+    assert await Job(commands, "wc -c", stdin=text).output() == f"{len(text.encode())}"
     assert await Job(commands, "true", stdin=text).result() == {"exit_code": 0, "output": ""}
-    assert await Job(commands, "tail -c 3", stdin="a\nb\n").output() == "\nb\n"
+    assert await Job(commands, "tail -c 3", stdin="a\nb\n").output() == "\nb"
 
 
 async def test_secrets_are_put_into_words_variables_input_and_arguments(commands):
@@ -100,7 +104,7 @@ async def test_secrets_are_put_into_words_variables_input_and_arguments(commands
 
 
 async def test_a_variable_may_be_called_secret(commands):
-    assert await Job(commands, "echo $secret", shell=True, env={"secret": "X"}).output() == "X\n"
+    assert await Job(commands, "echo $secret", shell=True, env={"secret": "X"}).output() == "X"
 
 
 async def test_a_command_is_in_its_working_directory_and_in_a_session_of_its_own(
@@ -109,7 +113,7 @@ async def test_a_command_is_in_its_working_directory_and_in_a_session_of_its_own
     script = "import os; print(os.getcwd(), os.getsid(0) == os.getpgid(0) == os.getpid())"
     job = Job(commands, [sys.executable, "-I", "-S", "-c", script], directory=str(tmp_path))
 
-    assert await job.output() == f"{tmp_path} True\n"
+    assert await job.output() == f"{tmp_path} True"
 
 
 async def test_a_command_has_no_files_but_its_streams_and_default_signals(commands):
@@ -250,8 +254,8 @@ async def test_a_result_keeps_the_end_of_a_long_output(commands, between):
     result = await Job(commands, ["seq", "-s", between, "100000"]).result()
 
     output = result["output"]
-    assert len(output) == COMMAND_OUTPUT_CHARS_MAX
-    assert output[0] == "…" and output.endswith(f"99999{between}100000\n")
+    assert len(output) == COMMAND_OUTPUT_CHARS_MAX - 1, "the rest is the end of its last line"
+    assert output[0] == "…" and output.endswith(f"99999{between}100000")
     assert result["truncated"] is True
 
 
@@ -352,7 +356,7 @@ async def test_a_worker_may_allow_a_variable_by_its_name(commands):
 
     job = Job(commands, ["/bin/sh", "-c", "echo $PATH $DAYBELL_ATTEMPT"], env=env, options=options)
 
-    assert await job.output() == "/nowhere 1\n"  # what Daybell says itself, it says
+    assert await job.output() == "/nowhere 1"  # what Daybell says itself, it says
     other = await Job(commands, "true", env={"LD_PRELOAD": "x"}, options=options).failure()
     assert other.type == "VariableRefused"
 
@@ -361,7 +365,7 @@ async def test_a_worker_may_allow_a_variable_by_its_name(commands):
     "name", ["HOME", "TZ", "LANG", "TMPDIR", "API_URL", "GITHUB_TOKEN", "PATHS", "PYTHONUNBUFFERED"]
 )
 async def test_other_variables_are_the_jobs_to_set(commands, name):
-    assert await Job(commands, f"echo ${name}", shell=True, env={name: "/x"}).output() == "/x\n"
+    assert await Job(commands, f"echo ${name}", shell=True, env={name: "/x"}).output() == "/x"
 
 
 async def test_output_without_end_is_capped_and_holds_nobody_up(commands):
@@ -372,3 +376,52 @@ async def test_output_without_end_is_capped_and_holds_nobody_up(commands):
     log = job.run.log
     assert log is not None and log.size < LOG_CHARS_MAX + 100
     assert len(log.lines) + log.left_out == 15_000_000
+
+
+@pytest.mark.parametrize("said", ["a\n", "a\n\n", "a\r\n", "a"])
+async def test_how_its_last_line_ended_is_no_part_of_the_output(commands, said):
+    assert await Job(commands, "cat", stdin=said).output() == "a"
+    assert await Job(commands, "cat", stdin=f"\n {said} ").output() == f"\n {said} "
+
+
+async def test_what_is_printed_as_json_is_data(commands):
+    told = {"files": ["a", "b"], "rows": 2, "long": "x" * (4 * COMMAND_OUTPUT_CHARS_MAX)}
+
+    result = await Job(commands, "cat", stdin=json.dumps(told) + "\n", output="json").result()
+
+    assert result == {"exit_code": 0, "output": told}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("no disk\n", "is not JSON that can be read: JSON is malformed"),
+        ("", "it printed nothing"),
+        ('{"a": 1', "it ends too early"),
+        ("1\n2\n", "trailing characters"),
+    ],
+)
+async def test_what_should_be_json_and_is_not_fails_the_attempt(commands, said, told):
+    job = Job(commands, "cat", stdin=said, output="json")
+    failure = await job.failure()
+
+    assert failure.type == "CommandFailed"
+    assert told in failure.message
+    assert failure.message.startswith("the command should print JSON (output: json)")
+    assert not job.run.is_hopeless
+
+
+async def test_more_json_than_is_read_is_final(commands):
+    text = json.dumps("x" * COMMAND_JSON_CHARS_MAX)
+    job = Job(commands, "cat", stdin=text, output="json")
+
+    assert "65,536 characters" in (await job.failure()).message
+    assert job.run.is_hopeless
+    fits = json.dumps("x" * (COMMAND_JSON_CHARS_MAX - 2))
+    assert (await Job(commands, "cat", stdin=fits, output="json").result())["exit_code"] == 0
+
+
+async def test_a_failed_command_need_not_print_json(commands):
+    job = Job(commands, "echo no; exit 3", shell=True, output="json")
+
+    assert "exit code 3" in (await job.failure()).message

@@ -202,7 +202,7 @@ async def test_what_a_command_leaves_behind_is_ended_with_it(commands, monkeypat
 async def test_what_ends_by_itself_a_moment_later_is_let_do_so(commands):
     job = Job(commands, "(trap 'echo told' TERM; sleep 0.05; echo the end) & ", shell=True)
 
-    assert await job.output() == "the end\n"
+    assert await job.output() == "the end"
     assert [level for level, _ in job.log] == ["stdout"]
 
 
@@ -217,7 +217,7 @@ async def test_a_pipe_that_somebody_else_holds_keeps_no_execution_running(comman
 
     monkeypatch.setattr(commands_module, "Stream", Watched)
 
-    assert await Job(commands, "echo hello").output() == "hello\n"
+    assert await Job(commands, "echo hello").output() == "hello"
 
     for fd in held:
         os.close(fd)
@@ -335,7 +335,7 @@ async def test_the_end_is_heard_of_where_processes_have_no_files(commands, monke
 
     monkeypatch.setattr(program_module.os, "pidfd_open", refuse)
 
-    assert await Job(commands, "echo hello").output() == "hello\n"
+    assert await Job(commands, "echo hello").output() == "hello"
     job = Job(commands, DEAF + ESCAPES["a deaf orphan"] + "wait; sleep 1000", shell=True, grace=0.1)
     pids = await pids_of(job, 1)
     job.stop()
@@ -391,7 +391,7 @@ async def test_more_commands_than_files_wait_for_each_other(monkeypatch):
             job.stop()
             await job.ended()
 
-        assert await third.output() == "third\n"
+        assert await third.output() == "third"
 
 
 MEMORY = """

@@ -188,3 +188,29 @@ async def test_what_runs_a_kind_is_imported_in_a_thread():
         "daybell.runners.http_exchange in a thread",
         "httpx in a thread",
     ]
+
+
+async def test_what_a_command_prints_feeds_a_map_a_condition_and_other_words(tmp_path):
+    told = '{"files": ["a", "b"], "rows": 2}'
+    nodes = [
+        {"name": "list", "command": {"run": ["echo", told], "output": "json"}},
+        {"name": "day", "command": "echo monday"},
+        {
+            "name": "each",
+            "command": ["echo", {"item": True}, {"output": "day", "path": "output"}],
+            "map": {"output": "list", "path": "output.files"},
+        },
+    ]
+    edges = [
+        {"from": "list", "to": "each", "when": "result.output.rows == 2"},
+        {"from": "day", "to": "each", "when": 'result.output == "monday"'},
+    ]
+    app = App(f"sqlite:///{tmp_path / 'daybell.db'}")
+
+    async with app, working(app, allow_command=True):
+        client = app.client()
+        await client.create("files", workflow={"nodes": nodes, "edges": edges})
+        run = await ended(client, (await client.enqueue("files")).id)
+
+    said = [one["output"] for one in json.loads(run.result or "[]")]
+    assert said == ["a monday", "b monday"], run.error

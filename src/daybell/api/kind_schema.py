@@ -83,6 +83,9 @@ class Command(Shown):
     grace: float | str = Field(
         5, description="How long it may take to end after SIGTERM, before SIGKILL."
     )
+    output: Literal["text", "json"] = Field(
+        "text", description="`json`: what it prints is JSON, and its result has it as data."
+    )
 
 
 class HttpRequest(Shown):

@@ -59,6 +59,7 @@ def _parts(definition: JobDefinition) -> dict[str, object]:
                 "exit codes": None if is_usual else f"{_codes(command.success_codes)} are fine",
                 "retried": None if command.retry_codes is None else _codes(command.retry_codes),
                 "grace": None if command.grace == 5 else show.length(command.grace),
+                "output": None if command.output == "text" else f"read as {command.output}",
             }
         case HttpSettings() as request:
             is_usual = request.expect == ("2xx",)
@@ -84,6 +85,7 @@ def _parts(definition: JobDefinition) -> dict[str, object]:
         case Graph() as graph:
             return {
                 "nodes": _nodes(graph),
+                "parameters": _params(graph),
                 "at a time": graph.max_running,
                 "fail fast": "yes" if graph.fail_fast else None,
             }
@@ -113,6 +115,15 @@ def _nodes(graph: Graph) -> str:
     named = ", ".join(graph.order[:NODES_MAX])
     more = f" and {len(graph.order) - NODES_MAX:,} more" if len(graph.order) > NODES_MAX else ""
     return f"{show.count(len(graph.order), 'node')}: {named}{more}"
+
+
+def _params(graph: Graph) -> str | None:
+    """What a run is given, with defaults."""
+    told = [
+        f"{one.name} (must be given)" if one.is_required else f"{one.name}={written(one.default)}"
+        for one in graph.params
+    ]
+    return ", ".join(told) or None
 
 
 def _places(message: NotifySettings) -> str:

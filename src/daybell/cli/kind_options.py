@@ -66,6 +66,10 @@ Grace = Annotated[
     str | None,
     text("--grace", metavar="DURATION", help="Command: from SIGTERM to SIGKILL. Default: 5s."),
 ]
+Output = Annotated[
+    str | None,
+    text("--output", metavar="WORD", help="Command: json if it prints JSON. Default: text."),
+]
 Method = Annotated[
     str | None,
     text("--method", metavar="WORD", help="HTTP: GET, or POST with a body, unless said."),
@@ -123,6 +127,7 @@ PARTS: Final = {
     "success_code": SuccessCode,
     "retry_code": RetryCode,
     "grace": Grace,
+    "output": Output,
     "method": Method,
     "header": Header,
     "body": Body,
@@ -144,6 +149,7 @@ _OF: Final[dict[str, dict[str, str]]] = {
         "success_code": "success_codes",
         "retry_code": "retry_codes",
         "grace": "grace",
+        "output": "output",
     },
     "http": {
         "method": "method",

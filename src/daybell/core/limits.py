@@ -78,6 +78,7 @@ MEMORY_LIMIT_BYTES_MIN: Final = 1_000_000  # a task's memory_limit; less is a fo
 # Kinds of jobs without code. What comes back is kept for people: of more, the beginning or the end.
 COMMAND_CHARS_MAX: Final = 100_000  # Linux takes 128 KiB for one word
 COMMAND_OUTPUT_CHARS_MAX: Final = 8 * 1024  # of the result: how standard output ended
+COMMAND_JSON_CHARS_MAX: Final = 64 * 1024  # of standard output that is read as JSON
 COMMAND_GRACE_SECONDS_MAX: Final = 600.0
 ENV_MAX: Final = 200
 URL_CHARS_MAX: Final = 8_000

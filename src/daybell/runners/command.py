@@ -10,11 +10,13 @@ from typing import Any, Final, NoReturn, cast
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
-from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
-from daybell.errors import shown
+from daybell.core.kinds.command import JSON
+from daybell.core.limits import COMMAND_JSON_CHARS_MAX, COMMAND_OUTPUT_CHARS_MAX
+from daybell.errors import PayloadError, shown
 from daybell.runners.commands import LEFTOVERS_SECONDS, Ended
 from daybell.runners.commands import Commands as Commands
 from daybell.runners.environment import inherited, refusal, told
@@ -116,19 +118,48 @@ class CommandHandler(KindHandler):
             env=environ,
             directory=settings.directory,
             stdin=stdin,
+            chars_max=self._chars_max,
         )
+
+    @property
+    def _chars_max(self) -> int:
+        is_json = self._settings.output == JSON
+        return COMMAND_JSON_CHARS_MAX if is_json else COMMAND_OUTPUT_CHARS_MAX
 
     def _judged(self, running: Stoppable, ended: Ended) -> dict[str, Any]:
         """The result, if its exit code means success."""
         settings, code = self._settings, ended.code
         if code in settings.success_codes:
+            if settings.output == JSON:
+                return {"exit_code": code, "output": _read_json(running, ended)}
             output, is_cut = ended.stdout.end(running.mask, COMMAND_OUTPUT_CHARS_MAX)
-            result = {"exit_code": code, "output": output}
+            # As `$(…)` does: whoever uses it wants what was said, and not how the line ended.
+            result = {"exit_code": code, "output": output.rstrip("\r\n")}
             return {**result, "truncated": True} if is_cut else result
         is_code = code is not None and code >= 0
         if is_code and settings.retry_codes is not None and code not in settings.retry_codes:
             running.is_hopeless = True
         raise Described.as_text(FAILED, _fate(running, ended))
+
+
+def _read_json(running: Stoppable, ended: Ended) -> Any:
+    """What it printed, as data. Secrets in it are masked with the rest of the result."""
+    said = ended.stdout
+    if said.is_cut or len(said.text) > COMMAND_JSON_CHARS_MAX:
+        _give_up(
+            running,
+            FAILED,
+            f"the command printed more than the {COMMAND_JSON_CHARS_MAX:,} characters that are read"
+            " as JSON; have it write them to a file, and print where",
+        )
+    try:
+        return payload.decode(said.text, what="what it printed")
+    except PayloadError as error:
+        text, _ = said.end(running.mask, COMMAND_OUTPUT_CHARS_MAX)
+        words = _last_words(text) or "; it printed nothing"
+        raise Described.as_text(
+            FAILED, f"the command should print JSON (output: json), and did not: {error}{words}"
+        ) from None
 
 
 def _fate(running: Stoppable, ended: Ended) -> str:

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from daybell.core.instant import Seconds
-from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.runners.program import Order, Program
 from daybell.runners.streams import Said, Stream
 from daybell.runners.trees import Known, Process, Sight, Tree, known, look, send
@@ -111,7 +110,7 @@ class Commands:
         self._trees.add(tree)
         try:
             for name in ("stdout", "stderr"):
-                streams.append(Stream(name, heard, chars_max=COMMAND_OUTPUT_CHARS_MAX))
+                streams.append(Stream(name, heard, chars_max=order.chars_max))
             out, err = streams
             await self._warden.expect(tree)
             if is_unwanted.is_set():

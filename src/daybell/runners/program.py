@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from daybell.core.limits import COMMAND_OUTPUT_CHARS_MAX
 from daybell.runners.trees import Tree
 
 
@@ -23,6 +24,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     directory: str | None = None
     stdin: str | None = None
+    chars_max: int = COMMAND_OUTPUT_CHARS_MAX  # of what it prints, that are kept of each stream
 
 
 class Program:

@@ -72,6 +72,8 @@ def test_a_shell_is_only_used_when_it_is_asked_for():
         ({"run": "a", "retry_codes": "all"}, "command.retry_codes", "0 to 255"),
         ({"run": "a", "retry_codes": [0]}, "command", "both success and a retry"),
         ({"run": "a", "grace": "1h"}, "command", "too long"),
+        ({"run": "a", "output": "yaml"}, "command.output", "must be text, or json"),
+        ({"run": "a", "output": ["json"]}, "command.output", "must be text, or json"),
         ({"run": "a", "sheel": True}, "command.sheel", "did you mean 'shell'"),
         ({"shell": True}, "command", "must be text"),
     ],
@@ -97,6 +99,7 @@ def test_what_makes_no_sense_is_refused(value, field, message):
             "success_codes": [3, 0],
             "retry_codes": 75,
             "grace": "30s",
+            "output": "json",
         },
     ],
 )

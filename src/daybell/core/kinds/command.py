@@ -19,6 +19,8 @@ from daybell.errors import UsageError, shown
 # What may be said beside a command, as well as in it.
 BESIDE: Final = ("shell", "env")
 SHELL: Final = ("/bin/sh", "-c")
+JSON: Final = "json"
+OUTPUTS: Final = ("text", JSON)
 GRACE_SECONDS: Final = 5.0
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,6 +37,7 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
     success_codes: tuple[int, ...] = (0,)
     retry_codes: tuple[int, ...] | None = None  # None: all others
     grace: Seconds = GRACE_SECONDS  # between SIGTERM and SIGKILL
+    output: str = "text"  # or "json": what it prints is read, and kept as data
 
     @classmethod
     def parse(cls, value: Any) -> CommandSettings:
@@ -97,7 +100,16 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
             f"a grace of {grace:g} s is too long; the limit is {COMMAND_GRACE_SECONDS_MAX:g} s",
             field="command",
         )
-    return {**read, "grace": grace}
+    return {**read, "grace": grace, "output": _read_output(given.get("output", "text"))}
+
+
+def _read_output(value: Any) -> str:
+    if value not in OUTPUTS:
+        raise UsageError(
+            f"output={shown(value)} must be text, or json for a command that prints JSON",
+            field="command.output",
+        )
+    return value
 
 
 def _read_run(run: Any, *, shell: bool) -> str | tuple[Any, ...]:
