@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import zlib
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
@@ -17,77 +16,53 @@ from msgspec.json import decode
 from daybell.client import Client
 from daybell.core.dependencies import OnFailure
 from daybell.core.execution import Claimed
-from daybell.core.retry import Retry
 from daybell.core.when import every
-from daybell.engine.handlers import Handler, Handlers, Running
+from daybell.engine.handlers import Handler, Handlers
 from daybell.errors import DaybellError
 from tests.simulation.chance import stream
-from tests.simulation.cluster import WORK_SECONDS, Cluster, Outcome
+from tests.simulation.cluster import Outcome
 from tests.simulation.dependent_checker import DependentChecker
 from tests.simulation.effects import Effects
 from tests.simulation.loop import Process
-from tests.simulation.tasks import PULSE
-from tests.simulation.world import Port, run
+from tests.simulation.narrow import PATIENCE, NarrowCluster, Work
+from tests.simulation.tasks import Unmasked
+from tests.simulation.world import run
 
-ACTIONS: Final = 8
 SOURCES: Final = ("extract", "clean")
 SEEN_OFF_SECONDS: Final = 90.0
-PATIENCE: Final = 1_000  # a worker that is lost is nobody's failure here
 
 
-@dataclasses.dataclass
-class Body:
-    """Runs any of the jobs, and writes down that it did. Of the sources some fail for good."""
+class DependentTask(Work):
+    """Runs any of the jobs. Of the sources some fail for good."""
 
-    effects: Effects
-    retry = Retry.fixed(0.5, retries=1)
-    timeout = None
-    goes_on = False
-    grace = 0.0
-    starts_once = False
+    def name_of(self, claimed: Claimed) -> bytes:
+        return claimed.id.bytes
 
-    async def run(self, running: Running) -> str | None:
-        claimed = running.claimed
-        body = self.effects.begin(claimed, goes_on=False)
-        dice = zlib.crc32(claimed.id.bytes)
-        try:
-            seconds = (dice % 20) / 10
-            while seconds > 0:
-                await asyncio.sleep(min(PULSE, seconds))
-                seconds -= PULSE
-                self.effects.step(body)
-            is_sure = decode(claimed.args).get("sure", False)
-            if claimed.job in SOURCES and dice % 4 == 0 and not is_sure:
-                raise ValueError("never")
-            if dice % 7 == 0 and claimed.failures == 0:
-                raise ValueError("not yet")
-        except (Exception, asyncio.CancelledError) as error:
-            self.effects.end(body, type(error).__name__)
-            raise
-        self.effects.end(body, "well")
+    def seconds(self, dice: int) -> float:
+        return (dice % 20) / 10
+
+    def is_hopeless(self, claimed: Claimed, dice: int) -> bool:
+        is_sure = decode(claimed.args).get("sure", False)
+        return claimed.job in SOURCES and dice % 4 == 0 and not is_sure
+
+    def result_of(self, claimed: Claimed) -> str:
         return str(claimed.attempt)
 
 
-class Tasks:
+class Tasks(Unmasked):
     """All jobs, as a worker knows them."""
 
     def __init__(self, effects: Effects) -> None:
-        self._body = Body(effects)
+        self._task = DependentTask(effects)
 
     def find(self, claimed: Claimed) -> Handler | None:
-        return self._body
+        return self._task
 
     async def ask(self, claimed: Claimed) -> Handler | None:
-        return self._body
-
-    def mask(self, text: str) -> str:
-        return text
-
-    def mask_json(self, text: str) -> str:
-        return text
+        return self._task
 
 
-class DependentCluster(Cluster):
+class DependentCluster(NarrowCluster):
     """A cluster of jobs that wait for each other, and nothing else.
 
     `extract` has a schedule, `clean` is enqueued; `load` runs after both, and `digest` after that;
@@ -95,11 +70,10 @@ class DependentCluster(Cluster):
     """
 
     checker = DependentChecker
-    ends_seconds = 900.0
+    actions = 8
 
     def __init__(self, seed: int, store: str) -> None:
         super().__init__(seed, store)
-        self.scheduled = []
         self._policies = stream(seed, "policies")
         self._asked = 0
 
@@ -140,18 +114,9 @@ class DependentCluster(Cluster):
     def _tasks(self, client: Client) -> Handlers:
         return Tasks(self.effects)
 
-    async def _ask(self, process: Process) -> None:
-        chance = stream(self.seed, process.name)
-        port: Any = Port(self.world, process)
-        client = Client(port)
-        for _ in range(ACTIONS):
-            await asyncio.sleep(chance.expovariate(ACTIONS / (WORK_SECONDS - 5)))
-            with suppress(DaybellError):
-                await self._act(client, chance)
-        await asyncio.sleep(max(0.0, WORK_SECONDS - self.loop.time()))
+    async def _leave(self, client: Client, process: Process) -> None:
         if process.name == "client-1":
             await self._see_off(client)
-        self._clients_left -= 1
 
     async def _act(self, client: Client, chance: Random) -> None:
         dice = chance.random()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import zlib
 from contextlib import ExitStack, suppress
 from random import Random
 from typing import Any, Final
@@ -21,34 +20,30 @@ from daybell.core.execution import Claimed, State
 from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition, NewJob
 from daybell.core.progress import advance
-from daybell.core.retry import Retry
 from daybell.core.rules import Rule
-from daybell.engine.handlers import Handler, Handlers, Running
-from daybell.errors import DaybellError, Unavailable
+from daybell.engine.handlers import Handler, Handlers
+from daybell.errors import Unavailable
 from daybell.runners.workflow import WorkflowHandler
 from daybell.store import driving
 from daybell.store.ids import mint
 from tests.core.graph_strategies import CONDITIONS, Story
 from tests.core.graphs import Reference
 from tests.simulation.chance import stream
-from tests.simulation.cluster import WORK_SECONDS, Cluster, Outcome
+from tests.simulation.cluster import Outcome
 from tests.simulation.effects import Effects
 from tests.simulation.flow_checker import FlowChecker
-from tests.simulation.loop import Process
+from tests.simulation.narrow import PATIENCE, NarrowCluster, Work
 from tests.simulation.places import TENANT
-from tests.simulation.tasks import PULSE
+from tests.simulation.tasks import Unmasked
 from tests.simulation.weather import POINTS
-from tests.simulation.world import Port, run
+from tests.simulation.world import run
 
 FLOWS: Final = 3  # workflows of a seed
 INNER: Final = "inner"
-ACTIONS: Final = 6
 LARGE: Final = 0.05  # of all seeds have a graph of up to 200 nodes
 # Rules that are answered before all parents have ended: what a map is over may not be there yet.
 EARLY: Final = (Rule.ALWAYS, Rule.ONE_SUCCESS, Rule.ONE_FAILED)
 RESULTS: Final = ("1", "0", "null", "[1,2]", "[]", "[1,2,3,4,5]")
-# A worker that is lost is nobody's failure here, however often.
-PATIENCE: Final = 1_000
 
 
 def draw_story(chance: Random, *, nodes_max: int, inner: Story | None = None) -> Story:
@@ -123,40 +118,27 @@ def definition_of(name: str, story: Story) -> JobDefinition:
 
 
 @dataclasses.dataclass
-class NodeTask:
-    """Runs a node, and writes down that it did."""
+class NodeTask(Work):
+    """Runs a node."""
 
-    effects: Effects
     story: Story
-    retry = Retry.fixed(0.5, retries=1)
-    timeout = None
-    goes_on = False
-    grace = 0.0
-    starts_once = False
 
-    async def run(self, running: Running) -> str | None:
-        claimed = running.claimed
+    def name_of(self, claimed: Claimed) -> bytes:
+        return f"{claimed.job} {claimed.node}".encode()
+
+    def seconds(self, dice: int) -> float:
+        return (dice % 20) / 20
+
+    def is_hopeless(self, claimed: Claimed, dice: int) -> bool:
         assert claimed.node is not None
-        body = self.effects.begin(claimed, goes_on=False)
-        dice = zlib.crc32(f"{claimed.job} {claimed.node}".encode())
-        try:
-            seconds = (dice % 20) / 20
-            while seconds > 0:
-                await asyncio.sleep(min(PULSE, seconds))
-                seconds -= PULSE
-                self.effects.step(body)
-            if self.story.outcomes.get(claimed.node) is State.DEAD:
-                raise ValueError("never")
-            if dice % 7 == 0 and claimed.failures == 0:
-                raise ValueError("not yet")
-        except (Exception, asyncio.CancelledError) as error:
-            self.effects.end(body, type(error).__name__)
-            raise
-        self.effects.end(body, "well")
+        return self.story.outcomes.get(claimed.node) is State.DEAD
+
+    def result_of(self, claimed: Claimed) -> str:
+        assert claimed.node is not None
         return self.story.results.get(claimed.node, "1")
 
 
-class FlowTasks:
+class FlowTasks(Unmasked):
     """All workflows and their nodes, as a worker knows them."""
 
     def __init__(self, effects: Effects, stories: dict[str, Story]) -> None:
@@ -171,23 +153,16 @@ class FlowTasks:
     async def ask(self, claimed: Claimed) -> Handler | None:
         return self.find(claimed)
 
-    def mask(self, text: str) -> str:
-        return text
 
-    def mask_json(self, text: str) -> str:
-        return text
-
-
-class FlowCluster(Cluster):
+class FlowCluster(NarrowCluster):
     """A cluster that runs workflows, and nothing else."""
 
     checker = FlowChecker
-    ends_seconds = 900.0
+    actions = 6
     needs = ("task", "workflow")
 
     def __init__(self, seed: int, store: str) -> None:
         super().__init__(seed, store)
-        self.scheduled = []
         chance = stream(seed, "flows")
         self.stories = draw_stories(chance)
         checker = self.world.checker
@@ -228,17 +203,6 @@ class FlowCluster(Cluster):
         asyncio._set_running_loop(self.loop)
         checker.check_runs(lambda tenant, id: run(store.get_run(tenant, id)))
         asyncio._set_running_loop(None)
-
-    async def _ask(self, process: Process) -> None:
-        chance = stream(self.seed, process.name)
-        port: Any = Port(self.world, process)
-        client = Client(port)
-        for _ in range(ACTIONS):
-            await asyncio.sleep(chance.expovariate(ACTIONS / (WORK_SECONDS - 5)))
-            with suppress(DaybellError):
-                await self._act(client, chance)
-        await asyncio.sleep(max(0.0, WORK_SECONDS - self.loop.time()))
-        self._clients_left -= 1
 
     async def _act(self, client: Client, chance: Random) -> None:
         if self.known and chance.random() < 0.2:

@@ -35,11 +35,15 @@ class Shift:
     client: Client
 
     async def work(self, seconds: float) -> None:
-        """Do something for a while, in steps that are seen."""
-        while seconds > 0:
-            await asyncio.sleep(min(PULSE, seconds))
-            seconds -= PULSE
-            self.effects.step(self.body)
+        await worked(self.effects, self.body, seconds)
+
+
+async def worked(effects: Effects, body: Body, seconds: float) -> None:
+    """Do something for a while, in steps that are seen."""
+    while seconds > 0:
+        await asyncio.sleep(min(PULSE, seconds))
+        seconds -= PULSE
+        effects.step(body)
 
 
 async def quick(shift: Shift) -> None:
@@ -196,8 +200,18 @@ class Handler:
         return str(claimed.attempt)
 
 
+class Unmasked:
+    """For workers whose tasks say nothing secret."""
+
+    def mask(self, text: str) -> str:
+        return text
+
+    def mask_json(self, text: str) -> str:
+        return text
+
+
 @dataclass
-class SimulatedTasks:
+class SimulatedTasks(Unmasked):
     """All tasks, as a worker knows them."""
 
     world: World
@@ -212,9 +226,3 @@ class SimulatedTasks:
 
     async def ask(self, claimed: Claimed) -> Handler | None:
         return None
-
-    def mask(self, text: str) -> str:
-        return text
-
-    def mask_json(self, text: str) -> str:
-        return text

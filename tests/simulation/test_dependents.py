@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from tests.simulation.cluster import simulate
 from tests.simulation.dependents import DependentCluster
-from tests.simulation.report import describe
+from tests.simulation.report import lived_through
 
 CHUNK = 4  # seeds
 OFTEN = ("round fired", "schedulers collided", "released")
@@ -16,11 +13,6 @@ OFTEN = ("round fired", "schedulers collided", "released")
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_no_job_begins_before_its_dependencies_let_it_and_each_round_once(store: str):
-    seen: Counter[str] = Counter()
-
-    for seed in range(1, 1 + CHUNK):
-        outcome = simulate(seed, store, DependentCluster)
-        assert outcome.failure is None, describe(outcome)
-        seen += outcome.seen
+    seen = lived_through(range(1, 1 + CHUNK), store, DependentCluster)
 
     assert [path for path in OFTEN if not seen[path]] == [], "too tame"

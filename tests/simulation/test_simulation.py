@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from tests.simulation.cluster import simulate
 from tests.simulation.paths import missing
-from tests.simulation.report import describe
+from tests.simulation.report import lived_through
 
 CHUNK = 50  # seeds; as many as it takes for every rare path to be taken
 
@@ -25,12 +22,7 @@ CHUNK = 50  # seeds; as many as it takes for every rare path to be taken
     ],
 )
 def test_no_promise_is_broken_and_every_rare_path_is_taken(store: str, first: int):
-    seen: Counter[str] = Counter()
-
-    for seed in range(first, first + CHUNK):
-        outcome = simulate(seed, store)
-        assert outcome.failure is None, describe(outcome)
-        seen += outcome.seen
+    seen = lived_through(range(first, first + CHUNK), store)
 
     tame = missing(seen, store=store)
     assert not tame, "too tame; what has never happened:\n" + "\n".join(tame)
