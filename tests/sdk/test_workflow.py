@@ -266,7 +266,7 @@ def test_a_workflow_as_a_node_has_neither_retries_nor_arguments(app: App, t: Any
         t.nap.node()
 
     assert "no timeout=" in refused(app, lambda: inner.node(timeout=5))
-    assert "takes no arguments" in refused(app, lambda: inner.bind(day=1))
+    assert "has no parameter 'day'" in refused(app, lambda: inner.bind(day=1))
     assert "of itself" in refused(app, lambda: app.workflow("etl").node())
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from daybell.api.kind_schema import Command, HttpRequest, Message, Shown, Statement, Words
-from daybell.core.limits import WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
+from daybell.core.limits import PARAMETERS_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
 from daybell.core.rules import Rule
 
 
@@ -23,9 +23,16 @@ class Edge(Shown):
     )
 
 
+class Param(Shown):
+    """What a run of the workflow may be given. Without a `default` it must be given."""
+
+    name: str = Field(description="Letters, digits and _.", examples=["day"])
+    default: Any = Field(None, description="Any JSON. It may be null; left out, there is none.")
+
+
 class Node(Shown):
     """One thing to run. Its values may refer to results: `{"output": "extract", "path": "rows.0"}`,
-    and in a mapped node `{"item": true}`.
+    to parameters of the run: `{"param": "day"}`, and in a mapped node `{"item": true}`.
     """
 
     name: str = Field(description="What other nodes and people call it.")
@@ -48,7 +55,7 @@ class Node(Shown):
     )
     map: list[Any] | dict[str, Any] | None = Field(
         None,
-        description="It runs once for each item of this list, or of this result.",
+        description="It runs once for each item of this list, result or parameter.",
         examples=[{"output": "extract", "path": "files"}],
     )
     branch: list[str] | None = Field(
@@ -64,5 +71,10 @@ class Workflow(Shown):
 
     nodes: Annotated[list[Node], Field(min_length=1, max_length=WORKFLOW_NODES_MAX)]
     edges: Annotated[list[tuple[str, str] | Edge], Field(max_length=WORKFLOW_EDGES_MAX)] = Field([])
+    params: Annotated[list[str | Param], Field(max_length=PARAMETERS_MAX)] = Field(
+        [],
+        description="What a run is given as `args`. A text is the name of one that must be given.",
+        examples=[[{"name": "day"}, {"name": "limit", "default": 10}]],
+    )
     fail_fast: bool = Field(False, description="Start nothing more once a node has failed.")
     max_running: int | None = Field(None, ge=1, description="So many nodes at a time, at most.")

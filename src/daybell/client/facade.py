@@ -54,6 +54,7 @@ from daybell.client.tenants import Tenants
 from daybell.client.waiting import place_of
 from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
+from daybell.client.workflow_calls import Kept, WorkflowCalls, check_call
 from daybell.client.workflows import Workflows
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
@@ -85,6 +86,7 @@ class Client(
     Templates,
     Warnings,
     Schedules,
+    WorkflowCalls,
     Submissions,
     Backfills,
     Dependencies,
@@ -125,6 +127,7 @@ class Client(
         self.secrets_key = secrets_key
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
+        self._kept: Kept = {}
         self._others: dict[str, Client] = {}
         # Called before somebody waits for an execution: where no worker is, it may run it.
         self.on_wait: Callable[[UUID], Awaitable[None]] | None = None
@@ -189,7 +192,7 @@ class Client(
         """
         check_options(options, JOB_OPTIONS, "define()")
         now = None if options.get("schedule") is None else (await self.store.health()).now
-        definition = read_definition(name, now=now, **options)
+        definition = check_call(read_definition(name, now=now, **options))
         (job,) = await self.define_jobs(
             [definition], author=author, expect=expect, promote=promote, id=id
         )
@@ -221,7 +224,9 @@ class Client(
             )
             for one, schedules in zip(wanted, await self.declared(wanted), strict=True)
         ]
-        return await self.store.define_jobs(self.tenant, jobs)
+        defined = await self.store.define_jobs(self.tenant, jobs)
+        self.note_params(defined)
+        return defined
 
     async def delete_job(self, name: str, *, expect: int | None = None) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many. With `expect`,
@@ -256,6 +261,7 @@ class Client(
             unique_key=None if unique_key is None else check_key(unique_key),
             parent=parent,
         )
+        await self.check_calls([new])
         return await self._coalescer.enqueue(new)
 
     async def enqueue_many(
@@ -278,9 +284,13 @@ class Client(
         rest = iter(args)
         head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
         if len(head) <= ENQUEUE_BATCH_MAX:
-            answers = await self._enqueue(list(copies(pattern, head)))
+            news = list(copies(pattern, head))
+            await self.check_calls(news)
+            answers = await self._enqueue(news)
             return EnqueuedMany(count=len(answers), executions=tuple(answers))
-        return EnqueuedMany(count=await self._load(copies(pattern, chain(head, rest))))
+        stream = copies(pattern, chain(head, rest))
+        checked = self.checked_calls(await self.params_of(job), stream)
+        return EnqueuedMany(count=await self._load(checked))
 
     async def execution(self, id: Id) -> ExecutionDetail:
         """One execution, with its ended attempts."""

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB, GraphNode
 from daybell.core.job import JobDefinition, task_of
-from daybell.errors import InvalidWorkflow, JobNotFound, UnknownJob, shown
+from daybell.core.params import check_given, params_of
+from daybell.errors import InvalidArguments, InvalidWorkflow, JobNotFound, UnknownJob, shown
 from daybell.store.protocol import Store
 
 # Larger ones are read in a thread: meanwhile, all others would have to wait.
@@ -30,7 +31,9 @@ async def read_workflow(
     for name, field in _first_uses(graph.nodes, "task"):
         tasks[name] = await task_named(store, tenant, name, field=field)
     for name, field in _first_uses(graph.nodes, JOB):
-        await _check_job(store, tenant, name, job=job, field=field, is_dry=is_dry)
+        inner = await _check_job(store, tenant, name, job=job, field=field, is_dry=is_dry)
+        if inner is not None and not is_dry:  # else it may be about to change
+            _check_inner(graph.nodes, inner)
     # A job may run a task of another name.
     known = {name: task_of(one) or one.name for name, one in tasks.items()}
     return graph.inherit(tasks) if all(k == v for k, v in known.items()) else _renamed(graph, tasks)
@@ -88,10 +91,13 @@ def _renamed(graph: Graph, tasks: Mapping[str, JobDefinition]) -> Graph:
 
 async def _check_job(
     store: Store, tenant: str, name: str, *, job: str, field: str, is_dry: bool
-) -> None:
-    """Refuse a job that is not there, and one that runs this workflow in turn."""
+) -> JobDefinition | None:
+    """Refuse a job that is not there, and one that runs this workflow in turn; answers it, if it is
+    a workflow.
+    """
     ways = [(job, name)]
     seen: set[str] = set()
+    found: JobDefinition | None = None
     while ways:
         way = ways.pop()
         if way[-1] == job:
@@ -110,5 +116,21 @@ async def _check_job(
                 f"there is no job named {shown(name)}; create it first", field=field
             ) from None
         if definition.kind == "workflow":
+            found = definition if len(way) == 2 else found
             inner = Graph.from_settings(definition.settings).jobs
             ways += [(*way, one) for one in sorted(inner)]
+    return found
+
+
+def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
+    """Refuse to run a workflow with what it cannot be called with."""
+    params = params_of(inner.settings)
+    for place, node in enumerate(nodes):
+        if node.kind == JOB and node.runs == inner.name:
+            try:
+                check_given(params, node.args, what=f"workflow {shown(inner.name)}")
+            except InvalidArguments as error:
+                raise InvalidWorkflow(
+                    f"node {shown(node.name)}: {error}",
+                    field=f"workflow.nodes[{place}].args.{error.field}",
+                ) from None

@@ -25,6 +25,7 @@ from daybell.client.requests import (
     read_text,
 )
 from daybell.client.when import When, added, declared, read_schedule
+from daybell.client.workflow_calls import check_args
 from daybell.core import payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, JobDefinition
@@ -97,12 +98,14 @@ class Schedules:
                 "what a job runs after belongs to its definition; give it dependencies there",
                 field="when",
             )
+        given = known.definition.args if args is None else read_args(args)
+        check_args(known.definition, given, what="this schedule would call it in vain:")
         new = added(
             known.definition,
             schedule,
             tenant=self.tenant,
             now=now,
-            args=known.definition.args if args is None else read_args(args),
+            args=given,
             name=None if name is None else _check_name(name),
         )
         for old in await self.store.list_schedules(self.tenant, job=job):

@@ -36,6 +36,9 @@ class Submissions:
     ) -> list[Enqueued]:
         raise NotImplementedError  # see `Client`
 
+    async def check_calls(self, executions: Sequence[NewExecution]) -> None:
+        raise NotImplementedError  # see `WorkflowCalls`
+
     async def submit(
         self, new: NewExecution, *, repeat: bool = False, entry: NewEntry | None = None
     ) -> Enqueued:
@@ -43,6 +46,7 @@ class Submissions:
         tells the audit log of it, in the same transaction.
         """
         if not repeat:
+            await self.check_calls([new])
             return await self._coalescer.enqueue(new, entry)
         (answer,) = await self.submit_many([new], repeat=True, entry=entry)
         return answer
@@ -57,6 +61,7 @@ class Submissions:
         """Ask for executions, all or nothing. `repeat` and `entry` as above."""
         entries = () if entry is None else (entry,)
         if not repeat:
+            await self.check_calls(executions)
             return await self._enqueue(executions, entries)
         return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
 

@@ -43,10 +43,17 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
 
 
 def _about_nodes(graph: Graph) -> list[str]:
-    """What looks wrong with nodes without code, as far as that does not hang on results."""
-    told: list[str] = []
+    """What looks wrong with parameters, and with nodes without code, as far as that does not hang
+    on results.
+    """
+    used = {name for node in graph.nodes for name in node.params}
+    told = [
+        f"parameter {param.name} is used by no node"
+        for param in graph.params
+        if param.name not in used
+    ]
     for node in graph.nodes:
-        if node.kind in SETTINGS and not node.outputs and not node.has_item:
+        if node.kind in SETTINGS and not node.outputs and not node.has_item and not node.params:
             said = warnings_of(read_settings(node.kind, node.runs))
             told += [f"node {node.name}: {one}" for one in said]
     return told

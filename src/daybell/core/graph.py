@@ -1,10 +1,11 @@
 """The graph of a workflow: what people write of it, and the plan that a run begins with.
 
     {"nodes": [{"name": "extract", "task": "extract"}, {"name": "load", "task": "load"}],
-     "edges": [["extract", "load"]], "fail_fast": false, "max_running": 10}
+     "edges": [["extract", "load"]], "params": ["day"], "fail_fast": false, "max_running": 10}
 
 An edge may have a condition: {"from": "extract", "to": "load", "when": "result.rows > 0"}. A node
-that refers to the result of another one depends on it; that edge need not be written.
+that refers to the result of another one depends on it; that edge need not be written. What a run
+may be given is in `params`: see `core.params`.
 
 All of this takes time in proportion to nodes and edges.
 """
@@ -25,14 +26,20 @@ from daybell.core.condition import Condition
 from daybell.core.graph_node import JOB, GraphNode
 from daybell.core.graph_order import parents_first
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
-from daybell.core.limits import WORKFLOW_BYTES_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
+from daybell.core.limits import (
+    PLAN_CHARS_MAX,
+    WORKFLOW_BYTES_MAX,
+    WORKFLOW_EDGES_MAX,
+    WORKFLOW_NODES_MAX,
+)
+from daybell.core.params import Params, check_references, params_of, read_params, values_of
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import ORDER_STEP, NewNode, Node, NodeState, Plan, node_name
-from daybell.errors import InvalidWorkflow, shown
+from daybell.errors import InvalidWorkflow, PayloadTooLarge, shown
 
-FIELDS: Final = ("nodes", "edges", "fail_fast", "max_running")
+FIELDS: Final = ("nodes", "edges", "params", "fail_fast", "max_running")
 _EDGE_FIELDS: Final = ("from", "to", "when")
 
 
@@ -54,6 +61,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...] = ()  # also those that references make, by parent and child
+    params: Params = ()  # what a run may be given
     fail_fast: bool = False
     max_running: int | None = None
 
@@ -69,12 +77,15 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         given = {k: one for k, one in cast("Mapping[str, Any]", value).items() if one is not None}
         _check_names(given, FIELDS, what="a workflow", field=field)
         nodes = _read_nodes(given.get("nodes"), f"{field}.nodes")
+        params = read_params(given.get("params", ()), field=f"{field}.params")
+        check_references(nodes.values(), params, f"{field}.nodes")
         edges = _read_edges(given.get("edges", ()), nodes, f"{field}.edges")
         add_branches(edges, nodes, f"{field}.nodes")
         _add_referred(edges, nodes, f"{field}.nodes")
         graph = cls(
             nodes=tuple(nodes.values()),
             edges=_sorted(edges, nodes),
+            params=params,
             fail_fast=_read_flag(given.get("fail_fast", False), f"{field}.fail_fast"),
             max_running=_read_max(given.get("max_running"), f"{field}.max_running"),
         )
@@ -90,6 +101,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return cls(
             nodes=nodes,
             edges=_with_branches([_kept_edge(one) for one in kept.get("edges", ())], nodes),
+            params=params_of(settings) if "params" in kept else (),
             fail_fast=kept.get("fail_fast", False),
             max_running=kept.get("max_running"),
         )
@@ -101,6 +113,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         edges = [one.to_settings() for one in self.edges if (one.parent, one.child) not in chosen]
         if edges:
             kept["edges"] = edges
+        if self.params:
+            kept["params"] = [param.to_settings() for param in self.params]
         if self.fail_fast:
             kept["fail_fast"] = True
         if self.max_running is not None:
@@ -154,8 +168,9 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             settings=payload.encode(node.settings, what=node.name),
         )
 
-    def plan(self) -> Plan:
-        """What a run of it begins with."""
+    def plan(self, given: Mapping[str, Any] | None = None) -> Plan:
+        """What a run of it begins with that is given these parameters. Raises InvalidArguments."""
+        params = values_of(self.params, given or {})
         edges: dict[str, list[tuple[str, str | None]]] = {name: [] for name in self.order}
         parents = dict.fromkeys(self.order, 0)
         for edge in self.edges:
@@ -164,6 +179,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         referred = {name for node in self.nodes for name in node.outputs}
         planned: list[NewNode] = []
         specs: dict[Any, str] = {}
+        chars = 0
         for place, name in enumerate(self.order):
             node, children = self.by_name[name], tuple(edges[name])
             is_used = name in referred or any(when is not None for _, when in children)
@@ -179,14 +195,21 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 is_wanted=is_used or not children,
                 is_map=node.map is not None,
             )
-            planned.append(NewNode(row, _spec_text(node, specs)))
+            planned.append(NewNode(row, _spec_text(node, specs, params)))
+            chars += len(planned[-1].spec)
+            if params and chars > PLAN_CHARS_MAX:
+                raise PayloadTooLarge(
+                    f"with its parameters in all nodes, this run takes more than {PLAN_CHARS_MAX:,}"
+                    " bytes; have large data kept elsewhere, and give its address",
+                    field="args",
+                )
         return Plan(tuple(planned), max_running=self.max_running, fail_fast=self.fail_fast)
 
 
-def _spec_text(node: GraphNode, known: dict[Any, str]) -> str:
+def _spec_text(node: GraphNode, known: dict[Any, str], params: Mapping[str, Any]) -> str:
     """What starting a node takes, as text. Many nodes run the same; it is made once for them."""
     if not node.is_bare:
-        return msgspec.json.encode(node.spec()).decode()
+        return msgspec.json.encode(node.spec(params)).decode()
     key = node.kind, node.runs, node.queue, node.priority, node.retry, node.timeout
     text = known.get(key)
     if text is None:

@@ -3,7 +3,8 @@
     {"name": "load", "task": "load_rows", "args": {"rows": {"output": "extract"}}, "retries": 2}
 
 What it runs is one of task, command, http, sql, notify and job, with the fields that a job of that
-kind has; `job` names another job. Its values may refer to results: see `core.outputs`.
+kind has; `job` names another job. Its values may refer to results, and to parameters of the run:
+see `core.outputs`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,23 @@ import msgspec
 from daybell.core import payload
 from daybell.core.branching import read_branch
 from daybell.core.duration import format_duration, parse_limit
+from daybell.core.graph_values import hide_settings, show_hidden, shown_in
 from daybell.core.instant import Seconds
 from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, settings_json
 from daybell.core.kinds.command import BESIDE, command_of
 from daybell.core.limits import check_name
-from daybell.core.outputs import ITEM, Output, check_path, output, outputs_in
+from daybell.core.outputs import (
+    ITEM,
+    PARAMS,
+    Output,
+    as_literal,
+    check_path,
+    output,
+    outputs_in,
+    with_params,
+    with_params_by_name,
+)
 from daybell.core.priority import Priority
-from daybell.core.references import is_literal
 from daybell.core.retry import Retry
 from daybell.core.rules import Rule
 from daybell.core.run import MAP_ITEMS_MAX, Spec
@@ -39,8 +50,6 @@ FIELDS: Final = (
     "map", "branch",
 )  # fmt: skip
 RULES: Final = tuple(map(str, Rule))
-# What a placeholder is called while settings are read. No name that people write has a NUL in it.
-_HIDDEN: Final = "\0"
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,12 +136,19 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(one.node for one in self.references() if one.node is not None))
 
     @property
+    def params(self) -> tuple[str, ...]:
+        """The parameters of the run that it refers to, each once."""
+        if self.is_bare:
+            return ()
+        return tuple(dict.fromkeys(one.param for one in self.references() if one.param is not None))
+
+    @property
     def has_item(self) -> bool:
         """Whether it refers to the item in hand."""
-        return any(one.node is None for one in self._values())
+        return any(one.is_item for one in self._values())
 
     def references(self) -> Iterable[Output]:
-        """All that it says of results, also more than once."""
+        """All that it says of results and parameters, also more than once."""
         yield from self._values()
         if (over := output(self.map)) is not None:
             yield over
@@ -143,6 +159,13 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             return "map"
         return "args" if self.args else self.kind
 
+    def place_of_param(self, name: str) -> str:
+        """The field in which it refers to a parameter of the run."""
+        for key, value in self.args.items():
+            if any(one.param == name for one in outputs_in(value)):
+                return f"args.{key}"
+        return self.kind if any(one.param == name for one in self._values()) else "map"
+
     def _values(self) -> Iterable[Output]:
         """References of what it is called with, and of its settings."""
         yield from _outputs_by_name(self.args)
@@ -151,14 +174,18 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in self.runs.items():
                 yield from _outputs_by_name(value) if name in by_name else outputs_in(value)
 
-    def spec(self) -> Spec:
-        """What starting it takes."""
+    def spec(self, params: Mapping[str, Any] | None = None) -> Spec:
+        """What starting it takes. `params` are those of the run, with their values."""
+        given = params or {}
         outputs = self.outputs
-        args: dict[str, Any] = self.args
+        args: dict[str, Any] = with_params_by_name(self.args, given)
         if self.kind in SETTINGS:
             args = {name: {"output": name} for name in outputs}
             if self.has_item:
                 args[ITEM] = {ITEM: True}
+            if given and (named := self.params):
+                args[PARAMS] = as_literal({name: given[name] for name in named})
+        over = with_params(self.map, given)
         inline = self.kind != JOB
         return Spec(
             job=None if inline else self.runs,
@@ -169,7 +196,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             timeout=self.timeout,
             args=payload.encode(args),
             outputs=outputs,
-            map=None if self.map is None else payload.encode(self.map, what="map"),
+            map=None if over is None else payload.encode(over, what="map"),
         )
 
 
@@ -202,7 +229,7 @@ class _Reading:
             branch=self._branch(kind) if "branch" in given else (),
         )
         for one in node.references():
-            if one.node is None and node.map is None:
+            if one.is_item and node.map is None:
                 self._refuse(
                     'has {"item": true} in it, and is mapped over nothing; say `map`', kind
                 )
@@ -234,15 +261,12 @@ class _Reading:
         hidden: list[Any] = []
         if kind == "command":
             value = self._read(kind, lambda one: command_of(one, self._given), value)
-        value = _hide_settings(kind, value, hidden)
+        value = hide_settings(kind, value, hidden)
         try:
             settings = settings_json(read_settings(kind, value))
         except UsageError as error:
-            said = str(error)
-            for number, reference in enumerate(hidden):
-                said = said.replace(shown(_placeholder(number)), shown(reference))
-            self._refuse_with(said, error.field or kind)
-        return _show(settings, hidden)
+            self._refuse_with(shown_in(str(error), hidden), error.field or kind)
+        return show_hidden(settings, hidden)
 
     def _args(self, kind: str) -> dict[str, Any]:
         args = self._given.get("args", {})
@@ -254,7 +278,7 @@ class _Reading:
         if given and kind in SETTINGS:
             self._refuse(
                 f"has args, which a {kind} takes none of in a workflow; put"
-                ' {"output": …} into its settings',
+                ' {"output": …} or {"param": …} into its settings',
                 "args",
             )
         self._read("args", payload.encode, given)
@@ -283,12 +307,12 @@ class _Reading:
     def _map(self) -> Any:
         over: object = self._given["map"]
         found = output(over)
-        if found is not None and found.node is None:
+        if found is not None and found.is_item:
             self._refuse("is mapped over its own item; name a node with a list", "map")
         if found is None and not isinstance(over, list):
             self._refuse(
                 f"is mapped over {shown(over)}; give a list, or"
-                ' {"output": "the node that answers one"}',
+                ' {"output": "the node that answers one"}, or {"param": "one of the workflow"}',
                 "map",
             )
         if isinstance(over, list) and len(cast("list[Any]", over)) > MAP_ITEMS_MAX:
@@ -338,54 +362,3 @@ def _retries_of(retry: Retry) -> Any:
     said = payload.decode(retry.to_json())
     usual = payload.decode(Retry(retries=retry.retries).to_json())
     return retry.retries if said == usual else said
-
-
-# --- references in settings -----------------------------------------------------------------------
-#
-# Settings of a kind know texts, and what stands for one. A reference to a result is such a thing
-# only in a workflow. So it is read like the parameter of a template, which comes later, too.
-
-
-def _placeholder(number: int) -> dict[str, str]:
-    return {"parameter": f"{_HIDDEN}{number}"}
-
-
-def _hide_settings(kind: str, value: Any, hidden: list[Any]) -> Any:
-    if not isinstance(value, Mapping):
-        return _hide(value, hidden)
-    by_name = BY_NAME.get(kind, ())
-    told: dict[str, Any] = {}
-    for name, one in cast("Mapping[str, Any]", value).items():
-        if name in by_name and isinstance(one, Mapping):
-            inner = cast("Mapping[str, Any]", one)
-            told[name] = {key: _hide(each, hidden) for key, each in inner.items()}
-        else:
-            told[name] = _hide(one, hidden)
-    return told
-
-
-def _hide(value: Any, hidden: list[Any]) -> Any:
-    if output(value) is not None:
-        hidden.append(value)
-        return _placeholder(len(hidden) - 1)
-    if is_literal(value):
-        return value
-    if isinstance(value, Mapping):
-        given = cast("Mapping[str, Any]", value)
-        return {name: _hide(one, hidden) for name, one in given.items()}
-    if isinstance(value, list | tuple):
-        return [_hide(one, hidden) for one in cast("list[Any]", value)]
-    return value
-
-
-def _show(value: Any, hidden: list[Any]) -> Any:
-    """With references in their places again, as plain JSON."""
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        named = given.get("parameter")
-        if len(given) == 1 and isinstance(named, str) and named.startswith(_HIDDEN):
-            return hidden[int(named[1:])]
-        return {name: _show(one, hidden) for name, one in given.items()}
-    if isinstance(value, list | tuple):
-        return [_show(one, hidden) for one in cast("list[Any]", value)]
-    return value

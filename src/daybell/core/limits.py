@@ -131,6 +131,7 @@ MATCH_KEYS_MAX: Final = 20
 WORKFLOW_NODES_MAX: Final = 10_000
 WORKFLOW_EDGES_MAX: Final = 100_000
 WORKFLOW_BYTES_MAX: Final = 8 * 1024 * 1024  # as JSON
+PLAN_CHARS_MAX: Final = 64 * 1024 * 1024  # of all nodes of a run, with its parameters put in
 CONDITION_CHARS_MAX: Final = 500
 CONDITION_DEPTH_MAX: Final = 50
 DEPENDENCIES_MAX: Final = 1_000

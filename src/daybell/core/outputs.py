@@ -1,8 +1,12 @@
-"""What nodes of a workflow say of each other's results.
+"""What nodes of a workflow say of each other's results, and of what its run is given.
 
     {"output": "extract"}                          the result of a node
     {"output": "extract", "path": "body.rows.0"}   a part of it; what is not there is null
     {"item": true}, {"item": true, "path": "id"}   in a mapped node: the item in hand
+    {"param": "day"}, {"param": "conf", "path": "x"}   a parameter of the run, or a part of it
+
+Parameters are put in when the run begins, the rest when a node starts. Settings of nodes without
+code are filled where they run, with what came as arguments.
 
 What is put in is data: whatever it looks like, nobody takes it for a reference to a secret.
 """
@@ -17,6 +21,7 @@ from daybell.core import payload
 from daybell.core.kinds import BY_NAME
 from daybell.core.references import (
     JOIN,
+    LITERAL,
     as_data,
     is_literal,
     is_reference,
@@ -28,13 +33,23 @@ from daybell.errors import InvalidWorkflow, UsageError, shown
 OUTPUT: Final = "output"
 ITEM: Final = "item"
 PATH: Final = "path"
+PARAM: Final = "param"
+# Under which a node without code is given parameters. No node has brackets in its name.
+PARAMS: Final = "[params]"
+# Stands for what is not known yet: its reference stays.
+_LATER: Final = object()
 
 
 class Output(NamedTuple):
-    """A reference to a result; without a node, to the item."""
+    """A reference to a result; without a node, to a parameter of the run, or to the item."""
 
     node: str | None
     path: str = ""
+    param: str | None = None
+
+    @property
+    def is_item(self) -> bool:
+        return self.node is None and self.param is None
 
     def of(self, value: Any) -> Any:
         """The part of a result that is meant."""
@@ -54,6 +69,9 @@ def output(value: Any) -> Output | None:
     named = given.get(OUTPUT)
     if isinstance(named, str):
         return Output(named, path)
+    named = given.get(PARAM)
+    if isinstance(named, str):
+        return Output(None, path, named)
     return Output(None, path) if given.get(ITEM) is True else None
 
 
@@ -71,35 +89,58 @@ def outputs_in(value: Any) -> Iterator[Output]:
             yield from outputs_in(one)
 
 
-def filled(
-    value: Any, look_up: Callable[[str], Any], item: Any = None, *, is_text: bool = False
-) -> Any:
+Find = Callable[[Output], Any]
+
+
+def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
     """A value with data in the place of references; as text, where only a text will do. What is not
     there is never made into one.
     """
     if (found := output(value)) is not None:
-        data = found.of(item if found.node is None else look_up(found.node))
-        return literal(joined_text([data]) if is_text and data is not None else data)
+        data = find(found)
+        if data is _LATER:
+            return value
+        data = found.of(data)
+        return as_literal(joined_text([data]) if is_text and data is not None else data)
     if is_literal(value):
         return value
     if (parts := _joined(value)) is not None:
-        put_in = [filled(part, look_up, item) for part in parts]
-        if any(map(is_reference, put_in)):  # to a secret, which only a worker sees
+        put_in = [_filled(part, find) for part in parts]
+        # A secret is seen by a worker alone, and a result when its node has ended.
+        if any(is_reference(part) or output(part) is not None for part in put_in):
             return {JOIN: put_in}
         return joined_text(as_data(part) for part in put_in)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
-        return {key: filled(one, look_up, item, is_text=is_text) for key, one in given.items()}
+        return {key: _filled(one, find, is_text=is_text) for key, one in given.items()}
     if isinstance(value, list):
-        return [filled(one, look_up, item, is_text=is_text) for one in cast("list[Any]", value)]
+        return [_filled(one, find, is_text=is_text) for one in cast("list[Any]", value)]
     return value
+
+
+def as_literal(data: Any) -> Any:
+    """A value that stands for this one, also where references to results are looked for."""
+    value = literal(data)
+    is_clear = value is not data or next(outputs_in(data), None) is None
+    return value if is_clear else {LITERAL: data}
+
+
+def with_params(value: Any, given: Mapping[str, Any]) -> Any:
+    """A value with parameters of the run put in. What refers to others is left as it is."""
+    return _filled(value, _params_of(given)) if given else value
+
+
+def with_params_by_name(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for arguments, which stand for nothing as a whole."""
+    return {name: with_params(value, given) for name, value in values.items()}
 
 
 def filled_with_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> str:
     """Arguments as text, with data in the place of references."""
     if f'"{OUTPUT}"' not in args and f'"{ITEM}"' not in args:
         return args
-    return payload.encode(filled_args(_template(args), look_up, item), what="arguments")
+    put_in = _filled_by_name(_template(args), _data_of(look_up, item))
+    return payload.encode(put_in, what="arguments")
 
 
 @lru_cache(maxsize=16)  # items of a mapped node have the same
@@ -110,34 +151,49 @@ def _template(args: str) -> dict[str, Any]:
 
 def filled_settings(kind: str, settings: Mapping[str, Any], args: str) -> dict[str, Any]:
     """The settings of a node without code, with the data that its execution came with: arguments
-    by the name of a node, and the item as "item". Secrets in them are still to be put in.
+    by the name of a node, the item as "item", and parameters of the run as "[params]". Secrets in
+    them are still to be put in.
     """
-    given = cast("dict[str, Any]", payload.decode(args))
-    data = {name: as_data(value) for name, value in given.items()}
-    by_name, item = BY_NAME.get(kind, ()), data.get(ITEM)
+    came = cast("dict[str, Any]", payload.decode(args))
+    data = {name: as_data(value) for name, value in came.items()}
+    find = _data_of(data.get, data.get(ITEM), cast("dict[str, Any]", data.get(PARAMS, {})))
+    by_name = BY_NAME.get(kind, ())
     put_in: dict[str, Any] = {}
     for name, value in settings.items():
         # Of a command or a message all is text; these are sent as they are.
         is_text = (kind, name) not in (("http", "body"), ("sql", "parameters"))
         if name in by_name:
             inner = cast("Mapping[str, Any]", value)
-            put_in[name] = filled_args(inner, data.get, item, is_text=is_text)
+            put_in[name] = _filled_by_name(inner, find, is_text=is_text)
         else:
-            put_in[name] = filled(value, data.get, item, is_text=is_text)
+            put_in[name] = _filled(value, find, is_text=is_text)
     return put_in
 
 
-def filled_args(
-    args: Mapping[str, Any],
-    look_up: Callable[[str], Any],
-    item: Any = None,
-    *,
-    is_text: bool = False,
+def _filled_by_name(
+    values: Mapping[str, Any], find: Find, *, is_text: bool = False
 ) -> dict[str, Any]:
-    """Values by name, with data in the place of references. As a whole they stand for nothing: a
-    task may have a parameter called "output".
+    """Values by name. As a whole they stand for nothing: a task may have a parameter called
+    "output".
     """
-    return {name: filled(value, look_up, item, is_text=is_text) for name, value in args.items()}
+    return {name: _filled(value, find, is_text=is_text) for name, value in values.items()}
+
+
+def _params_of(given: Mapping[str, Any]) -> Find:
+    return lambda one: _LATER if one.param is None else given.get(one.param, _LATER)
+
+
+def _data_of(
+    look_up: Callable[[str], Any], item: Any, params: Mapping[str, Any] | None = None
+) -> Find:
+    given = params or {}
+
+    def find(one: Output) -> Any:
+        if one.param is not None:
+            return given.get(one.param, _LATER)
+        return item if one.node is None else look_up(one.node)
+
+    return find
 
 
 def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
@@ -146,6 +202,8 @@ def items_of(given: str, look_up: Callable[[str], Any]) -> list[Any]:
     found = output(value)
     if found is not None and found.node is not None:
         value = found.of(look_up(found.node))
+    else:
+        value = as_data(value)  # a parameter of the run was put in
     if not isinstance(value, list):
         raise UsageError(f"it is mapped over {shown(value)}, which is no list", field="map")
     return cast("list[Any]", value)

@@ -20,9 +20,10 @@ from daybell.core.graph import Graph
 from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.outputs import filled_settings
+from daybell.core.params import decoded, plain_by_name
 from daybell.core.retry import Retry
 from daybell.core.run import Plan
-from daybell.errors import InvalidArguments, UsageError
+from daybell.errors import UsageError
 from daybell.runners.kind import KindHandler
 from daybell.runners.running import Running, Stoppable
 
@@ -57,9 +58,7 @@ class WorkflowHandler:
     async def run(self, running: Expandable) -> str | None:
         """Begin the run. What it consists of is in the store when this returns."""
         try:
-            if running.claimed.args != "{}":
-                raise InvalidArguments("a workflow takes no arguments; bind them to its nodes")
-            plan = await self._aside(lambda: self._graph.plan())
+            plan = await self._aside(lambda: self._graph.plan(_given(running.claimed)))
         except Exception:
             running.is_hopeless = True  # it will be no different next time
             raise
@@ -80,6 +79,13 @@ class WorkflowHandler:
         if len(self._definition.settings) > QUICK_CHARS:
             return await asyncio.to_thread(work)
         return work()
+
+
+def _given(claimed: Claimed) -> dict[str, Any]:
+    """What a run is called with, all of it data."""
+    given = decoded(claimed.args)
+    # What another run passes on was made to be looked at; what came from outside was not.
+    return given if claimed.node is None else plain_by_name(given)
 
 
 class Branching(Protocol):

@@ -54,6 +54,7 @@ H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Callable[[str], str])
 O = TypeVar("O", bound=Observer)  # noqa: E741
 Loop = asyncio.AbstractEventLoop
+AnyJob = Task[..., Any, Any] | Workflow
 
 FUNCTION_OPTIONS: Final = FunctionOptions.__optional_keys__ - TaskOptions.__optional_keys__
 TASK_OPTIONS: Final = frozenset(FunctionOptions.__optional_keys__)
@@ -158,7 +159,7 @@ class App(Scheduling, Weaving):
         """What the tasks are, as the store keeps it."""
         return [one.definition for one in self._jobs()]
 
-    def _jobs(self) -> list[Task[..., Any, Any] | Workflow]:
+    def _jobs(self) -> list[AnyJob]:
         return [*self.tasks.values(), *self.workflows.values()]
 
     def on_start(self, hook: H) -> H:
@@ -294,7 +295,7 @@ class App(Scheduling, Weaving):
             raise
         return client
 
-    async def _define(self, client: Client, *jobs: Task[..., Any, Any] | Workflow) -> None:
+    async def _define(self, client: Client, *jobs: AnyJob) -> None:
         for one in jobs:
             if isinstance(one, Task) and one.definition.runs_by_itself:
                 check_call(one, "its schedule")
@@ -309,7 +310,7 @@ class App(Scheduling, Weaving):
             await client.close()
 
     async def enqueue(
-        self, task: Task[..., Any, Any] | Workflow, args: Mapping[str, Any], options: CallOptions
+        self, task: AnyJob, args: Mapping[str, Any], options: CallOptions
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
         client = await self._client_that_knows(task, options)
@@ -323,7 +324,7 @@ class App(Scheduling, Weaving):
         return answer.id, answer.created
 
     async def enqueue_many(
-        self, task: Task[..., Any, Any], items: Iterable[Mapping[str, Any]], options: CallOptions
+        self, task: AnyJob, items: Iterable[Mapping[str, Any]], options: CallOptions
     ) -> list[UUID]:
         """Enqueue many for a task, all or nothing; answers their ids unless they were streamed."""
         client = await self._client_that_knows(task, options)
@@ -333,7 +334,7 @@ class App(Scheduling, Weaving):
 
     async def prepare(
         self,
-        task: Task[..., Any, Any] | Workflow,
+        task: AnyJob,
         items: Iterable[Mapping[str, Any]],
         options: CallOptions,
     ) -> Call:
@@ -362,9 +363,7 @@ class App(Scheduling, Weaving):
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
         return client if tenant in (None, self.tenant) else client.for_tenant(tenant)
 
-    async def _client_that_knows(
-        self, task: Task[..., Any, Any] | Workflow, options: CallOptions
-    ) -> Client:
+    async def _client_that_knows(self, task: AnyJob, options: CallOptions) -> Client:
         client = await self.client_for(options.get("tenant"))
         if task.name not in self._defined.get(client, ()):
             # Declared after the connection was opened, or new to this tenant.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, cast
 
 from daybell.client.requests import read_limit
 from daybell.core import arguments, payload
 from daybell.core.job import JobDefinition
 from daybell.core.limits import check_name
-from daybell.core.outputs import outputs_in
+from daybell.core.outputs import PARAM, outputs_in
+from daybell.core.params import Params, check_given
 from daybell.core.priority import Priority
 from daybell.core.references import names_in
 from daybell.core.retry import Retry
@@ -28,6 +29,7 @@ from daybell.sdk.nodes import (
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
+    from daybell.sdk.params import Param
     from daybell.sdk.task import Task
     from daybell.sdk.workflow import Workflow
 
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
 class Draft:
     """What was said in the block of a workflow so far."""
 
-    def __init__(self, app: App, name: str) -> None:
+    def __init__(self, app: App, name: str, params: Params = ()) -> None:
         self.app = app
         self.name = name
+        self._params = params
         self.is_over = False
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str], str | None] = {}
@@ -140,6 +143,14 @@ class Draft:
         if self.is_over:
             raise InvalidWorkflow(f"the block of workflow {self.name!r} has ended; write it there")
 
+    def check_param(self, param: Param, node: Node) -> None:
+        """Refuse a parameter of another workflow."""
+        if param.workflow != self.name:
+            raise InvalidWorkflow(
+                f"{self.named(node)} is given {param!r}, which is another workflow's; its own are"
+                f" in params={{…}} of {self.name!r}"
+            )
+
     def note_condition(self, node: Node, condition: str) -> None:
         """A condition was said. It needs something that depends on it."""
         self._unused[node.name, condition] = None
@@ -235,10 +246,7 @@ class Draft:
         if node.task is None:
             said["job"] = node.job
             self._check_inner(node)
-            if node.inner is not None and node.args:
-                raise InvalidArguments(
-                    f"{self.named(node)} is a workflow, which takes no arguments"
-                )
+            self._call_inner(node, parents)
         else:
             said["task"] = node.task.name
             self._call(node, node.task, parents)
@@ -252,11 +260,9 @@ class Draft:
         return said | {name: _as_json(name, value) for name, value in node.options.items()}
 
     def _call(self, node: Node, task: Task[..., Any, Any], parents: list[str]) -> None:
-        """Pass results by name, and see whether the task can be called so."""
+        """Pass results and parameters by name, and see whether the task can be called so."""
         known = arguments.annotations_of(task.function).keys() - task.context_names
-        for name in parents:
-            if name in known and name not in node.args:
-                node.args[name] = self._nodes[name].output.reference()
+        self._pass_by_name(node, known, parents)
         try:
             given = arguments.bind(task.function, (), node.args, skip=task.context_names)
             stored = payload.decode(payload.encode(given))
@@ -269,13 +275,30 @@ class Draft:
         except InvalidArguments as error:
             missing = error.field is not None and error.field not in node.args
             hint = (
-                f"; call it as an upstream node is called, or say {task.name}.bind({error.field}=…)"
+                f"; call it like an upstream node or a parameter of the workflow, or say"
+                f" {task.name}.bind({error.field}=…)"
                 if missing and error.field in known
                 else ""
             )
             raise InvalidArguments(
                 f"{self.named(node)}: {error}{hint}", field=error.field
             ) from None
+
+    def _call_inner(self, node: Node, parents: list[str]) -> None:
+        """The same for a workflow of this app."""
+        if node.inner is None:
+            return  # any job, which may be another one when its turn comes
+        known = node.inner.graph.params
+        self._pass_by_name(node, {param.name for param in known}, parents)
+        check_given(known, node.args, what=f"{self.named(node)}: workflow {node.inner.name!r}")
+
+    def _pass_by_name(self, node: Node, known: Set[str], parents: list[str]) -> None:
+        """What is bound comes first, then what a parent returns, then what the run is given."""
+        passed = {name: self._nodes[name].output.reference() for name in parents}
+        passed = {one.name: {PARAM: one.name} for one in self._params} | passed
+        for name, value in passed.items():
+            if name in known:
+                node.args.setdefault(name, value)
 
     def _check_inner(self, node: Node) -> None:
         for name in ("retries", "timeout"):

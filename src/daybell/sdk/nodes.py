@@ -19,6 +19,7 @@ from daybell.core.duration import Duration
 from daybell.core.outputs import ITEM, OUTPUT, PATH
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, InvalidWorkflow, shown
+from daybell.sdk.params import Param, part_named
 
 if TYPE_CHECKING:
     from daybell.sdk.draft import Draft
@@ -68,10 +69,12 @@ class Nodelike(Linked):
         return _open("node()").add(self, name, options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """Say what its node is called with: constants, and outputs of others."""
+        """Say what its node is called with: constants, outputs of others, and parameters of the
+        workflow.
+        """
         return self.node().bind(*args, **kwargs)
 
-    def map(self, over: Output | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
+    def map(self, over: Output | Param | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
         """Have its node run once for each item of a list, which is known when it comes to it."""
         return self.node().map(over, **by_name)
 
@@ -139,7 +142,7 @@ class Node(Linked):
         return self.set(options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """Say what it is called with: constants, and outputs of others."""
+        """Say what it is called with: constants, outputs of others, parameters of the workflow."""
         self.home.check_open(self)
         names = self.free_names() if args else []
         if len(args) > len(names):
@@ -155,7 +158,7 @@ class Node(Linked):
             self.args[name] = self._said(value)
         return self
 
-    def map(self, over: Output | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
+    def map(self, over: Output | Param | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
         """Have it run once for each item of a list. The item is its first argument that was not
         bound, or the one of that name; what follows it gets the list of all results.
         """
@@ -172,7 +175,7 @@ class Node(Linked):
                 f"{self.home.named(self)} is mapped over one list: map(items), or map(name=items)"
             )
         name, items = next(iter(by_name.items()), (None, over))
-        if not isinstance(items, Output):
+        if not isinstance(items, Output | Param):
             items = _constants(items, self)
         self.over = self._said(items)
         if name is None:
@@ -221,7 +224,7 @@ class Node(Linked):
     def free_names(self) -> list[str]:
         """What it can be given by position, in this order."""
         if self.task is None:
-            return []
+            return [] if self.inner is None else list(self.inner.params)
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return [
             name
@@ -234,6 +237,9 @@ class Node(Linked):
         if isinstance(value, Output):
             self.home.check_open(value.of)
             self.home.link(value.of, self)
+            return value.reference()
+        if isinstance(value, Param):
+            self.home.check_param(value, self)
             return value.reference()
         if isinstance(value, _Item):
             return {ITEM: True}
@@ -260,13 +266,7 @@ class Output:
         self.path = path
 
     def __getitem__(self, key: str | int) -> Output:
-        part = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
-        if not isinstance(part, str) or not part or "." in part:
-            raise InvalidWorkflow(
-                f"{shown(key)} cannot name a part of an output; it is a key without a dot, or a"
-                " place in a list"
-            )
-        return Output(self.of, (*self.path, part))
+        return Output(self.of, (*self.path, part_named(key, "an output")))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # asked for by Python, which may have made it without __init__

@@ -17,6 +17,7 @@ from daybell.errors import InvalidArguments, UsageError, shown
 if TYPE_CHECKING:
     from daybell.sdk.sync import SyncApp
     from daybell.sdk.task import Task
+    from daybell.sdk.workflow import Workflow
 
 LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
 
@@ -25,9 +26,12 @@ class Scheduling:
     """The verbs of `App` for when its tasks run, and go on."""
 
     tasks: dict[str, Task[..., Any, Any]]
+    workflows: dict[str, Workflow]
     _home: Mapping[str, Any]  # of the module that made the app
 
-    async def _client_that_knows(self, task: Task[..., Any, Any], options: Any) -> Client:
+    async def _client_that_knows(
+        self, task: Task[..., Any, Any] | Workflow, options: Any
+    ) -> Client:
         raise NotImplementedError  # see `App`
 
     async def client_for(self, tenant: str | None = None) -> Client:
@@ -35,13 +39,14 @@ class Scheduling:
 
     async def schedule(
         self,
-        job: Task[..., Any, Any] | str,
+        job: Task[..., Any, Any] | Workflow | str,
         when: When,
         *,
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> Schedule:
-        """Have a task, or the job of a name, run at these times, too; answers the schedule.
+        """Have a task, a workflow or the job of a name run at these times, too; answers the
+        schedule.
 
         `args` are what it is called with then, by name. A schedule of the same name is replaced.
         Without a name, saying the same again changes nothing.
@@ -54,7 +59,7 @@ class Scheduling:
                 args = task.bound((), args)
         return await client.schedule(job, when, args=args, name=name)
 
-    async def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
+    async def unschedule(self, job: Task[..., Any, Any] | Workflow | str, name: str) -> None:
         """Remove a schedule that `schedule` has made."""
         client, _, job = await self._found(job)
         await client.unschedule(job, name)
@@ -86,23 +91,25 @@ class Scheduling:
         return f"code:{module_name(self._home)}:{next(names, 'app')}"
 
     async def _found(
-        self, job: Task[..., Any, Any] | str
-    ) -> tuple[Client, Task[..., Any, Any] | None, str]:
-        """A client that knows the job, its task if it is one of ours, and its name."""
+        self, job: Task[..., Any, Any] | Workflow | str
+    ) -> tuple[Client, Task[..., Any, Any] | Workflow | None, str]:
+        """A client that knows the job, its task or workflow if it is one of ours, and its name."""
         check_job(job)
-        task = self.tasks.get(job) if isinstance(job, str) else job
+        ours = {**self.tasks, **self.workflows}
+        task = ours.get(job) if isinstance(job, str) else job
         if task is None:
             return await self.client_for(), None, str(job)  # of another app, or made by hand
         return await self._client_that_knows(task, {}), task, task.name
 
 
-def check_call(task: Task[..., Any, Any], what: str) -> None:
-    """Refuse a task that cannot be called as its schedules would."""
+def check_call(task: Task[..., Any, Any] | Workflow, what: str) -> None:
+    """Refuse a job that cannot be called as its schedules would."""
     try:
         task.bound((), payload.decode(task.definition.args))
     except InvalidArguments as error:
         raise InvalidArguments(
-            f"task {task.name!r}: {what} would call it in vain: {error}; say args={{…}}",
+            f"{task.definition.kind} {task.name!r}: {what} would call it in vain: {error};"
+            " say args={…}",
             field="args",
         ) from None
 

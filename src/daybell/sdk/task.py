@@ -139,7 +139,7 @@ class Task(Nodelike, Generic[P, R, F]):
         """The same for each item, as it is asked for."""
         if self._options.get("unique_key") is not None:
             raise UsageError("a unique_key is for one execution; enqueue_many takes none")
-        return self._checked(items)
+        return (checked(position, item, self.bound) for position, item in enumerate(items))
 
     def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
         """What is returned for these answers of a store."""
@@ -156,18 +156,6 @@ class Task(Nodelike, Generic[P, R, F]):
             arguments.convert(self.function, stored, skip=self.context_names, unseen=secret)
         return given
 
-    def _checked(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        for position, item in enumerate(items):
-            if not isinstance(cast("object", item), Mapping):
-                kind = type(item).__name__
-                raise UsageError(
-                    f"items[{position}]: arguments are given by name, as a dict, not as {kind}"
-                )
-            try:
-                yield self.bound((), item)
-            except InvalidArguments as error:
-                raise InvalidArguments(f"items[{position}]: {error}", field=error.field) from error
-
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
         return Handle(
             functools.partial(self.app.client_for, self._options.get("tenant")),
@@ -175,3 +163,20 @@ class Task(Nodelike, Generic[P, R, F]):
             created=created,
             convert=functools.partial(arguments.convert_result, self.function),
         )
+
+
+def checked(
+    position: int,
+    item: Mapping[str, Any],
+    bound: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """What one of many is called with; an error says which one it is."""
+    if not isinstance(cast("object", item), Mapping):
+        kind = type(item).__name__
+        raise UsageError(
+            f"items[{position}]: arguments are given by name, as a dict, not as {kind}"
+        )
+    try:
+        return bound((), item)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"items[{position}]: {error}", field=error.field) from error

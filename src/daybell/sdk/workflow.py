@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -11,22 +12,26 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.requests import TaskOptions, check_options, read_definition
+from daybell.client.workflow_calls import check_call
 from daybell.core import payload
+from daybell.core.execution import Enqueued
 from daybell.core.graph import Graph
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
+from daybell.core.params import Params, check_given
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError, shown
 from daybell.sdk.draft import Draft
 from daybell.sdk.handle import Handle
 from daybell.sdk.nodes import NODE_OPTIONS, Node, Nodelike, NodeOptions, draft, open_draft
-from daybell.sdk.task import CallOptions, Task
+from daybell.sdk.params import Declared, ParamsGiven, read_declared
+from daybell.sdk.task import CallOptions, Task, checked
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
     from daybell.sdk.sync import SyncHandle
 
 # What a function has and a graph has not.
-_OF_TASKS: Final = ("store_result", "args")
+_OF_TASKS: Final = ("store_result",)
 WORKFLOW_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__ - {*_OF_TASKS})
 # How often and how long is up to the nodes, so it is not said for one run.
 _OF_NODES: Final = ("retries", "timeout")
@@ -41,11 +46,23 @@ class Workflow(Nodelike):
     """
 
     def __init__(
-        self, app: App, policy: JobDefinition, *, fail_fast: bool, max_running: int | None
+        self,
+        app: App,
+        policy: JobDefinition,
+        *,
+        params: Params,
+        fail_fast: bool,
+        max_running: int | None,
     ) -> None:
         self.app = app
         self.name = policy.name
-        self._graph = {"fail_fast": fail_fast, "max_running": max_running}
+        self.params = Declared(policy.name, params)
+        self._params = params
+        self._graph = {
+            "params": [param.to_settings() for param in params],
+            "fail_fast": fail_fast,
+            "max_running": max_running,
+        }
         self._policy = policy  # the definition, still without nodes
         self._draft: Draft | None = None
         self._token: Token[Draft | None] | None = None
@@ -65,7 +82,7 @@ class Workflow(Nodelike):
                 f"workflow {self.name!r} is begun inside the block of workflow {around.name!r};"
                 " write it before, and use it as a node there"
             )
-        self._draft = Draft(self.app, self.name)
+        self._draft = Draft(self.app, self.name, self._params)
         self._token = draft.set(self._draft)
         return self
 
@@ -87,7 +104,9 @@ class Workflow(Nodelike):
     def _written(self, written: Draft) -> JobDefinition:
         graph = Graph.parse(written.settings(self._policy) | self._graph).inherit(written.tasks)
         text = payload.encode(graph.to_settings(), what="nodes", bytes_max=WORKFLOW_BYTES_MAX)
-        return replace(self._policy, settings=text)
+        definition = replace(self._policy, settings=text)
+        check_call(definition)
+        return definition
 
     @property
     def definition(self) -> JobDefinition:
@@ -111,17 +130,30 @@ class Workflow(Nodelike):
         other.__dict__ |= self.__dict__ | {"_options": {**self._options, **options}}
         return other
 
-    async def enqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Have it run. Its result is that of its one last node, or of all of them by name."""
-        given = self.bound(args, kwargs)
+    async def enqueue(self, /, *args: Any, **params: Any) -> Handle[Any]:
+        """Have it run with these parameters. Its result is that of its one last node, or of all of
+        them by name.
+        """
+        given = self.bound(args, params)
         if self.connection is not None:
-            from daybell.client import calls
-
-            calls.check_connection(self.connection, is_async=True)
-            call = await self.app.prepare(self, [given], self._options)
-            (answer,) = await calls.send(self.connection, call)
-            return self._handle(answer.id, answer.created)
+            (handle,) = await self._enqueue_through([given])
+            return handle
         return self._handle(*await self.app.enqueue(self, given, self._options))
+
+    async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[Any]]:
+        """Have it run once per item, which has the parameters by name; all or nothing."""
+        checked = self.bound_many(items)
+        if self.connection is not None:
+            return await self._enqueue_through(checked)
+        answers = await self.app.enqueue_many(self, checked, self._options)
+        return [self._handle(id, created=True) for id in answers]
+
+    async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[Any]]:
+        from daybell.client import calls
+
+        calls.check_connection(self.connection, is_async=True)
+        call = await self.app.prepare(self, items, self._options)
+        return self.handles(await calls.send(self.connection, call))
 
     @property
     def sync(self) -> SyncWorkflow:
@@ -138,18 +170,25 @@ class Workflow(Nodelike):
         """What `options` were given."""
         return self._options
 
-    def bound(self, args: tuple[Any, ...], kwargs: Any) -> dict[str, Any]:
-        """What it is called with: nothing."""
+    def bound(self, args: tuple[Any, ...], params: Mapping[str, Any]) -> dict[str, Any]:
+        """What it is called with, checked."""
         _ = self.definition
-        if args or kwargs:
-            raise InvalidArguments(
-                f"workflow {self.name!r} takes no arguments; bind them to its nodes, or have its"
-                " first node find out what there is to do"
-            )
-        return {}
+        if args:
+            names = ", ".join(f"{name}=…" for name in self.params)
+            takes = f"its parameters by name: enqueue({names})" if names else "no arguments"
+            raise InvalidArguments(f"workflow {self.name!r} takes {takes}")
+        check_given(self._params, params, what=f"workflow {self.name!r}")
+        return dict(params)
 
-    def handle(self, id: UUID, created: bool) -> Handle[Any]:
-        return self._handle(id, created)
+    def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The same for each item, as it is asked for."""
+        if self._options.get("unique_key") is not None:
+            raise UsageError("a unique_key is for one execution; enqueue_many takes none")
+        return (checked(position, item, self.bound) for position, item in enumerate(items))
+
+    def handles(self, answers: Iterable[Enqueued]) -> list[Handle[Any]]:
+        """What is returned for these answers of a store."""
+        return [self._handle(answer.id, answer.created) for answer in answers]
 
     def _handle(self, id: UUID, created: bool) -> Handle[Any]:
         client = functools.partial(self.app.client_for, self._options.get("tenant"))
@@ -165,19 +204,32 @@ class SyncWorkflow:
     def __repr__(self) -> str:
         return f"<SyncWorkflow {self._workflow.name}>"
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+    def enqueue(self, /, *args: Any, **params: Any) -> SyncHandle[Any]:
+        from daybell.sdk.sync import SyncHandle, run
+
+        workflow = self._workflow
+        if workflow.connection is not None:
+            (handle,) = self._enqueue_through([workflow.bound(args, params)])
+            return handle
+        return SyncHandle(run(workflow.enqueue(*args, **params)))
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[Any]]:
+        from daybell.sdk.sync import SyncHandle, run
+
+        if self._workflow.connection is not None:
+            return self._enqueue_through(self._workflow.bound_many(items))
+        return [SyncHandle(handle) for handle in run(self._workflow.enqueue_many(items))]
+
+    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[Any]]:
+        """Not done on the background loop, because the connection is this thread's."""
         from daybell.client import calls
         from daybell.sdk.sync import SyncHandle, run
 
         workflow = self._workflow
-        if workflow.connection is None:
-            return SyncHandle(run(workflow.enqueue(*args, **kwargs)))
-        # Not done on the background loop, because the connection is this thread's.
-        given = workflow.bound(args, kwargs)
         calls.check_connection(workflow.connection, is_async=False)
-        call = run(workflow.app.prepare(workflow, [given], workflow.call_options))
-        (answer,) = calls.send_sync(workflow.connection, call)
-        return SyncHandle(workflow.handle(answer.id, answer.created))
+        call = run(workflow.app.prepare(workflow, items, workflow.call_options))
+        answers = calls.send_sync(workflow.connection, call)
+        return [SyncHandle(handle) for handle in workflow.handles(answers)]
 
 
 class Weaving:
@@ -190,12 +242,15 @@ class Weaving:
         self,
         name: str,
         *,
+        params: ParamsGiven | None = None,
         fail_fast: bool = False,
         max_running: int | None = None,
         **options: Unpack[TaskOptions],
     ) -> Workflow:
         """Put tasks in order: `with app.workflow("etl") as etl: extract >> [a, b] >> load`.
 
+        `params` are what a run may be given, `{"day": ..., "limit": 10}`: defaults by name, and
+        `...` for what must be given. `args` are what a schedule gives it.
         `fail_fast` starts nothing more once a node has failed; else all is run that does not depend
         on it. `max_running` is how many nodes may run at a time. `retries`, `timeout`, `queue` and
         `priority` are those of nodes that say nothing else, and whose task does not. The rest is as
@@ -211,7 +266,8 @@ class Weaving:
         self.check_new(name)
         policy = replace(read_definition(name, **options), kind="workflow")
         app = cast("App", self)
-        return Workflow(app, policy, fail_fast=fail_fast, max_running=max_running)
+        declared = read_declared(params)
+        return Workflow(app, policy, params=declared, fail_fast=fail_fast, max_running=max_running)
 
     @property
     def queues(self) -> set[str]:

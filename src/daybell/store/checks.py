@@ -138,12 +138,13 @@ WORKFLOW: Final = "workflow"  # what a worker must offer to begin a run
 
 
 def check_calls(executions: Sequence[NewExecution], workflows: Collection[str]) -> None:
-    """Refuse arguments for jobs that take none: a run would die of them later."""
+    """Refuse what no workflow can be called with: a run would die of it later. Whether its
+    parameters are right is not known here.
+    """
     for execution in executions if workflows else ():
-        if execution.job in workflows and execution.args != "{}":
+        if execution.job in workflows and not execution.args.startswith("{"):
             raise InvalidArguments(
-                f"{execution.job} is a workflow, and a workflow takes no arguments; bind them to"
-                " its nodes",
+                f"{execution.job} is a workflow, whose parameters are given by name, as an object",
                 field="args",
             )
 

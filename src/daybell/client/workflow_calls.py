@@ -1,0 +1,132 @@
+"""What workflows are called with, looked at before there is a run that would die of it.
+
+Whoever goes around this, a function in the database for instance, is told by the run: it is dead at
+once, and its error says the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from daybell.core.execution import NewExecution
+from daybell.core.instant import Seconds
+from daybell.core.job import Job, JobDefinition
+from daybell.core.params import Params, check_given, decoded, params_of
+from daybell.errors import InvalidArguments, NotFound, Unavailable, shown
+from daybell.store.protocol import Store
+
+WORKFLOW: Final = "workflow"
+KEPT_SECONDS: Final = 5.0  # definitions may be large; a refusal is never by what was kept
+KEPT_MAX: Final = 10_000
+
+# Of each job, and since when that is known. None: it is no workflow, whose worker will look itself.
+Kept = dict[str, tuple[Seconds, Params | None]]
+
+
+class WorkflowCalls:
+    """The part of `Client` that looks at what workflows are called with."""
+
+    store: Store
+    tenant: str
+    _kept: Kept
+
+    def note_params(self, jobs: Iterable[Job]) -> None:
+        """Keep in mind what these take: they were just defined."""
+        for job in jobs:
+            if job.is_current:
+                self._keep(job.name, _params_in(job.definition))
+
+    async def check_calls(self, executions: Sequence[NewExecution]) -> None:
+        """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
+        for name in {new.job for new in executions}:
+            params = await self.params_of(name)
+            if params is None:
+                continue
+            try:
+                _check_all(name, params, executions)
+            except InvalidArguments:
+                # Perhaps it has changed since.
+                params = await self.params_of(name, is_fresh=True)
+                _check_all(name, params or (), executions if params is not None else ())
+
+    def checked_calls(
+        self, params: Params | None, executions: Iterable[NewExecution]
+    ) -> Iterator[NewExecution]:
+        """These, each looked at when it is asked for."""
+        for position, new in enumerate(executions):
+            if params is not None:
+                _check_one(params, new, position)
+            yield new
+
+    async def params_of(self, job: str, *, is_fresh: bool = False) -> Params | None:
+        """What a workflow takes; None: it is none, or nothing is known of it."""
+        kept = None if is_fresh else self._kept.get(job)
+        if kept is not None:
+            since, params = kept
+            if params is None or asyncio.get_running_loop().time() < since + KEPT_SECONDS:
+                return params
+        try:
+            definition = (await self.store.get_job(self.tenant, job)).definition
+        except (NotFound, Unavailable):
+            return None  # whoever enqueues it says so
+        params = _params_in(definition)
+        self._keep(job, params)
+        return params
+
+    def _keep(self, job: str, params: Params | None) -> None:
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[job] = asyncio.get_running_loop().time(), params
+
+
+def check_call(definition: JobDefinition) -> JobDefinition:
+    """Refuse a workflow that its schedules, or whoever triggers it without a word, would call in
+    vain.
+    """
+    is_called = definition.runs_by_itself or definition.args != "{}"
+    if definition.kind == WORKFLOW and is_called:
+        what = f"its {'schedule' if definition.runs_by_itself else 'args'} would call it in vain:"
+        check_args(definition, definition.args, what=what, way_out="; say args")
+    return definition
+
+
+def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out: str = "") -> None:
+    """Refuse what a workflow cannot be called with."""
+    if definition.kind != WORKFLOW:
+        return
+    try:
+        given = decoded(args)
+        check_given(
+            params_of(definition.settings), given, what=f"workflow {shown(definition.name)}"
+        )
+    except InvalidArguments as error:
+        said = f"{what} {error}{way_out}".strip()
+        raise InvalidArguments(said, field=_field(error)) from None
+
+
+def _params_in(definition: JobDefinition) -> Params | None:
+    return params_of(definition.settings) if definition.kind == WORKFLOW else None
+
+
+def _check_all(job: str, params: Params, executions: Sequence[NewExecution]) -> None:
+    is_one = len(executions) == 1
+    for position, new in enumerate(executions):
+        if new.job == job:
+            _check_one(params, new, None if is_one else position)
+
+
+def _check_one(params: Params, new: NewExecution, position: int | None) -> None:
+    try:
+        check_given(params, decoded(new.args), what=f"workflow {shown(new.job)}")
+    except InvalidArguments as error:
+        if position is None:
+            raise InvalidArguments(str(error), field=_field(error)) from None
+        raise InvalidArguments(
+            f"executions[{position}]: {error}", field=f"[{position}].{_field(error)}"
+        ) from None
+
+
+def _field(error: InvalidArguments) -> str:
+    return "args" if error.field is None else f"args.{error.field}"

@@ -1,0 +1,89 @@
+"""Parameters of a workflow in Python: as `app.workflow(…, params=…)` declares them, and as nodes
+are given them, `load.bind(day=etl.params["day"])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import EllipsisType
+from typing import Any, TypeAlias, cast
+
+from daybell.core.outputs import PARAM, PATH
+from daybell.core.params import Params, no_such_param, read_params
+from daybell.errors import InvalidWorkflow, shown
+
+# Defaults by name; `...` is for what must be given.
+ParamsGiven: TypeAlias = "Mapping[str, Any | EllipsisType]"
+
+
+def read_declared(value: ParamsGiven | None) -> Params:
+    """Read what `params=` says. Raises InvalidWorkflow."""
+    if value is None:
+        return ()
+    if not isinstance(cast("object", value), Mapping):
+        raise InvalidWorkflow(
+            f"params={shown(value)} must be a dict of defaults; ... is for what must be given, as"
+            ' in params={"day": ..., "limit": 10}',
+            field="params",
+        )
+    return read_params(
+        [
+            {"name": name} if default is ... else {"name": name, "default": default}
+            for name, default in value.items()
+        ]
+    )
+
+
+class Declared:
+    """The parameters of a workflow: `etl.params["day"]` stands for what its run is given."""
+
+    def __init__(self, workflow: str, params: Params) -> None:
+        self._workflow = workflow
+        self._params = params
+
+    def __getitem__(self, name: str) -> Param:
+        if name not in list(self):
+            raise InvalidWorkflow(
+                f"workflow {self._workflow!r} {no_such_param(name, self._params)}", field="params"
+            )
+        return Param(self._workflow, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (param.name for param in self._params)
+
+    def __repr__(self) -> str:
+        return f"<Params of {self._workflow}: {', '.join(map(str, self._params)) or 'none'}>"
+
+
+class Param:
+    """What a run will be given, or a part of that: `etl.params["conf"]["tables"][0]`."""
+
+    __iter__ = None  # else Python would take its parts from 0 on, for ever
+
+    def __init__(self, workflow: str, name: str, path: tuple[str, ...] = ()) -> None:
+        self.workflow = workflow
+        self.name = name
+        self.path = path
+
+    def __getitem__(self, key: str | int) -> Param:
+        return Param(self.workflow, self.name, (*self.path, part_named(key, "a parameter")))
+
+    def reference(self) -> dict[str, str]:
+        """As JSON has it."""
+        path = {PATH: ".".join(self.path)} if self.path else {}
+        return {PARAM: self.name, **path}
+
+    def __repr__(self) -> str:
+        parts = "".join(f"[{part!r}]" for part in (self.name, *self.path))
+        return f"<Param {self.workflow}.params{parts}>"
+
+
+def part_named(key: object, what: str) -> str:
+    """The part of an output or a parameter that a key names, as a path has it."""
+    part = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+    if not isinstance(part, str) or not part or "." in part:
+        raise InvalidWorkflow(
+            f"{shown(key)} cannot name a part of {what}; it is a key without a dot, or a place in a"
+            " list"
+        )
+    return part
