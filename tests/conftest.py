@@ -28,3 +28,12 @@ def servers():
     running = Servers()
     yield running
     running.close()
+
+
+@pytest.fixture
+async def store(place):
+    """An open store with nothing in it, where a module or a folder says that stores are."""
+    opened = place.connect()
+    await opened.open()
+    yield opened
+    await opened.close()

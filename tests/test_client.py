@@ -73,14 +73,6 @@ async def place(request, tmp_path, servers):
 
 
 @pytest.fixture
-async def store(place):
-    opened = place.connect()
-    await opened.open()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 async def client(store):
     """A client with one job, `resize`."""
     made = Client(store)

@@ -18,15 +18,6 @@ async def place(request, tmp_path, servers):
 
 
 @pytest.fixture
-async def store(place):
-    """An open store with nothing in it."""
-    opened = place.connect()
-    await opened.open()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 def clock(place):
     """The time that the store goes by."""
     return place.clock

@@ -3,6 +3,7 @@
 import asyncpg
 import pytest
 
+from tests.store.postgres.steps import stepped_store
 from tests.stores import POSTGRES, open_place
 
 
@@ -31,5 +32,29 @@ async def another_store(place):
     """A second process, as far as the database can tell."""
     opened = place.connect()
     await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def stepped(place):
+    """A store that can be stopped between two statements, or told to lose an answer."""
+    opened = await stepped_store(place.url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def slow(stepped):
+    """One to be stopped: it has its connection, so that only what it is asked for counts."""
+    await stepped.list_tenants()
+    return stepped
+
+
+@pytest.fixture
+async def quick(place):
+    """Another one, to see whether it waits."""
+    opened = await stepped_store(place.url)
+    await opened.list_tenants()
     yield opened
     await opened.close()

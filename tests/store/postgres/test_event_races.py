@@ -12,27 +12,9 @@ from daybell.core.execution import State
 from daybell.core.lifecycle import after_loss, after_wait
 from tests.builders import TENANT, Hands, a_step, an_event, apply, claimed, look
 from tests.store.postgres.invariants import violations
-from tests.store.postgres.steps import DEADLINE_SECONDS, Stop, settle, stepped_store
+from tests.store.postgres.steps import DEADLINE_SECONDS, Stop, settle
 
 STATEMENTS_MAX = 30
-
-
-@pytest.fixture
-async def slow(place):
-    """A store that can be stopped."""
-    opened = await stepped_store(place.url)
-    await opened.list_tenants()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def quick(place):
-    """Another one."""
-    opened = await stepped_store(place.url)
-    await opened.list_tenants()
-    yield opened
-    await opened.close()
 
 
 def wait_of(hands: Hands):

@@ -29,13 +29,6 @@ from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import Fate, Stop, settle, stepped_store
 
 
-@pytest.fixture
-async def stepped(place):
-    opened = await stepped_store(place.url)
-    yield opened
-    await opened.close()
-
-
 async def terminate_open_transaction(sql, processes):
     """End the one session of these that is inside a transaction, and wait until it is gone."""
     gone = await sql.fetch(

@@ -103,13 +103,6 @@ async def test_a_dead_letter_outlives_its_day_until_it_is_discarded(store, clock
     assert (await look(store, ids[1])).state is State.DEAD
 
 
-@pytest.fixture
-async def stepped(place):
-    opened = await stepped_store(place.url)
-    yield opened
-    await opened.close()
-
-
 async def test_a_finish_that_meets_a_day_just_made_is_made(stepped, store, clock, place, sql):
     hands = await claimed(store, 3)
     first, second, third = hands.executions

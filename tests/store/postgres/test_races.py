@@ -26,26 +26,9 @@ from tests.builders import (
     success,
 )
 from tests.store.postgres.invariants import violations
-from tests.store.postgres.steps import Stop, settle, stepped_store
+from tests.store.postgres.steps import Stop, settle
 
 OTHER = "acme"
-
-
-@pytest.fixture
-async def slow(place):
-    """A store that can be stopped."""
-    opened = await stepped_store(place.url)
-    await opened.list_tenants()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def quick(place):
-    """Another one, to see whether it waits."""
-    opened = await stepped_store(place.url)
-    yield opened
-    await opened.close()
 
 
 async def stopped(store, operation, *, after=1):

@@ -1,17 +1,17 @@
 """Runs of workflows that several processes work on at the same moment."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.execution import State
+from daybell.core.execution import TERMINAL, State
 from daybell.core.overlap import Overlap
 from daybell.core.run import Spec
+from daybell.store.postgres import connection
 from tests.builders import TENANT, a_job, an_execution, apply, claim, death, look, success
 from tests.store.postgres.invariants import violations
-from tests.store.postgres.steps import Fate, Stop, settle, stepped_store
+from tests.store.postgres.steps import Fate, Stop, settle
 from tests.store.runs import (
     SETTINGS,
     a_mapped_plan,
@@ -26,24 +26,6 @@ from tests.store.runs import (
 
 JOIN = {"a": ["join"], "b": ["join"]}
 STARTED = "SELECT count(*) FROM daybell.live WHERE node = $1"
-
-
-@pytest.fixture
-async def crowd(place):
-    """Four processes, as far as the database can tell."""
-    async with AsyncExitStack() as stack:
-        stores = [place.connect() for _ in range(4)]
-        for store in stores:
-            await store.open()
-            stack.push_async_callback(store.close)
-        yield stores
-
-
-@pytest.fixture
-async def stepped(place):
-    store = await stepped_store(place.url)
-    yield store
-    await store.close()
 
 
 async def test_the_child_of_a_thousand_parents_that_end_at_once_starts_once(store, crowd, sql):
@@ -196,6 +178,85 @@ async def test_cancelling_a_run_waits_for_an_end_of_it_that_is_under_way(store, 
     await asyncio.gather(ending, cancelling)
     assert await state(store, run) is State.CANCELLED
     assert await violations(sql) == []
+
+
+@pytest.mark.parametrize("after", range(1, 9))
+@pytest.mark.parametrize("how", [success, death])
+async def test_a_node_that_ends_and_is_cancelled_is_locked_in_the_same_order(
+    store, stepped, sql, monkeypatch, how, after
+):
+    monkeypatch.setattr(connection, "CONFLICT_TRIES", 1)  # a deadlock is not made up for
+    run = await begun(store, a_plan({"a": ["b"]}))
+    hands = await take(store)
+    stepped.db.stop = stop = Stop(after=after)
+    ending = asyncio.create_task(apply(stepped, hands, how(hands.one)))
+    await stop.arrival()
+
+    cancelling = asyncio.create_task(store.cancel(TENANT, [hands.one.id]))
+    await settle(sql, cancelling, await pids(sql))
+    stop.resumed.set()
+
+    await asyncio.gather(ending, cancelling)
+    assert await violations(sql) == []
+    await run_to_end(store)
+    assert await state(store, run) in TERMINAL
+
+
+@pytest.mark.parametrize("after", range(1, 9))
+async def test_an_inner_run_that_begins_and_is_cancelled_is_locked_in_the_same_order(
+    store, stepped, sql, monkeypatch, after
+):
+    monkeypatch.setattr(connection, "CONFLICT_TRIES", 1)
+    outer, inner = await an_inner_one(store)
+    stepped.db.stop = stop = Stop(after=after)
+    expanding = asyncio.create_task(
+        stepped.expand(TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan(JOIN))
+    )
+    await stop.arrival()
+
+    cancelling = asyncio.create_task(store.cancel(TENANT, [inner.one.id]))
+    await settle(sql, cancelling, await pids(sql))
+    stop.resumed.set()
+
+    await asyncio.gather(expanding, cancelling)
+    assert await violations(sql) == []
+    await run_to_end(store)
+    assert await state(store, outer) is State.DEAD
+
+
+@pytest.mark.parametrize("after", range(1, 12))
+async def test_an_inner_run_that_ends_and_is_cancelled_is_locked_in_the_same_order(
+    store, stepped, sql, monkeypatch, after
+):
+    monkeypatch.setattr(connection, "CONFLICT_TRIES", 1)
+    outer, inner = await an_inner_one(store)
+    assert await store.expand(
+        TENANT, worker=inner.worker, claimed=inner.one, plan=a_plan({"last": []})
+    )
+    last = await take(store)
+    stepped.db.stop = stop = Stop(after=after)
+    ending = asyncio.create_task(apply(stepped, last, success(last.one)))
+    await stop.arrival()
+
+    cancelling = asyncio.create_task(store.cancel(TENANT, [inner.one.id]))
+    await settle(sql, cancelling, await pids(sql))
+    stop.resumed.set()
+
+    await asyncio.gather(ending, cancelling)
+    assert await violations(sql) == []
+    await run_to_end(store)
+    assert await state(store, outer) in TERMINAL
+
+
+async def an_inner_one(store):
+    """A run, and its node that is a workflow itself, in hand."""
+    await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
+    run = await begun(store, a_plan({"x": ["end"]}, specs={"x": Spec(job="inner")}))
+    return run, await claim(store, 1, kinds=("workflow",))
+
+
+async def pids(sql):
+    return [row["pid"] for row in await sql.fetch("SELECT pid FROM pg_stat_activity")]
 
 
 async def test_a_mapped_node_is_spawned_by_parts_and_joined_once(store, crowd, sql):

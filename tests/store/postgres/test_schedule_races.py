@@ -13,26 +13,9 @@ from daybell.engine.scheduler import BATCH_MAX, Scheduler
 from daybell.errors import JobNotFound
 from daybell.store.ids import mint
 from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
-from tests.store.postgres.steps import Stop, settle, stepped_store
+from tests.store.postgres.steps import Stop, settle
 
 MINUTELY = cron("* * * * *").to_json()
-
-
-@pytest.fixture
-async def slow(place):
-    """A store that can be stopped."""
-    opened = await stepped_store(place.url)
-    await opened.list_tenants()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def quick(place):
-    """Another one, to see whether it waits."""
-    opened = await stepped_store(place.url)
-    yield opened
-    await opened.close()
 
 
 @asynccontextmanager
