@@ -85,7 +85,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     map: str | None = None  # JSON: a list, or a reference to one
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node of a run, without its spec and its result."""
 
     label: str

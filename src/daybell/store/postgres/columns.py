@@ -29,3 +29,10 @@ IN_HISTORY: Final = """unnest('{6, 7, 8, 9}'::smallint[]) s(state),
 IN_LEASE: Final = """unnest(l.ids, l.attempts) x(id, attempt),
            LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = l.tenant AND v.id = x.id
                        AND v.attempt = x.attempt AND v.state <> 5 LIMIT 1) v"""
+
+# When the first attempt of a node began.
+BEGAN: Final = (
+    "CASE WHEN node IS NULL OR attempt = 1 THEN started_at ELSE coalesce((SELECT min(a.began)"
+    " FROM (SELECT x.id AS of, x.started_at AS began FROM daybell.attempt x WHERE x.tenant = $1) a"
+    " WHERE a.of = id), started_at) END AS started_at"
+)

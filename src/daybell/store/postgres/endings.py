@@ -15,7 +15,7 @@ from daybell.core.overlap import is_backfill
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
-from daybell.store.postgres.progressing import Ends, node_ends
+from daybell.store.postgres.progressing import Ends, node_ends, together
 from daybell.store.postgres.resetting import Resetting
 from daybell.store.postgres.run_rows import Held, Seen
 
@@ -134,11 +134,11 @@ class Ending(Resetting):
         seen: Seen | None = None,
     ) -> None:
         """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
-        runs that go on in any case. `parts`, `seen`: see `go_on`.
+        runs that go on in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
         """
         rows = list(ended)
         if held:
-            ends = {**(also or {}), **node_ends(rows)}
+            ends = together(also or {}, node_ends(rows))
             rows += await self.go_on(link, tenant, held, ends, parts, seen)
         slots = Counter[str](row["gate"] for row in rows if row["gate"] is not None)
         await self.free_slots(link, tenant, slots)

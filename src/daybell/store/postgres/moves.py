@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.execution import Claimed, State
@@ -16,11 +16,12 @@ from daybell.core.worker import Report
 from daybell.errors import UsageError
 from daybell.store import checks
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
+from daybell.store.postgres import node_moves
 from daybell.store.postgres.claim import Claiming, Fence
 from daybell.store.postgres.columns import ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
-from daybell.store.postgres.progressing import HAS_RUN, TOLD, met_nodes
-from daybell.store.postgres.run_rows import MET_COLUMNS, given
+from daybell.store.postgres.progressing import HAS_RUN, TOLD, Ends, node_ends, together
+from daybell.store.postgres.run_rows import Seen, given
 
 # What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
 # moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
@@ -84,15 +85,14 @@ class Moving(Claiming):
 
     SUCCEED = f"{TAKEN_OUT} {PUT_AWAY}"
 
-    # The same where gates, schedules and these runs are locked; with the nodes that end by it.
-    LOCKED = TAKEN_OUT.replace(IS_UNLINKED, "(v.node IS NULL OR v.parent = ANY($11::uuid[]))")
-    SUCCEED_LINKED = f"""{LOCKED},
-    i AS ({PUT_AWAY} RETURNING {TOLD})
-    SELECT i.*, {MET_COLUMNS}
-      FROM i LEFT JOIN LATERAL (
-             SELECT * FROM daybell.node n
-              WHERE n.run = i.parent AND n.label = i.node AND n.tenant = $1 LIMIT 1) n
-             ON i.node IS NOT NULL
+    # The same where gates and schedules are locked; and for nodes of runs that there are.
+    SUCCEED_LINKED = f"""
+    {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NULL")} {PUT_AWAY} RETURNING {TOLD}
+    """
+    SUCCEED_NODES = f"""
+    {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NOT NULL AND v.parent = ANY($11::uuid[])")},
+    i AS ({PUT_AWAY} RETURNING {node_moves.TOLD})
+    {node_moves.MOVED}
     """
 
     async def succeed(
@@ -105,22 +105,16 @@ class Moving(Claiming):
         return int(answer.rpartition(" ")[2]) == len(batch.moves)
 
     async def _succeed_linked(
-        self,
-        link: Link,
-        tenant: int,
-        batch: Batch,
-        runs: Iterable[UUID],
-        over: list[UUID] | None,
-    ) -> dict[Fence, Row]:
+        self, link: Link, query: str, tenant: int, batch: Batch, over: list[UUID] | None, *more: Any
+    ) -> list[Row]:
         """The same for what means something to others, as far as it succeeded."""
         moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
         if not moves:
-            return {}
+            return []
         done = self.done_leases[:] if over is None else over
-        values = _succeeding(tenant, batch.only(moves), done)
-        rows = await link.fetch(self.SUCCEED_LINKED, *values, list(runs))
+        rows = await link.fetch(query, *_succeeding(tenant, batch.only(moves), done), *more)
         self.forget_leases(done)
-        return {(row["id"], row["attempt"]): row for row in rows}
+        return rows
 
     # Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
     # a node's, that is the run.
@@ -197,18 +191,43 @@ class Moving(Claiming):
     async def end_linked(
         self, link: Link, tenant: int, batch: Batch, *, over: list[UUID] | None = None
     ) -> dict[Fence, Row]:
-        """Ends that mean something to a gate, a schedule or a run, which are locked first."""
-        gates = {move.gate for move in batch.moves if move.gate is not None}
-        schedules = {move.schedule for move in batch.moves if move.schedule is not None}
-        runs = {move.run for move in batch.moves if move.run is not None}
+        """Ends that mean something to a gate, a schedule or a run. Those of nodes come before the
+        locks, for which others of the same run may be waiting; see `progressing.py`.
+        """
+        nodes = [move for move in batch.moves if move.run is not None]
+        others = [move for move in batch.moves if move.run is None]
+        runs = {move.run for move in nodes if move.run is not None}
+        known = [row["id"] for row in await self.around(link, tenant, runs)]
+        made, ends, seen = await self._move_nodes(link, tenant, batch.only(nodes), known, over)
+        gates = {move.gate for move in others if move.gate is not None}
+        schedules = {move.schedule for move in others if move.schedule is not None}
         held = await self.lock_links(link, tenant, schedules, gates, runs)
-        made = await self._succeed_linked(link, tenant, batch, held, over)
-        seen = met_nodes(made.values())
+        rows = await self._move_others(link, tenant, batch.only(others), over) if others else {}
+        await self.follow_up(link, tenant, rows.values(), held, ends, seen=seen)
+        return made | rows if rows else made
+
+    async def _move_nodes(
+        self, link: Link, tenant: int, batch: Batch, runs: Collection[UUID], over: list[UUID] | None
+    ) -> tuple[dict[Fence, Row], Ends, Seen]:
+        """Also answers what runs hear of it, and the nodes as they are."""
+        rows = await self._succeed_linked(link, self.SUCCEED_NODES, tenant, batch, over, runs)
+        made, ends, seen = node_moves.read(rows)
         rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
         if rest:
             some = batch.only(rest)
-            made |= await self.end(link, tenant, some, over=over, is_linked=True, runs=held)
-        await self.follow_up(link, tenant, made.values(), held, seen=seen)
+            others = await self.end(link, tenant, some, over=over, is_linked=True, runs=runs)
+            made |= others
+            ends = together(ends, node_ends(others.values()))
+        return made, ends, seen
+
+    async def _move_others(
+        self, link: Link, tenant: int, batch: Batch, over: list[UUID] | None
+    ) -> dict[Fence, Row]:
+        rows = await self._succeed_linked(link, self.SUCCEED_LINKED, tenant, batch, over)
+        made = {(row["id"], row["attempt"]): row for row in rows}
+        rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
+        if rest:
+            made |= await self.end(link, tenant, batch.only(rest), over=over, is_linked=True)
         return made
 
     # Each row is found and locked by itself, then changed where it lies.

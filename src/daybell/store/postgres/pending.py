@@ -28,6 +28,12 @@ class Pending(Ending):
     SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
     """
     LOCK_UNFINISHED = f"{FIND_UNFINISHED} FOR UPDATE"
+    # A run that has begun is changed under its own lock, so it is locked with the others.
+    LOCK_NODES = """
+    SELECT id FROM daybell.live
+     WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND node IS NOT NULL AND state <> 5
+     ORDER BY id FOR UPDATE
+    """
     # The agenda's key is known from live.
     UNQUEUE = """
     DELETE FROM daybell.agenda a USING daybell.live v
@@ -102,9 +108,12 @@ class Pending(Ending):
         runs: Collection[UUID] = (),
     ) -> tuple[set[str], dict[UUID, Held]]:
         """Lock the schedules, gates and runs of these executions, and more runs; answers the gates
-        of the executions, and the runs.
+        of the executions, and the runs. Executions of nodes are locked before; see
+        `progressing.py`.
         """
         rows = await link.fetch(self.LINKS.format(table=table), tenant, list(ids))
+        if table == "live" and any(row["run"] is not None for row in rows):
+            await link.execute(self.LOCK_NODES, tenant, list(ids))
         gates: set[str] = {row["gate"] for row in rows if row["gate"] is not None}
         schedules = {row["schedule"] for row in rows if row["schedule"] is not None}
         runs = {*runs, *(row["run"] for row in rows if row["run"] is not None)}

@@ -2,8 +2,13 @@
 
 `core.progress.advance` decides, one run at a time; here several are driven side by side, so that a
 batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
-without the run's lock. Locks of runs come after those of gates and before those of executions, that
-of an inner run before those of the runs around it: the end of a node may be the end of all of them.
+without the run's lock, but nodes whose executions this transaction has ended: from its start on,
+nothing but its end changes a node.
+
+Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
+Nodes that end together so do most of their work beside each other, and wait for their run with the
+rest. The lock of an inner run comes before those of the runs around it: the end of a node may be
+the end of all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from daybell.core.progress import advance, note
 from daybell.core.run import PROGRESS_BATCH, Advance, Ask, NodeEnd, RunEnd
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
-from daybell.store.postgres.columns import ENDED, KEPT
+from daybell.store.postgres.columns import BEGAN, ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Admission
 from daybell.store.postgres.run_rows import (
@@ -26,7 +31,6 @@ from daybell.store.postgres.run_rows import (
     Held,
     Seen,
     columns,
-    read_node,
     read_run,
 )
 from daybell.store.postgres.starting import Starting, marked
@@ -37,12 +41,6 @@ BATCH_MAX: Final = 4 * PROGRESS_BATCH
 BATCH_MIN: Final = 20
 KNOWN_MAX: Final = 1000  # runs that are remembered
 
-# When the first attempt of a node began.
-BEGAN: Final = (
-    "CASE WHEN node IS NULL OR attempt = 1 THEN started_at ELSE coalesce((SELECT min(a.began)"
-    " FROM (SELECT x.id AS of, x.started_at AS began FROM daybell.attempt x WHERE x.tenant = $1) a"
-    " WHERE a.of = id), started_at) END AS started_at"
-)
 # What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
 TOLD_COLUMNS: Final = (
     "id", "attempt", "state", "gate", "schedule", "scheduled_for", "node", "parent", BEGAN,
@@ -52,7 +50,6 @@ TOLD_COLUMNS: Final = (
     "CASE WHEN node IS NOT NULL AND state = 7 THEN error END AS error",
 )  # fmt: skip
 TOLD: Final = ", ".join(TOLD_COLUMNS)
-TOLD_COUNT: Final = len(TOLD_COLUMNS)
 
 # A run that was put back, and ends before it has begun again, has nodes that did not.
 HAS_RUN: Final = (
@@ -228,16 +225,6 @@ class Progressing(Admission, Starting):
         )
 
 
-def met_nodes(rows: Iterable[Row]) -> Seen:
-    """The nodes that have come with these, after what is TOLD."""
-    seen = Seen()
-    for row in rows:
-        if row["met_label"] is not None:
-            nodes = seen.nodes.setdefault(row["parent"], {})
-            nodes[row["met_label"]] = read_node(row[TOLD_COUNT:])
-    return seen
-
-
 def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
     """The ends of nodes among these, by run."""
     ends: dict[UUID, list[NodeEnd]] = {}
@@ -256,6 +243,15 @@ def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
                 )
             )
     return ends
+
+
+def together(*ends: Ends) -> dict[UUID, list[NodeEnd]]:
+    """All ends by run."""
+    merged: dict[UUID, list[NodeEnd]] = {}
+    for some in ends:
+        for run, told in some.items():
+            merged.setdefault(run, []).extend(told)
+    return merged
 
 
 def _held(row: Row) -> Held:

@@ -41,11 +41,17 @@ NODE_COLUMNS: Final = (
     " n.is_wanted, n.of, n.is_map, n.items, n.spawned, n.items_ended, n.items_lost, n.execution,"
     " n.reason, n.started_at, n.finished_at"
 )
-# The same beside columns that are called alike.
-MET_COLUMNS: Final = ", ".join(f"{name} AS met_{name[2:]}" for name in NODE_COLUMNS.split(", "))
+# The same of nodes of the graph that wait for their parents, which most are, without what they all
+# have in common; as `_read` takes them apart.
+FEW_COLUMNS: Final = (
+    "n.label, n.place, n.state, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges,"
+    " n.is_wanted, CASE WHEN n.state > 1 OR n.is_map THEN ROW(n.told, n.of, n.is_map, n.items,"
+    " n.spawned, n.items_ended, n.items_lost, n.execution, n.reason, n.started_at, n.finished_at)"
+    " END AS others"
+)
 # With what is asked for next of those that are to be started; and the run, if there are several.
 READ_COLUMNS: Final = (
-    f"{NODE_COLUMNS}, CASE WHEN n.state < 3 OR n.is_todo THEN n.spec END AS spec,"
+    f"{FEW_COLUMNS}, CASE WHEN n.state < 3 OR n.is_todo THEN n.spec END AS spec,"
     " CASE WHEN n.state < 3 THEN n.input END AS input,"
     " CASE WHEN cardinality($2::uuid[]) > 1 THEN n.run END AS run"
 )
@@ -57,11 +63,13 @@ RUN_COLUMNS: Final = (
 BRACKET: Final = "["  # after the name of a mapped node come its items; the next character ends them
 AFTER_BRACKET: Final = "\\"
 
-EDGES_SHORT: Final = 200  # characters that are remembered: many nodes have the same children
+# Many nodes have the same few children; one with thousands is read for each part of them.
+EDGES_SHORT: Final = 200  # characters
 NO_PARENTS: Final = Counts(0)
 
-_read_edges: Final = msgspec.json.Decoder(Edges).decode
-_short_edges: Final = lru_cache(maxsize=1024)(_read_edges)
+_edges: Final = msgspec.json.Decoder(Edges).decode
+_short_edges: Final = lru_cache(maxsize=1024)(_edges)
+_long_edges: Final = lru_cache(maxsize=2)(_edges)
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -84,6 +92,10 @@ class Seen:
     def __init__(self) -> None:
         self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
         self.nodes: dict[UUID, dict[str, Node]] = {}  # until they are written
+
+    def of(self, run: UUID) -> dict[str, Node]:
+        """Where nodes of this run are kept."""
+        return self.nodes.setdefault(run, {})
 
 
 class NodeRows:
@@ -160,11 +172,11 @@ class NodeRows:
                 return found
         query, arguments = self._question(kind, asks)
         first = arguments[0][0]
-        for row in await link.fetch(query, tenant, *arguments):
-            run = row["run"] or first
-            if (spec := row["spec"]) is not None:
-                seen.specs.setdefault(run, {})[row["label"]] = spec, row["input"]
-            found[run].append(read_node(row))
+        for *few, spec, input, run in await link.fetch(query, tenant, *arguments):
+            node = _read(*few)
+            if spec is not None:
+                seen.specs.setdefault(run or first, {})[node.label] = spec, input
+            found[run or first].append(node)
         return found
 
     async def _texts(
@@ -228,6 +240,16 @@ def given(values: list[Any]) -> list[Any]:
     return values if any(value is not None for value in values) else []
 
 
+def read_edges(text: str) -> Edges:
+    """The children of a node. Many have the same."""
+    return (_short_edges if len(text) < EDGES_SHORT else _long_edges)(text)
+
+
+def counted(total: int, succeeded: int, failed: int, skipped: int) -> Counts:
+    """How parents have ended."""
+    return Counts(total, succeeded, failed, skipped) if total else NO_PARENTS
+
+
 def read_node(row: Row) -> Node:
     """A node from NODE_COLUMNS, which may be followed by others."""
     (
@@ -235,26 +257,34 @@ def read_node(row: Row) -> Node:
         is_map, items, spawned, items_ended, items_lost, execution, reason, started_at, finished_at,
         *_,
     ) = row  # fmt: skip
+    parents = counted(total, succeeded, failed, skipped)
     return Node(
-        label=label,
-        order=place,
-        state=NODE_STATES[state],
-        rule=RULES[rule],
-        parents=Counts(total, succeeded, failed, skipped) if total else NO_PARENTS,
-        edges=(_short_edges if len(edges) < EDGES_SHORT else _read_edges)(edges),
-        told=told,
-        is_wanted=is_wanted,
-        group=of,
-        is_map=is_map,
-        items=items,
-        spawned=spawned,
-        items_ended=items_ended,
-        items_lost=items_lost,
-        execution=execution,
-        reason=reason,
-        started_at=started_at,
-        finished_at=finished_at,
-    )
+        label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges), told, is_wanted,
+        of, is_map, items, spawned, items_ended, items_lost, execution, reason, started_at,
+        finished_at,
+    )  # fmt: skip
+
+
+def _read(
+    label: str,
+    place: int,
+    state: int,
+    rule: int,
+    total: int,
+    succeeded: int,
+    failed: int,
+    skipped: int,
+    edges: str,
+    is_wanted: bool,
+    others: tuple[Any, ...] | None,
+) -> Node:
+    """A node from FEW_COLUMNS."""
+    parents = counted(total, succeeded, failed, skipped)
+    known = label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges)
+    if others is None:
+        return Node(*known, 0, is_wanted)
+    told, *rest = others
+    return Node(*known, told, is_wanted, *rest)
 
 
 def read_run(row: Row) -> Run:
