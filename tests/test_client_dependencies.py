@@ -63,6 +63,27 @@ async def test_an_update_keeps_what_it_does_not_name(client):
 
     job = await client.update("load", schedule={"after": ["clean"]})
     assert (job.definition.dependencies, job.definition.schedules) == (("clean",), ())
+    assert job.definition.on_dependency_failure == "run"
+
+    job = await client.update("load", dependencies=[], schedule="0 2 * * *")
+    assert (job.definition.dependencies, job.definition.on_dependency_failure) == ((), "wait")
+
+
+async def test_what_is_to_happen_if_a_dependency_fails_needs_one(client):
+    told = "this one has no dependencies; add them"
+    app = App("memory://")
+
+    with pytest.raises(UsageError, match=told) as refused:
+        await client.create("load", command="true", on_dependency_failure="skip")
+    with pytest.raises(UsageError, match=told):
+        app.task(on_dependency_failure="run")(print)
+    await client.create("load", command="true", on_dependency_failure="wait")
+    with pytest.raises(UsageError, match=told):
+        await client.update("load", on_dependency_failure="skip")
+
+    assert refused.value.field == "on_dependency_failure"
+    job = await client.update("load", on_dependency_failure="skip", schedule=after("extract"))
+    assert job.definition.on_dependency_failure == "skip"
 
 
 async def test_what_cannot_be_is_refused(client):

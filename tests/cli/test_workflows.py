@@ -174,6 +174,9 @@ def test_a_run_that_succeeded_with_failed_nodes_says_so_and_the_way_to_begin_the
 
     assert "succeeded, with failed nodes: fragile\n" in shown.out
     assert (as_json["status"], as_json["workflow"]["failed"]) == ("succeeded", ["fragile"])
+    why = typed("executions", "why", tidied).out
+    assert "it has succeeded, with failed nodes: fragile." in why
+    assert f"`daybell executions retry {tidied} --from fragile`" in why
     assert refused.code == 1 and "--from fragile" in refused.err
     assert typed("executions", "retry", tidied, "--from", "fragile").code == 0
 

@@ -31,7 +31,6 @@ from daybell.client.requests import (
     read_definition,
 )
 from daybell.client.when import is_after
-from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.graph import Graph
@@ -171,9 +170,6 @@ class Definitions:
             raise UsageError(
                 "what is launched runs once, without a schedule or dependencies", field="schedule"
             )
-        if run is not None:
-            way_out = '; say args, or "schedule": "manual" to have it run when it is triggered'
-            check_args(definition, run.args, what="it would run once, now:", way_out=way_out)
         await check_dependencies(self.store, self.tenant, definition)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
@@ -238,7 +234,7 @@ class Definitions:
         options |= {**rest_of(said), **retries_of(said), **read_notes(said)}
         asks = is_new and said.get("schedule") is not None
         now = (await self.store.health()).now if asks else None
-        return check_call(read_definition(name, now=now, **options))
+        return read_definition(name, now=now, **options)
 
     async def filled_in(self, fields: JobFields, *, what: str) -> dict[str, Any]:
         """The fields, with those of the template that they name in its place."""
@@ -296,7 +292,7 @@ class Definitions:
             kept.pop("on_dependency_failure", None)  # it goes with them
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
-        definition = check_call(read_definition(name, now=now, **{**kept, **changed}))
+        definition = read_definition(name, now=now, **{**kept, **changed})
         await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
@@ -359,6 +355,10 @@ class Definitions:
         return await task_named(self.store, self.tenant, name)
 
     async def _graph_of(self, name: str, said: Mapping[str, Any], is_dry: bool = False) -> Graph:
+        if said.get("args"):
+            raise UsageError(
+                "a workflow takes no arguments; its nodes have them, as args", field="args"
+            )
         value = said["workflow"]
         return await read_workflow(self.store, self.tenant, value, job=name, is_dry=is_dry)
 
@@ -374,6 +374,7 @@ def check_version(job: Job, expect: int | None) -> None:
 def options_of(definition: JobDefinition) -> dict[str, Any]:
     """What `read_definition` was told, in a form that it takes again."""
     fields: Mapping[str, Any] = msgspec.structs.asdict(definition)
+    on_failure = {"on_dependency_failure": definition.on_dependency_failure}
     same = ("kind", *_INHERITED, "description", "user_id", "overlap", "pause_after_failures")
     return {
         **{name: fields[name] for name in same if name in fields},
@@ -381,7 +382,7 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
         "settings": payload.decode(definition.settings),
         "args": payload.decode(definition.args),
         "dependencies": definition.dependencies,
-        **({"on_dependency_failure": definition.on_dependency_failure} if definition.dependencies else {}),
+        **(on_failure if definition.dependencies else {}),
         "template": definition.template,
         "source": definition.source,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from daybell.core.dependencies import Ended, Upstream, is_held_up
+from daybell.core.dependencies import Ended, OnFailure, Upstream, is_held_up
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import to_iso
 from daybell.core.job import JobDefinition
@@ -15,7 +15,14 @@ from daybell.core.when.after import Dependency, name_of
 from daybell.errors import InvalidName, JobNotFound, UsageError, shown
 from daybell.store.protocol import Store
 
-__all__ = ["Dependencies", "Dependency", "check_dependencies", "read_dependencies", "waits_for"]
+__all__ = [
+    "Dependencies",
+    "Dependency",
+    "check_dependencies",
+    "read_dependencies",
+    "read_on_failure",
+    "waits_for",
+]
 
 
 class Dependencies:
@@ -108,6 +115,25 @@ def read_dependencies(value: object, *, job: str, after: Iterable[str] = ()) -> 
     if job in names:
         raise UsageError(f"job {shown(job)} cannot depend on itself", field="dependencies")
     return names
+
+
+def read_on_failure(value: str, dependencies: Sequence[str]) -> OnFailure:
+    """What becomes of a job when one that it depends on has failed. Where there are none it is
+    refused: whoever wrote it believes that it does something.
+    """
+    if value not in tuple(OnFailure):
+        raise UsageError(
+            f"on_dependency_failure {shown(value)} is not one of {', '.join(OnFailure)}",
+            field="on_dependency_failure",
+        )
+    policy = OnFailure(value)
+    if policy is not OnFailure.WAIT and not dependencies:
+        raise UsageError(
+            f"on_dependency_failure={policy} is for a job that depends on others, and this one has"
+            ' no dependencies; add them, as in dependencies=["extract"], or leave it out',
+            field="on_dependency_failure",
+        )
+    return policy
 
 
 async def check_dependencies(

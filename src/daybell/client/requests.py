@@ -10,10 +10,9 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.client.dependencies import Dependency, read_dependencies
+from daybell.client.dependencies import Dependency, read_dependencies, read_on_failure
 from daybell.client.when import Arguments, WhenOptions, read_when
 from daybell.core import payload
-from daybell.core.dependencies import OnFailure
 from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.graph import Graph
@@ -143,6 +142,7 @@ def read_definition(
             field="description",
         )
     times = read_when(now=now, **when)
+    needed = read_dependencies(dependencies, job=name, after=times.pop("dependencies"))
     return JobDefinition(
         name=check_name(name, what="job"),
         kind=kind,
@@ -161,10 +161,8 @@ def read_definition(
             what="settings",
             bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
         ),
-        dependencies=read_dependencies(dependencies, job=name, after=times.pop("dependencies")),
-        on_dependency_failure=OnFailure(
-            read_word(on_dependency_failure, tuple(OnFailure), "on_dependency_failure")
-        ),
+        dependencies=needed,
+        on_dependency_failure=read_on_failure(on_dependency_failure, needed),
         args=read_args(when.get("args")),
         template=template,
         source=source,

@@ -131,12 +131,16 @@ def _begun(execution: Execution) -> Reason:
 
 
 async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
-    """What a workflow's run waits for; None: it is in a worker's hands, or has ended."""
-    if execution.state is not State.RUNNING or execution.worker is not None:
+    """What a workflow's run waits for, or what failed although it has succeeded; None: it is in a
+    worker's hands, or has simply ended.
+    """
+    if execution.state not in (State.RUNNING, State.SUCCEEDED) or execution.worker is not None:
         return None
     run = await client.run(execution.id)
     if run is None:
         return None
+    if execution.state is State.SUCCEEDED:
+        return _succeeded_all_the_same(execution, run.failed) if run.failed else None
     begun = [f"{one.name} ({one.status})" for one in run.nodes if one.is_begun and not one.is_ended]
     more = f" and {len(begun) - _NAMED_MAX:,} more" if len(begun) > _NAMED_MAX else ""
     named = f"; it waits for {', '.join(begun[:_NAMED_MAX])}{more}" if begun else ""
@@ -145,6 +149,16 @@ async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
     because = "" if lack is None else f". {lack.execution.node}: {lack.detail}"
     detail = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named}{because}"
     return Reason(execution=execution, word="cancelling" if asked else "running", detail=detail)
+
+
+def _succeeded_all_the_same(execution: Execution, failed: Sequence[str]) -> Reason:
+    more = f" and {len(failed) - _NAMED_MAX:,} more" if len(failed) > _NAMED_MAX else ""
+    detail = (
+        f"it has succeeded, with failed nodes: {', '.join(failed[:_NAMED_MAX])}{more}. None of them"
+        f" was a last one; `daybell executions retry {execution.id} --from {failed[0]}` begins"
+        " there again"
+    )
+    return Reason(execution=execution, word=str(State.SUCCEEDED), detail=detail)
 
 
 def _first_line(error: str) -> str:
