@@ -31,6 +31,7 @@ from daybell.client.requests import (
     read_definition,
 )
 from daybell.client.when import is_after
+from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.graph import Graph
@@ -170,6 +171,9 @@ class Definitions:
             raise UsageError(
                 "what is launched runs once, without a schedule or dependencies", field="schedule"
             )
+        if run is not None:
+            way_out = '; say args, or "schedule": "manual" to have it run when it is triggered'
+            check_args(definition, run.args, what="it would run once, now:", way_out=way_out)
         await check_dependencies(self.store, self.tenant, definition)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
@@ -234,7 +238,7 @@ class Definitions:
         options |= {**rest_of(said), **retries_of(said), **read_notes(said)}
         asks = is_new and said.get("schedule") is not None
         now = (await self.store.health()).now if asks else None
-        return read_definition(name, now=now, **options)
+        return check_call(read_definition(name, now=now, **options))
 
     async def filled_in(self, fields: JobFields, *, what: str) -> dict[str, Any]:
         """The fields, with those of the template that they name in its place."""
@@ -292,7 +296,7 @@ class Definitions:
             kept.pop("on_dependency_failure", None)  # it goes with them
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
-        definition = read_definition(name, now=now, **{**kept, **changed})
+        definition = check_call(read_definition(name, now=now, **{**kept, **changed}))
         await check_dependencies(self.store, self.tenant, definition)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
@@ -355,10 +359,6 @@ class Definitions:
         return await task_named(self.store, self.tenant, name)
 
     async def _graph_of(self, name: str, said: Mapping[str, Any], is_dry: bool = False) -> Graph:
-        if said.get("args"):
-            raise UsageError(
-                "a workflow takes no arguments; its nodes have them, as args", field="args"
-            )
         value = said["workflow"]
         return await read_workflow(self.store, self.tenant, value, job=name, is_dry=is_dry)
 
