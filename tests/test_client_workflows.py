@@ -1,10 +1,18 @@
 """Workflows through a client: jobs of them, their runs, and beginning again."""
 
+from typing import Any
+
 import pytest
 
 from daybell import Client
 from daybell.core.execution import State
-from daybell.errors import Conflict, InvalidWorkflow, UnknownJob, UsageError
+from daybell.errors import (
+    Conflict,
+    InvalidArguments,
+    InvalidWorkflow,
+    UnknownJob,
+    UsageError,
+)
 from tests.workflows import ETL, work
 
 
@@ -262,3 +270,64 @@ async def test_nodes_of_a_run_that_ended_before_it_began_did_not_run(client):
     assert run is not None
     assert {one.status for one in run.nodes} == {State.SKIPPED}
     assert (run.ended, run.percent) == (0, 0.0)
+
+
+PARAMETERISED: dict[str, Any] = {
+    "params": ["day"],
+    "nodes": [{"name": "n", "task": "resize", "args": {"day": {"param": "day"}}}],
+}
+
+
+async def test_a_changed_workflow_is_called_as_it_is_now(client):
+    other = Client(client.store)
+    await client.create("etl", workflow=PARAMETERISED)
+    await other.enqueue("etl", {"day": 1})
+
+    await client.update("etl", workflow={**PARAMETERISED, "params": ["day", "limit"]})
+
+    # What the other one has kept in mind is no reason to refuse anything.
+    await other.enqueue("etl", {"day": 1, "limit": 2})
+    with pytest.raises(InvalidArguments, match="must be given limit; it takes day, limit"):
+        await other.enqueue("etl", {"day": 1})
+    with pytest.raises(InvalidArguments, match=r"executions\[1\]: workflow 'etl' must be given"):
+        await other.enqueue_many("etl", [{"day": 1, "limit": 2}, {"day": 1}])
+    await client.update("etl", command="df")
+    await other.enqueue("etl", {"x": 1})
+
+
+async def test_very_many_runs_are_looked_at_one_by_one(client):
+    await client.create("etl", workflow=PARAMETERISED)
+    many = [{"day": n} for n in range(10_000)]
+
+    with pytest.raises(InvalidArguments, match=r"executions\[10000\]: .* has no parameter 'dya'"):
+        await client.enqueue_many("etl", [*many, {"dya": 1}])
+
+    assert await client.count() == {}
+
+
+async def test_schedules_of_a_workflow_have_what_it_takes(client):
+    await client.create("etl", workflow=PARAMETERISED)
+
+    with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
+        await client.schedule("etl", "0 2 * * *")
+    with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
+        await client.update("etl", schedule="0 2 * * *")
+    assert (await client.schedule("etl", "0 2 * * *", args={"day": 1})).args == '{"day":1}'
+
+
+async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
+    await client.create("inner", workflow=PARAMETERISED)
+    fine = {"name": "x", "job": "inner", "args": {"day": {"output": "y"}}}
+
+    for args, field in (({}, "day"), ({"day": 1, "dy": 2}, "dy")):
+        wrong = {"name": "y", "job": "inner", "args": args}
+        with pytest.raises(InvalidWorkflow) as refused:
+            await client.create("etl", workflow=a_workflow(fine, wrong))
+        assert refused.value.field == f"workflow.nodes[1].args.{field}"
+    await client.create("etl", workflow=a_workflow(fine, {**fine, "name": "y", "args": {"day": 1}}))
+
+
+async def test_a_parameter_that_no_node_uses_is_told(client):
+    await client.create("etl", workflow={**PARAMETERISED, "params": ["day", "limit"]})
+
+    assert "parameter limit is used by no node" in await client.warnings("etl")

@@ -118,3 +118,46 @@ def test_the_example_of_a_run_is_one():
     (example,) = WorkflowRun.model_json_schema()["examples"]
 
     assert WorkflowRun.model_validate(example).progress.total == 2
+
+
+PARAMETERISED = {
+    "params": ["day", {"name": "limit", "default": 10}],
+    "nodes": [{"name": "n", "command": ["load", {"param": "day"}, {"param": "limit"}]}],
+}
+
+
+async def test_parameters_are_asked_for_wherever_a_run_is_asked_for(http):
+    job = {"name": "etl", "workflow": PARAMETERISED}
+    now = await http.post("/jobs", json=job)
+    nightly = await http.post("/jobs", json={**job, "schedule": "0 2 * * *", "args": {"dya": 1}})
+    made = await http.post("/jobs", json={**job, "schedule": "manual"})
+    without = await http.post("/jobs/etl/trigger")
+    wrong = await http.post("/jobs/etl/trigger", json={"args": {"day": 1, "limt": 2}})
+    bulk = [{"job": "etl", "args": {"day": 1}}, {"job": "etl", "args": {"limit": 1}}]
+    many = await http.post("/executions", json=bulk)
+
+    assert made.status_code == 201, made.text
+    assert {one.status_code for one in (now, nightly, without, wrong, many)} == {422}
+    assert errors_of(now) == {
+        "args.day": "it would run once, now: workflow 'etl' must be given day; it takes day,"
+        ' limit=10; say args, or "schedule": "manual" to have it run when it is triggered'
+    }
+    assert "has no parameter 'dya'; did you mean 'day'?" in errors_of(nightly)["args.dya"]
+    assert errors_of(without) == {
+        "args.day": "workflow 'etl' must be given day; it takes day, limit=10"
+    }
+    assert "did you mean 'limit'?" in errors_of(wrong)["args.limt"]
+    assert "executions[1]: workflow 'etl' must be given day" in errors_of(many)["[1].args.day"]
+    assert (await http.get("/executions")).json()["items"] == []
+
+
+async def test_a_run_shows_what_it_was_given(http):
+    job = {"name": "etl", "workflow": PARAMETERISED, "args": {"day": "monday"}}
+    made = (await http.post("/jobs", json=job)).json()
+    given = await http.post("/jobs/etl/trigger", json={"args": {"day": "tuesday"}})
+    usual = await http.post("/jobs/etl/trigger")
+
+    assert made["workflow"]["params"] == [{"name": "day"}, {"name": "limit", "default": 10}]
+    ids = [made["execution_id"], given.json()["execution_id"], usual.json()["execution_id"]]
+    args = [(await http.get(f"/executions/{id}")).json()["args"] for id in ids]
+    assert args == [{"day": "monday"}, {"day": "tuesday"}, {"day": "monday"}]
