@@ -28,7 +28,7 @@ async def newest(ctx: Context, extract: list[dict[str, int]]) -> int:
 
 
 @app.task
-def dearest(extract: list[dict[str, int]], least: int = 0) -> list[int]:
+def dearest(extract: list[dict[str, int]], least: int) -> list[int]:
     return [row["id"] for row in extract if row["cents"] >= least]
 
 
@@ -37,13 +37,14 @@ def load(total: int, newest: int, dear: list[int]) -> str:
     return f"{total} cents up to row {newest}; dear: {dear}"
 
 
-with app.workflow("etl") as etl:
-    extract >> [total, newest, dearest.bind(least=400)] >> load.bind(dear=dearest.output)
+# What a run may be given goes by name, too: here to `dearest`.
+with app.workflow("etl", params={"least": 0}) as etl:
+    extract >> [total, newest, dearest] >> load.bind(dear=dearest.output)
 
 
 async def main() -> None:
     async with app, app.worker():
-        handle = await etl.enqueue()
+        handle = await etl.enqueue(least=400)
         print(await handle.result(timeout=30))
 
         run = await app.client().execution(handle.id)

@@ -175,6 +175,8 @@ def test_a_node_without_code_is_given_parameters_beside_results_of_the_same_name
     args = filled_with_outputs(spec.args, {"day": "result"}.get, "a")
     settings = json.loads(json.dumps(one.by_name["n"].settings))
     assert filled_settings("command", settings, args)["run"] == ["x", '{"n":1}', "result", "a"]
+    alone = graph({"name": "n", "command": ["x", {"param": "day"}]}, params=["day"])
+    assert json.loads(specs(alone, day=1)["n"].args) == {"[params]": {"day": 1}}
 
 
 def test_what_is_mapped_over_must_be_a_list_when_its_turn_comes() -> None:
