@@ -40,6 +40,7 @@ BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"
+OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_SCHEDULES: Final = (
     "tests/store/test_schedules.py",
     "tests/store/postgres/test_schedule_races.py",
@@ -161,6 +162,38 @@ MUTANTS: Final = (
             ),
         ),
         OF_SCHEDULES,
+    ),
+    Mutant(
+        "a run goes on without its lock",
+        (("store/postgres/progressing.py", "r.id FOR UPDATE", "r.id FOR KEY SHARE"),),
+        OF_RUNS,
+    ),
+    Mutant(
+        "the end of a node and what follows from it are several transactions",
+        (
+            (
+                "store/postgres/apply.py",
+                "(Way.SUCCEED, Way.END, Way.BACK)",
+                "(Way.SUCCEED, Way.END, Way.BACK, Way.END_LINKED)",
+            ),
+        ),
+        OF_RUNS,
+    ),
+    Mutant(
+        "a later attempt does not look at its steps",
+        (("sdk/durable.py", "{} if running.claimed.attempt == 1 else None", "{}"),),
+        ("tests/sdk/test_durable_stores.py",),
+    ),
+    Mutant(
+        "a step is recorded whoever has the execution",
+        (
+            (
+                "store/postgres/steps.py",
+                "v.id = u.id AND v.attempt = u.attempt AND {IS_HELD}",
+                "v.id = u.id",
+            ),
+        ),
+        ("tests/store/test_steps.py",),
     ),
 )
 
