@@ -18,6 +18,7 @@ from daybell.core.overlap import Overlap, rule_of
 from daybell.core.run import NodeEnd
 from daybell.core.tenant import Quotas
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
+from daybell.store.sqlite.node_memory import NodeMemory
 from daybell.store.wakeups import Signal
 
 RunKey: TypeAlias = tuple[int, bytes]  # tenant, and the id of its execution
@@ -137,11 +138,13 @@ class Names:
         # The lanes of queues, by what was asked for; true as long as no lane is added.
         self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
         self._gates: dict[int, str] = {}
+        self.nodes = NodeMemory()
 
     def begin(self) -> None:
         """A transaction begins: what can change between two of them is looked up again."""
         self._current.clear()
         self._quotas.clear()
+        self.nodes.begin()
         for known in (self._versions, self._lanes, self._lane_rows, self._lane_lists, self._gates):
             if len(known) > REMEMBERED_MAX:
                 known.clear()

@@ -21,6 +21,7 @@ from daybell.store.codes import NODE_CODES, NODE_STATES, RULE_CODES, RULES
 from daybell.store.driving import stamped
 from daybell.store.sqlite.bulk import Bulk, Groups
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.node_memory import Rows
 from daybell.store.sqlite.rows import Row, uuids
 
 NODE_COLUMNS: Final = """
@@ -138,23 +139,27 @@ class _Texts:
 
 _INSERT: Final = Bulk(
     """
-INSERT INTO node (run, state, rule, total, is_wanted, is_map, of, label, place, execution, edges,
-                  spec, input)
+INSERT INTO node (run, state, rule, total, is_wanted, is_map, of, n, label, place, execution,
+                  edges, spec, input)
 VALUES""",
-    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?, ?, ?, ?, ?, ?)",
+    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?, ?, ?, ?, ?, ?, ?)",
     shared=7,
 )
+_LAST: Final = "SELECT ifnull(max(n), 0) FROM node"
 
 
-def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> None:
+def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> Rows:
     """Keep new nodes, as they are before anything has happened to them but a start."""
+    rows: Rows = {}
     if not new:
-        return
+        return rows
+    (last,) = tx.execute(_LAST).fetchone()
     texts = _Texts(tx)
     groups = Groups()
-    for one in new:
-        node, spec, given = one.node, one.spec, one.input
-        execution = node.execution
+    for n, one in enumerate(new, last + 1):
+        node, label = one.node, one.node.label
+        execution, spec = node.execution, texts.number(one.spec)
+        rows[label] = n, spec, node
         shared = (
             run,
             NODE_CODES[node.state],
@@ -165,15 +170,17 @@ def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> None:
             node.group,
         )
         groups[shared] += (
-            node.label,
+            n,
+            label,
             node.order,
             None if execution is None else execution.bytes,
             texts.number_of_edges(node.edges),
-            texts.number(spec),
-            given,
+            spec,
+            one.input,
         )
     texts.insert(tx, run)
     groups.run(tx, _INSERT)
+    return rows
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -214,26 +221,34 @@ def update_nodes(
     run: int,
     changed: Iterable[Node],
     results: dict[str, str],
-    rows: dict[str, Row],
+    rows: Rows,
+    known: Rows,
 ) -> None:
-    """Keep what has changed of nodes, which were read from these rows."""
+    """Keep what has changed of nodes, which were read from these rows, and remember it."""
     started, ended = Groups(), Groups()
     others: list[Node] = []
     for node in changed:
         execution, label = node.execution, node.label
-        if execution is None:
-            others.append(node)
-        elif node.state is NodeState.STARTED:
+        n, spec, _ = rows[label]
+        if execution is not None and node.state is NodeState.STARTED:
             parents = node.parents
             counts = parents.succeeded, parents.failed, parents.skipped
-            started[counts] += rows[label][0], execution.bytes
-        elif node.finished_at is not None:
+            started[counts] += n, execution.bytes
+            is_over = False
+        elif execution is not None and node.finished_at is not None:
             # What its parents did was written when it was started.
-            is_todo = 1 if node.has_to_tell else 0
+            is_over = not node.has_to_tell
+            is_todo = 0 if is_over else 1
             how = NODE_CODES[node.state], node.told, is_todo, node.finished_at, node.reason
-            ended[how] += rows[label][0], node.started_at, results.get(label)
+            ended[how] += n, node.started_at, results.get(label)
         else:
+            node = stamped(node, tx.now)
             others.append(node)
+            is_over = node.is_ended and not node.has_to_tell
+        if is_over:
+            known.pop(label, None)
+        else:
+            known[label] = n, spec, node
     started.run(tx, _START)
     ended.run(tx, _END)
     update_all_of(tx, run, others, results)

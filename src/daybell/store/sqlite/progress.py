@@ -58,7 +58,7 @@ def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     if not has_run(tx, n):  # or it begins again
         insert_run(tx, n, plan.run(UUID(bytes=key[1])))
-        insert_nodes(tx, n, plan.nodes)
+        tx.names.nodes.of(tx, n).update(insert_nodes(tx, n, plan.nodes))
     go_on(tx, key)
 
 
@@ -106,6 +106,7 @@ def go_on(
     rows.write(step, is_todo=is_todo)
     gone = start_all(tx, held, step.starts)
     if step.end is not None:
+        tx.names.nodes.forget(held.n)
         end(tx, held.n, step.end)
     if gone:
         go_on(tx, key, gone, just_note=True)

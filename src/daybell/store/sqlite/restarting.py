@@ -31,6 +31,7 @@ def revive(tx: Transaction, n: int, id: UUID) -> None:
     run = find_run(tx, n, id)
     if run is None or not is_over(run):
         return
+    tx.names.nodes.forget(n)
     rows = RunRows(tx, n)
     again = restart(run, rows.all())
     tx.executemany(_DROP, [(n, group) for group in again.dropped])

@@ -27,6 +27,7 @@ from daybell.core.run import (
 )
 from daybell.store.codes import NODE_CODES
 from daybell.store.sqlite.names import Transaction
+from daybell.store.sqlite.node_memory import Rows
 from daybell.store.sqlite.node_rows import (
     NODE_COLUMNS,
     SPEC,
@@ -124,14 +125,15 @@ class RunRows:
     def __init__(self, tx: Transaction, n: int) -> None:
         self._tx = tx
         self._n = n
-        self._rows: dict[str, Row] = {}  # that were read
+        self._known = tx.names.nodes.of(tx, n)
+        self._rows: Rows = {}  # that are in hand
 
     def answer(self, ask: Ask) -> Any:
         """What the file knows of a run's nodes."""
         n, execute = self._n, self._tx.execute
         match ask:
             case Read(labels):
-                return self._nodes(_READ, n, _json(labels))
+                return self._by_label(labels)
             case Todo(limit):
                 return self._nodes(_TODO, n, limit)
             case Ready(limit):
@@ -153,15 +155,28 @@ class RunRows:
         """All nodes and items."""
         return self._nodes(_ALL, self._n)
 
+    def _by_label(self, labels: Sequence[str]) -> list[Node]:
+        known = self._known
+        found = {label: known[label] for label in labels if label in known}
+        self._rows |= found
+        nodes = [node for _, _, node in found.values()]
+        if len(found) < len(labels):
+            missing = [label for label in labels if label not in found]
+            nodes += self._nodes(_READ, self._n, _json(missing))
+        return nodes
+
     def _nodes(self, statement: str, *values: Any) -> list[Node]:
         rows = self._tx.execute(statement, values).fetchall()
-        for row in rows:
-            self._rows[row[1]] = row
-        return read_nodes(self._tx, rows)
+        new = [row for row in rows if row[1] not in self._known]
+        for row, node in zip(new, read_nodes(self._tx, new), strict=True):
+            self._rows[node.label] = row[0], row[SPEC], node
+        if len(new) < len(rows):
+            self._rows |= {row[1]: self._known[row[1]] for row in rows if row[1] in self._known}
+        return [self._rows[row[1]][2] for row in rows]
 
     def _specs(self, labels: tuple[str, ...]) -> dict[str, tuple[str, str | None]]:
         """Of nodes that were read before, as all are that can be started."""
-        numbers = {label: self._rows[label][SPEC] for label in labels}
+        numbers = {label: self._rows[label][1] for label in labels}
         texts = read_texts(self._tx, set(numbers.values()))
         items = _json([label for label in labels if label[-1] == "]"])
         inputs = {} if items == "[]" else dict(self._tx.execute(_INPUTS, (self._n, items)))
@@ -171,10 +186,12 @@ class RunRows:
         """Keep what has changed of a run and its nodes."""
         tx, n, run = self._tx, self._n, step.run
         if step.new:
-            insert_nodes(tx, n, step.new)
+            self._known |= insert_nodes(tx, n, step.new)
             ended = [new.node for new in step.new if new.node.is_ended]
+            for node in ended:
+                del self._known[node.label]
             update_all_of(tx, n, ended, step.results)
-        update_nodes(tx, n, step.changed, step.results, self._rows)
+        update_nodes(tx, n, step.changed, step.results, self._rows, self._known)
         counts = run.left, run.running, run.ready, run.lost_leaves
         tx.execute(_UPDATE_RUN, (*counts, int(is_todo), run.stopping, run.failed, n))
 
