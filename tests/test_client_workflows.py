@@ -1,5 +1,6 @@
 """Workflows through a client: jobs of them, their runs, and beginning again."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -294,6 +295,23 @@ async def test_a_changed_workflow_is_called_as_it_is_now(client):
         await other.enqueue_many("etl", [{"day": 1, "limit": 2}, {"day": 1}])
     await client.update("etl", command="df")
     await other.enqueue("etl", {"x": 1})
+
+
+async def test_what_a_job_takes_is_asked_for_once(client, monkeypatch):
+    await client.create("etl", workflow=PARAMETERISED)
+    other, asked = Client(client.store), []
+    get_job = client.store.get_job
+
+    async def counting(tenant, name, **more):
+        asked.append(name)
+        await asyncio.sleep(0)
+        return await get_job(tenant, name, **more)
+
+    monkeypatch.setattr(client.store, "get_job", counting)
+    calls = [other.enqueue("etl", {"day": 1}) for _ in range(5)]
+    await asyncio.gather(*calls, *(other.enqueue("resize") for _ in range(5)))
+
+    assert sorted(asked) == ["etl", "resize"]
 
 
 async def test_very_many_runs_are_looked_at_one_by_one(client):

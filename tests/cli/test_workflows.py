@@ -105,6 +105,7 @@ def test_a_run_is_shown_with_its_nodes(typed, run):
     lines = {line.split()[0]: line for line in shown.out.splitlines() if line.strip()}
     assert "dead" in lines["a"] and "extract" in lines["a"]
     assert "3 of 3" in lines["b"]
+    assert "waited" in lines["node"]
     assert "upstream_failed" in lines["load"]
     assert "5 of 5 nodes ended (100 %)" in shown.out
     assert json.loads(as_json.out)["workflow"]["nodes"][0]["name"] == "extract"
@@ -236,3 +237,67 @@ def test_why_says_what_a_run_waits_for(typed, url):
     why = typed("executions", "why", asyncio.run(begin()))
 
     assert "1 of its 5 nodes have ended; it waits for a (queued), b (running)" in why.out
+
+
+PARAMS = """\
+name: inner
+workflow:
+  params:
+    - day
+    - {name: limit, default: 10}
+  nodes:
+    - {name: n, task: resize, args: {day: {param: day}, limit: {param: limit}}}
+---
+name: outer
+workflow:
+  params: [day]
+  nodes:
+    - {name: inner, job: inner, args: {day: {param: day}}}
+"""
+
+
+def test_parameters_in_files_are_shown_and_given_with_args(typed, tmp_path):
+    (tmp_path / "a.yaml").write_text(PARAMS.replace("day", "date"))
+    before = typed("apply", "-f", "a.yaml")
+    (tmp_path / "a.yaml").write_text(PARAMS)
+    changed, again = typed("apply", "-f", "a.yaml"), typed("apply", "-f", "a.yaml")
+
+    shown = typed("jobs", "show", "inner")
+    without, wrong = (
+        typed("jobs", "trigger", "inner"),
+        typed("jobs", "trigger", "outer", "--args", '{"dya": 1}'),
+    )
+    given = typed("jobs", "trigger", "inner", "--args", '{"day": "monday"}')
+    (run,) = json.loads(typed("executions", "list", "--json").out)["items"]
+
+    assert (before.code, changed.code, given.code) == (0, 0, 0), before.err + changed.err
+    assert "2 unchanged" in again.out
+    assert "parameters  day (must be given), limit=10" in shown.out
+    assert without.err == (
+        "error: workflow 'inner' must be given day; it takes day, limit=10."
+        """ Say --args '{"day": …}'\n"""
+    )
+    assert "has no parameter 'dya'; did you mean 'day'?" in wrong.err
+    assert '{"day":"monday"}' in typed("executions", "show", run["execution_id"]).out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    - day\n", "    - 5\n", "a.yaml:4: job 'inner': 5 is no parameter"),
+        (
+            "{param: limit}",
+            "{param: limt}",
+            "a.yaml:7: job 'inner': node 'n' refers to a parameter",
+        ),
+    ],
+)
+def test_what_is_wrong_with_parameters_in_a_file_is_told_with_its_line(
+    typed, tmp_path, old, new, said
+):
+    (tmp_path / "a.yaml").write_text(PARAMS.replace(old, new, 1))
+
+    answer = typed("apply", "-f", "a.yaml")
+
+    assert answer.code != 0
+    assert said in answer.err

@@ -12,9 +12,10 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from daybell import App
+from daybell import App, ExecutionFailed
 from daybell.core.execution import State
 from daybell.errors import InvalidArguments, JobNotFound, SchemaError, UsageError
+from daybell.sdk.handle import Handle
 from daybell.store.ids import mint
 from tests.sdk.drivers import ASYNC, SYNC, dialect
 from tests.stores import POSTGRES
@@ -372,3 +373,35 @@ async def test_of_a_thousand_transactions_half_rolled_back_exactly_half_run(live
     assert await count(app) == 500
     await owner.close()
     await app.close()
+
+
+async def test_a_workflow_is_given_parameters_in_a_transaction_and_in_sql(live_url):
+    app = App(live_url)
+
+    @app.task
+    def load(day):
+        return day
+
+    with app.workflow("etl", params={"day": ...}) as etl:
+        load.node()
+
+    async with app, app.worker(), AsyncExitStack() as stack:
+        connection = await asyncpg.connect(live_url)
+        stack.push_async_callback(connection.close)
+        through = etl.options(connection=connection)
+        handle = await through.enqueue(day="monday")
+        with pytest.raises(InvalidArguments, match="must be given day"):
+            await through.enqueue()
+        # Nobody looks at these here.
+        sql = "SELECT daybell.enqueue('etl', $1)"
+        other, wrong = [
+            Handle(app.client_for, await connection.fetchval(sql, args))
+            for args in ('{"day": "tuesday"}', '{"dya": 1}')
+        ]
+        assert await handle.result(20) == "monday"
+        assert await other.result(20) == "tuesday"
+        with pytest.raises(ExecutionFailed, match="has no parameter 'dya'; did you mean 'day'"):
+            await wrong.result(20)
+        assert (await wrong.execution()).attempt == 1
+        again = await app.client().retry(handle.id, from_="load")
+        assert (await app.client().execution(again.id)).execution.args == '{"day":"monday"}'

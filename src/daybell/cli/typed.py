@@ -21,6 +21,7 @@ _TRIGGERING: Final[Mapping[str, str]] = {
     r"arguments are given by name, as a dict, not as \w+$": (
         'arguments are given by name, as a JSON object such as {"size": 3}'
     ),
+    r"^(workflow .* must be given (\w+).*)$": r"""\1. Say --args '{"\2": …}'""",
 }
 
 

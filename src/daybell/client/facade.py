@@ -7,6 +7,7 @@ after a lost answer is asked again here, once, so that it happens exactly once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -128,6 +129,7 @@ class Client(
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
         self._kept: Kept = {}
+        self._asking = asyncio.Lock()
         self._others: dict[str, Client] = {}
         # Called before somebody waits for an execution: where no worker is, it may run it.
         self.on_wait: Callable[[UUID], Awaitable[None]] | None = None

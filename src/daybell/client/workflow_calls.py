@@ -31,6 +31,7 @@ class WorkflowCalls:
     store: Store
     tenant: str
     _kept: Kept
+    _asking: asyncio.Lock
 
     def note_params(self, jobs: Iterable[Job]) -> None:
         """Keep in mind what these take: they were just defined."""
@@ -62,18 +63,23 @@ class WorkflowCalls:
 
     async def params_of(self, job: str, *, is_fresh: bool = False) -> Params | None:
         """What a workflow takes; None: it is none, or nothing is known of it."""
-        kept = None if is_fresh else self._kept.get(job)
-        if kept is not None:
-            since, params = kept
-            if params is None or asyncio.get_running_loop().time() < since + KEPT_SECONDS:
-                return params
-        try:
-            definition = (await self.store.get_job(self.tenant, job)).definition
-        except (NotFound, Unavailable):
-            return None  # whoever enqueues it says so
-        params = _params_in(definition)
-        self._keep(job, params)
-        return params
+        if not is_fresh and self._is_known(job):
+            return self._kept[job][1]
+        # One at a time: of many that begin together, the first asks for all.
+        async with self._asking:
+            if is_fresh or not self._is_known(job):
+                try:
+                    definition = (await self.store.get_job(self.tenant, job)).definition
+                except (NotFound, Unavailable):
+                    return None  # whoever enqueues it says so
+                self._keep(job, _params_in(definition))
+            return self._kept[job][1]
+
+    def _is_known(self, job: str) -> bool:
+        if job not in self._kept:
+            return False
+        since, params = self._kept[job]
+        return params is None or asyncio.get_running_loop().time() < since + KEPT_SECONDS
 
     def _keep(self, job: str, params: Params | None) -> None:
         if len(self._kept) >= KEPT_MAX:
