@@ -91,9 +91,9 @@ def check_order(timeline, transforms):
         return moments.index((node, event))
 
     for name in transforms:
-        assert place("extract", "succeeded") < place(name, "started")
-        assert place(name, "succeeded") < place("load", "started")
-    assert moments[0] == (None, "created")
+        assert place("extract", "succeeded") < place(name, "ready") < place(name, "started")
+        assert place(name, "succeeded") < place("load", "ready")
+    assert moments[:3] == [(None, "created"), (None, "started"), ("extract", "ready")]
     assert moments[-3:] == [
         ("load", "succeeded"),
         (None, "succeeded"),

@@ -46,7 +46,8 @@ async def test_a_run_shows_its_nodes_edges_progress_and_timeline(http, client, r
     assert graph["progress"] == {"ended": 5, "total": 5}
     assert said["progress"] == 100
     of_a = [one["event"] for one in said["timeline"] if one.get("node") == "a"]
-    assert of_a == ["started", "dead"]
+    assert of_a == ["ready", "started", "dead"]
+    assert nodes["a"]["ready_at"] and nodes["load"]["ready_at"] is None
     assert all(nodes[name]["started_at"] for name in ("extract", "a", "b"))
 
 

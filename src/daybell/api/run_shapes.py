@@ -30,6 +30,7 @@ _EXAMPLE: dict[str, Any] = {
             "task": "extract",
             "job": None,
             "rule": "all_success",
+            "ready_at": "2026-11-16T08:59:58+00:00",
             "started_at": "2026-11-16T09:00:00+00:00",
             "finished_at": "2026-11-16T09:00:04+00:00",
             "items": None,
@@ -43,6 +44,7 @@ _EXAMPLE: dict[str, Any] = {
             "task": None,
             "job": None,
             "rule": "all_success",
+            "ready_at": "2026-11-16T09:00:04+00:00",
             "started_at": "2026-11-16T09:00:04+00:00",
             "finished_at": None,
             "items": {"total": 40, "ended": 12, "failed": 0},
@@ -75,6 +77,7 @@ class RunNode(BaseModel):
     task: str | None
     job: str | None
     rule: str
+    ready_at: str | None = Field(description="Since then it waited for room, or a worker.")
     started_at: str | None
     finished_at: str | None
     items: ItemCounts | None

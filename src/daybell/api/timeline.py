@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from daybell.client.wire import identity, time
 from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import TERMINAL, ExecutionDetail
 from daybell.core.instant import Instant
+
+Moment: TypeAlias = tuple[Instant, dict[str, Any]]
+
+_BEGINNINGS: Final = ("created", "due", "started")
 
 
 def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[str, Any]]:
@@ -15,7 +19,7 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
     those of its nodes.
     """
     one = of.execution
-    moments: list[tuple[Instant, dict[str, Any]]] = [(one.created_at, {"event": "created"})]
+    moments: list[Moment] = [(one.created_at, {"event": "created"})]
     if one.run_at > one.created_at and not of.attempts and one.started_at is None:
         moments.append((one.run_at, {"event": "due"}))
     for attempt in of.attempts:
@@ -31,13 +35,27 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
         moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
     if one.finished_at is not None and one.state in TERMINAL:
         moments.append((one.finished_at, {"event": f"ended as {one.state}"}))
-    before = len(moments)
-    for node in () if run is None else run.nodes:
+    if run is None:
+        moments.sort(key=lambda pair: pair[0])
+    else:
+        moments = _around(moments, _of_nodes(run))
+    return [{"at": time(at), **said} for at, said in moments]
+
+
+def _of_nodes(run: WorkflowRun) -> list[Moment]:
+    moments: list[Moment] = []
+    for node in run.nodes:
+        if node.ready_at is not None:
+            moments.append((node.ready_at, {"event": "ready", "node": node.name}))
         if node.started_at is not None:
             moments.append((node.started_at, {"event": "started", "node": node.name}))
         if node.finished_at is not None:
             moments.append((node.finished_at, {"event": str(node.status), "node": node.name}))
-    if before < len(moments):  # a run ends with its last node, and after it
-        moments = [*moments[:1], *moments[before:], *moments[1:before]]
-    moments.sort(key=lambda pair: pair[0])
-    return [{"at": time(at), **said} for at, said in moments]
+    return moments
+
+
+def _around(own: list[Moment], of_nodes: list[Moment]) -> list[Moment]:
+    """A run begins before its nodes, and ends after the last of them, if only by the order."""
+    begins = [one for one in own if one[1]["event"] in _BEGINNINGS]
+    ends = [one for one in own if one[1]["event"] not in _BEGINNINGS]
+    return sorted([*begins, *of_nodes, *ends], key=lambda pair: pair[0])

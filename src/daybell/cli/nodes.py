@@ -33,6 +33,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
             one.name,
             one.status,
             _after(parents.get(one.name, [])),
+            _waited(one, now=now),
             show.moment(one.started_at) if one.started_at is not None else "",
             _took(one, now=now),
             _items(one),
@@ -44,6 +45,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
         Column("node", least=12, rank=0),
         Column("status", rank=0),
         Column("after", least=10, rank=5),
+        Column("waited", rank=6),
         Column("started", rank=3),
         Column("took", rank=3),
         Column("items", rank=2),
@@ -60,6 +62,15 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
 def _after(parents: list[str]) -> str:
     more = f" and {len(parents) - PARENTS_MAX:,} more" if len(parents) > PARENTS_MAX else ""
     return ", ".join(parents[:PARENTS_MAX]) + more
+
+
+def _waited(node: RunNode, *, now: Instant) -> str:
+    """How long it could have been started and was not."""
+    if node.ready_at is None:
+        return ""
+    if node.started_at is not None:
+        return show.length(max(0.0, node.started_at - node.ready_at))
+    return "" if node.is_ended else f"{show.length(max(0.0, now - node.ready_at))} so far"
 
 
 def _took(node: RunNode, *, now: Instant) -> str:

@@ -226,6 +226,7 @@ def run(of: WorkflowRun) -> dict[str, Any]:
                 "task": one.runs if one.kind == "task" else None,
                 "job": one.runs if one.kind == "job" else None,
                 "rule": one.rule,
+                "ready_at": time(one.ready_at),
                 "started_at": time(one.started_at),
                 "finished_at": time(one.finished_at),
                 "items": None if one.items is None else msgspec.structs.asdict(one.items),

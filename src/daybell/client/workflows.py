@@ -8,8 +8,10 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.client.bulk import again
+from daybell.client.ready import ready_times
 from daybell.client.requests import Id, read_id
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.graph import Graph, GraphEdge
@@ -39,6 +41,7 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = "all_success"
     reason: str | None = None
     execution: UUID | None = None
+    ready_at: Instant | None = None  # since then it only waited for room, or a worker
     started_at: Instant | None = None
     finished_at: Instant | None = None
     items: ItemCounts | None = None  # of a mapped node that has begun
@@ -96,7 +99,7 @@ class Workflows:
             return None
         graph = await self._graph(execution)
         if detail is not None:
-            return _begun(detail, graph)
+            return _begun(detail, graph, since=execution.started_at)
         return None if graph is None else _not_begun(graph, execution.state)
 
     async def _is_workflow(self, execution: Execution) -> bool:
@@ -178,15 +181,17 @@ class Workflows:
         return await self.store.rerun(self.tenant, old.id, new, labels=labels)
 
 
-def _begun(detail: RunDetail, graph: Graph | None) -> WorkflowRun:
+def _begun(detail: RunDetail, graph: Graph | None, *, since: Instant | None) -> WorkflowRun:
     edges = [
         GraphEdge(view.node.label, child, when)
         for view in detail.nodes
         for child, when in view.node.edges
     ]
     run = detail.run
+    nodes = [_node(view, graph) for view in detail.nodes]
+    ready = ready_times(nodes, edges, begun=since)
     return WorkflowRun(
-        nodes=tuple(_node(view, graph) for view in detail.nodes),
+        nodes=tuple(replace(one, ready_at=ready.get(one.name)) for one in nodes),
         edges=tuple(edges),
         ended=run.total - run.left,
         total=run.total,

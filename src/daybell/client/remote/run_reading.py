@@ -34,6 +34,7 @@ def _node(of: Wire) -> RunNode:
         rule=of["rule"],
         reason=of["reason"],
         execution=identity(of["execution_id"]),
+        ready_at=time(of.get("ready_at")),
         started_at=time(of["started_at"]),
         finished_at=time(of["finished_at"]),
         items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
