@@ -171,15 +171,32 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def plan(self, given: Mapping[str, Any] | None = None) -> Plan:
         """What a run of it begins with that is given these parameters. Raises InvalidArguments."""
         params = values_of(self.params, given or {})
+        known: dict[Any, str] = {}
+        specs: list[str] = []
+        chars = 0
+        for name in self.order:
+            spec = _spec_text(self.by_name[name], known, params)
+            specs.append(spec)
+            chars += len(spec)
+            if params and chars > PLAN_CHARS_MAX:
+                raise PayloadTooLarge(
+                    f"with its parameters in all nodes, this run takes more than {PLAN_CHARS_MAX:,}"
+                    " bytes; have large data kept elsewhere, and give its address",
+                    field="args",
+                )
+        planned = tuple(map(NewNode, self._rows, specs))
+        return Plan(planned, max_running=self.max_running, fail_fast=self.fail_fast)
+
+    @cached_property
+    def _rows(self) -> tuple[Node, ...]:
+        """The nodes of a run as it begins, which are the same in all of them."""
         edges: dict[str, list[tuple[str, str | None]]] = {name: [] for name in self.order}
         parents = dict.fromkeys(self.order, 0)
         for edge in self.edges:
             edges[edge.parent].append((edge.child, edge.when))
             parents[edge.child] += 1
         referred = {name for node in self.nodes for name in node.outputs}
-        planned: list[NewNode] = []
-        specs: dict[Any, str] = {}
-        chars = 0
+        rows: list[Node] = []
         for place, name in enumerate(self.order):
             node, children = self.by_name[name], tuple(edges[name])
             is_used = name in referred or any(when is not None for _, when in children)
@@ -195,15 +212,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 is_wanted=is_used or not children,
                 is_map=node.map is not None,
             )
-            planned.append(NewNode(row, _spec_text(node, specs, params)))
-            chars += len(planned[-1].spec)
-            if params and chars > PLAN_CHARS_MAX:
-                raise PayloadTooLarge(
-                    f"with its parameters in all nodes, this run takes more than {PLAN_CHARS_MAX:,}"
-                    " bytes; have large data kept elsewhere, and give its address",
-                    field="args",
-                )
-        return Plan(tuple(planned), max_running=self.max_running, fail_fast=self.fail_fast)
+            rows.append(row)
+        return tuple(rows)
 
 
 def _spec_text(node: GraphNode, known: dict[Any, str], params: Mapping[str, Any]) -> str:

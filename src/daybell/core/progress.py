@@ -151,7 +151,7 @@ class _Progress(Starter):
         for row in found:
             node = self.meet(row)
             if node.has_to_tell:
-                self.telling[node.label] = None
+                self.telling[node.label] = node.told
             elif node.has_to_spawn:
                 self.spawning[node.label] = None
 
@@ -181,7 +181,7 @@ class _Progress(Starter):
 
     def _tell(self) -> Asking:
         """Let children know how their parents ended: one look at all of those children."""
-        told: list[tuple[Node, int]] = []
+        told: list[tuple[Node, int, int]] = []
         labels: dict[str, None] = {}
         with_conditions: list[str] = []
         edges = 0
@@ -190,35 +190,39 @@ class _Progress(Starter):
             if edges >= share:
                 break
             node = self.nodes[label]
-            del self.telling[label]
+            first = self.telling.pop(label)
             if self.stopping is not None:
-                self.put(replace(node, told=len(node.edges)))  # nobody will be started
+                self._have_told(node, len(node.edges))  # nobody will be started
                 continue
-            until = min(len(node.edges), node.told + share - edges)
+            until = min(len(node.edges), first + share - edges)
             is_asked = False
-            for child, condition in node.edges[node.told : until]:
+            for child, condition in node.edges[first:until]:
                 labels[child] = None
                 is_asked = is_asked or condition is not None
             if is_asked and node.state is NodeState.SUCCEEDED:
                 with_conditions.append(node.label)
-            edges += until - node.told
-            told.append((node, until))
+            edges += until - first
+            told.append((node, first, until))
         self.budget -= max(edges, 1)
         yield from self.read(labels)
         yield from self.read_results(with_conditions)
         tallies: dict[str, _Tally] = {}
-        for node, until in told:
-            self._count(node, until, tallies)
-            node = replace(node, told=until)
-            self.put(node)
-            if node.has_to_tell:
-                self.telling[node.label] = None
+        for node, first, until in told:
+            self._count(node, first, until, tallies)
+            if until < len(node.edges):
+                self.telling[node.label] = until
+            else:
+                self._have_told(node, until)
         for label, tally in tallies.items():
             self._decide(self.nodes[label], tally)
 
-    def _count(self, parent: Node, until: int, tallies: dict[str, _Tally]) -> None:
+    def _have_told(self, node: Node, count: int) -> None:
+        if node.told != count:
+            self.put(replace(node, told=count))
+
+    def _count(self, parent: Node, first: int, until: int, tallies: dict[str, _Tally]) -> None:
         fate = parent.fate()
-        for label, condition in parent.edges[parent.told : until]:
+        for label, condition in parent.edges[first:until]:
             if self.nodes[label].state is not NodeState.WAITING:
                 continue  # it did not depend on this one any more
             tally = tallies.get(label)
@@ -336,6 +340,8 @@ class _Progress(Starter):
 
     def advance(self, end: RunEnd | None) -> Advance:
         """What is to be written."""
+        for label, told in self.telling.items():
+            self._have_told(self.nodes[label], told)
         if end is not None:
             is_todo = False
         elif self.telling or self.spawning or not self._is_all_loaded:

@@ -62,7 +62,7 @@ class Hand:
         self.known: set[str] = set()  # results that came from the store
         self.starts: list[Start] = []
         # Each by label, in the order of arrival.
-        self.telling: dict[str, None] = {}
+        self.telling: dict[str, int] = {}  # how many of its children know; written in the end
         self.readied: dict[str, None] = {}  # READY, and in hand
         self.spawning: dict[str, None] = {}
         self.were_ready = 0  # rows in hand that the store still takes for READY
@@ -131,14 +131,21 @@ class Hand:
         self.note(node.label, state)
         if result is not None and node.is_wanted:
             self.results[node.label] = result
+        told = len(node.edges)
         if execution is None:
-            ended = replace(node, state=state, reason=reason)
+            ended = replace(node, state=state, reason=reason, told=told)
         else:
-            at = execution.started_at, execution.finished_at
-            ended = replace(node, state=state, reason=reason, started_at=at[0], finished_at=at[1])
+            ended = replace(
+                node,
+                state=state,
+                reason=reason,
+                told=told,
+                started_at=execution.started_at,
+                finished_at=execution.finished_at,
+            )
         self.put(ended)
-        if node.edges:
-            self.telling[node.label] = None
+        if told:
+            self.telling[node.label] = 0
 
     def note(self, label: str, state: NodeState) -> None:
         """Something ended in this state: the first that fails by itself is remembered, and may be
