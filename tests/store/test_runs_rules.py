@@ -86,6 +86,7 @@ def small_parts(monkeypatch):
     monkeypatch.setitem(advance.__kwdefaults__, "limit", 100)
     monkeypatch.setattr("daybell.store.postgres.progressing.PROGRESS_BATCH", 100)
     monkeypatch.setattr("daybell.store.postgres.continuing.LATER_PARTS", 1)
+    monkeypatch.setattr("daybell.store.sqlite.advancing.TOGETHER", 1)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -13,8 +13,8 @@ from daybell.store.sqlite import progress
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import RunKey, Transaction
 
-# Parts of a run that share a transaction. A part takes about ten milliseconds, and a commit may
-# take as long; whoever else wants to write waits for both.
+# Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may take
+# as long; whoever else wants to write waits for both.
 TOGETHER: Final = 4
 
 
@@ -37,8 +37,5 @@ class Advancing(Part):
 
 def go_on(tx: Transaction, key: RunKey, parts: int = 1) -> bool:
     """Do so many parts of it in a transaction of its own; True: there is more."""
-    for _ in range(parts):
-        progress.go_on(tx, key)
-        if key not in progress.left_to_do(tx):
-            return False
-    return True
+    progress.go_on(tx, key, parts=parts)
+    return key in progress.left_to_do(tx)

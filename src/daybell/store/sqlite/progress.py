@@ -6,14 +6,24 @@ reports drives each run once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.progress import advance, note
-from daybell.core.run import PROGRESS_BATCH, NodeEnd, Plan, Run, RunEnd, Start, Stopping
+from daybell.core.run import (
+    PROGRESS_BATCH,
+    Advance,
+    Ask,
+    NodeEnd,
+    Plan,
+    Run,
+    RunEnd,
+    Start,
+    Stopping,
+)
 from daybell.errors import JobNotFound
 from daybell.store import driving
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES
@@ -85,9 +95,14 @@ def left_to_do(tx: Transaction) -> list[RunKey]:
 
 
 def go_on(
-    tx: Transaction, key: RunKey, ended: Sequence[NodeEnd] = (), *, just_note: bool = False
+    tx: Transaction,
+    key: RunKey,
+    ended: Sequence[NodeEnd] = (),
+    *,
+    parts: int = 1,
+    just_note: bool = False,
 ) -> None:
-    """Do a bounded part of what can be done in a run."""
+    """Do a bounded part of what can be done in a run, or so many at once."""
     tx.todo.pop(key, None)
     held = find(tx, key)
     if held is None:
@@ -97,7 +112,7 @@ def go_on(
         cancelled = cancel_nodes(tx, key)
         is_cut = len(cancelled) == PROGRESS_BATCH
         ended = [*ended, *cancelled]
-    going = (note if just_note else advance)(held.run, ended, mint=driving.minting())
+    going = _going(held.run, ended, parts, just_note=just_note)
     rows = RunRows(tx, held.n)
     step = driving.drive(going, rows.answer)
     is_todo = step.run.is_todo or is_cut
@@ -110,6 +125,17 @@ def go_on(
         end(tx, held.n, step.end)
     if gone:
         go_on(tx, key, gone, just_note=True)
+
+
+def _going(
+    run: Run, ended: Sequence[NodeEnd], parts: int, *, just_note: bool
+) -> Generator[Ask, Any, Advance]:
+    mint = driving.minting()
+    if just_note:
+        return note(run, ended, mint=mint)
+    if parts == 1:
+        return advance(run, ended, mint=mint)
+    return advance(run, ended, mint=mint, limit=parts * PROGRESS_BATCH)
 
 
 _START: Final = Bulk(
@@ -129,26 +155,39 @@ def start_all(tx: Transaction, run: Held, starts: Sequence[Start]) -> list[NodeE
     """
     groups = Groups()
     gone: list[NodeEnd] = []
-    ways: dict[tuple[str | None, str | None, str | None], Way] = {}
-    of_run = run.owner, tx.now, run.run.id.bytes, run.scheduled_for
+    ways: dict[tuple[Any, ...], list[Any]] = {}  # rows so far, of those that go the same way
     for start in starts:
-        kind = start.job, start.queue, start.needs
-        try:
-            way = ways.get(kind) or ways.setdefault(kind, find_way(tx, run, start))
-        except JobNotFound:
-            gone.append(driving.without_job(start))
-            continue
-        priority = way.priority if start.priority is None else int(start.priority)
-        own = priority, way.expires_at, start.retries, start.timeout
-        groups[*of_run, way.job, way.version, way.lane, *own] += (
-            start.id.bytes,
-            start.args,
-            start.label,
-        )
+        kind = start.job, start.queue, start.needs, start.priority, start.retries, start.timeout
+        values = ways.get(kind)
+        if values is None:
+            try:
+                values = ways[kind] = groups[_shared(tx, run, start)]
+            except JobNotFound:
+                gone.append(driving.without_job(start))
+                continue
+        values += (start.id.bytes, start.args, start.label)
     if groups:
         groups.run(tx, _START)
         tx.signals.add(Signal.CLAIM)
     return gone
+
+
+def _shared(tx: Transaction, run: Held, start: Start) -> tuple[Any, ...]:
+    """The values of _START that executions have in common. Raises JobNotFound."""
+    way = find_way(tx, run, start)
+    return (
+        run.owner,
+        tx.now,
+        run.run.id.bytes,
+        run.scheduled_for,
+        way.job,
+        way.version,
+        way.lane,
+        way.priority if start.priority is None else int(start.priority),
+        way.expires_at,
+        start.retries,
+        start.timeout,
+    )
 
 
 class Way(NamedTuple):
