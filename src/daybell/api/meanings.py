@@ -15,7 +15,7 @@ JOB: Final[Mapping[str, str]] = {
     "sql": "Runs a statement in a database that workers know by name.",
     "notify": "Tells people: by mail, chat or webhook.",
     "workflow": "Runs a graph: `nodes`, each of which is one of the above or another job, and"
-    " `edges` between them.",
+    " `edges` between them. Its `params` are what `args` may give a run.",
     "template": "Makes the job from a template, by its name; what is said beside it wins.",
     "parameters": "What the template is given, by name.",
     "made_from": "The template that the rest came from: a note for people, in what `PUT` answers"
