@@ -1,4 +1,4 @@
-"""Several durable calls at once, of which one fails."""
+"""Several durable calls at once, of which perhaps one waits or fails."""
 
 from __future__ import annotations
 
@@ -7,28 +7,72 @@ from typing import Any
 
 import pytest
 
-from daybell import App, Context, Retry
+from daybell import (
+    App,
+    Context,
+    Retry,
+)
 from daybell.core.execution import Outcome, State
 from daybell.testing import Bench
 
 AT_ONCE = Retry.fixed(0, jitter=0)
 
 
-@pytest.fixture
-def app():
-    return App("memory://")
+async def test_several_steps_at_once_each_have_a_place(app: App, bench: Bench, done):
+    async def fetch(n: int) -> int:
+        for _ in range(10 - n):  # the last begun ends first
+            await asyncio.sleep(0)
+        done.append(n)
+        return n
+
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> list[int]:
+        found = await asyncio.gather(*(ctx.step("fetch", fetch, n) for n in range(5)))
+        if ctx.attempt == 1:
+            raise ValueError
+        async with asyncio.TaskGroup() as group:
+            last = group.create_task(ctx.step("last", fetch, 5))
+        return [*found, last.result()]
+
+    await order.enqueue()
+    runs = await bench.run_due()
+
+    assert runs[-1].result == [0, 1, 2, 3, 4, 5]
+    assert sorted(done) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.fixture
-async def bench(app: App):
-    async with Bench(app) as bench:
-        yield bench
+@pytest.mark.parametrize("at_once", ["gather", "group"])
+async def test_what_is_at_work_beside_a_sleep_comes_to_its_end(
+    app: App, bench: Bench, done, at_once
+):
+    may_end = asyncio.Event()
 
+    async def slow(n: int) -> int:
+        await may_end.wait()
+        done.append(n)
+        return n
 
-@pytest.fixture
-def done() -> list[Any]:
-    """What the steps of a test have done, in their order."""
-    return []
+    async def branch(ctx: Context) -> int:
+        return await ctx.step("one", slow, 1) + await ctx.step("two", slow, 2)
+
+    @app.task(retries=0)
+    async def order(ctx: Context) -> int:
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        if at_once == "gather":
+            _, total, _ = await asyncio.gather(ctx.sleep("1d"), branch(ctx), ctx.sleep("2d"))
+            return total
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(one) for one in (ctx.sleep("1d"), branch(ctx))]
+        return work[1].result()
+
+    handle = await order.enqueue()
+    await bench.run_due()
+    assert done == [1, 2]
+    await bench.advance("1d")
+    await bench.advance("1d")
+
+    assert await handle.result() == 3
+    assert done == [1, 2]
 
 
 async def sound(done: list[Any]) -> None:
