@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parent.parent.parent
-SOURCE: Final = ROOT / "src"
+from tests.mutating import ROOT, copy_of
+
 SEED: Final = 2  # a short run that has some of everything
 CHAOS: Final = (
     *(sys.executable, "-m", "tests.chaos", "--store", "postgres", "--seed", str(SEED)),
@@ -198,30 +197,10 @@ MUTANTS: Final = (
 )
 
 
-def copy_of(mutant: Mutant, folder: Path) -> Path:
-    """The source with this mutation."""
-    source = folder / "src"
-    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in changed(mutant).items():
-        (source / "daybell" / name).write_text(text)
-    return source
-
-
-def changed(mutant: Mutant) -> dict[str, str]:
-    """What becomes of the files that it changes."""
-    files: dict[str, str] = {}
-    for name, old, new in mutant.changes:
-        text = files.get(name) or (SOURCE / "daybell" / name).read_text()
-        if old not in text:
-            raise SystemExit(f"{name} does not have {old!r}; mend {mutant.name!r}")
-        files[name] = text.replace(old, new)
-    return files
-
-
 def noticed(mutant: Mutant, seconds: float) -> str:
     """What turned red; empty: nothing did."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
-        source = copy_of(mutant, Path(folder))
+        source = copy_of(mutant, Path(folder), is_once=False)
         said = run([*CHAOS, "--seconds", str(seconds)], source, Path(folder))
         if found := re.search(r"^violations +(?!none| )(.*)", said, re.MULTILINE):
             return f"chaos: {found[1]}"

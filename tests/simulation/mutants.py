@@ -12,7 +12,6 @@ import argparse
 import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.mutating import ROOT, copy_of
 from tests.simulation.dependent_mutants import OF_DEPENDENTS
 from tests.simulation.flow_mutants import OF_FLOWS
 from tests.simulation.schedule_mutants import OF_SCHEDULES
 
-ROOT: Final = Path(__file__).parent.parent.parent
-SOURCE: Final = ROOT / "src"
 COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
 FLAGS: Final = {"plain": (), "flows": ("--flows",), "dependents": ("--dependents",)}
 
@@ -315,30 +313,10 @@ MUTANTS: Final = (
 )
 
 
-def copy_of(mutant: Mutant, folder: Path) -> Path:
-    """The source with this mutation."""
-    source = folder / "src"
-    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in changed(mutant).items():
-        (source / "daybell" / name).write_text(text)
-    return source
-
-
-def changed(mutant: Mutant) -> dict[str, str]:
-    """What becomes of the files that it changes."""
-    files: dict[str, str] = {}
-    for name, old, new in mutant.changes:
-        text = files.get(name) or (SOURCE / "daybell" / name).read_text()
-        if text.count(old) != 1:
-            raise SystemExit(f"{name} does not have exactly one {old!r}; mend {mutant.name!r}")
-        files[name] = text.replace(old, new)
-    return files
-
-
 def runs_until_red(mutant: Mutant, seeds: int) -> tuple[int | None, str]:
     """After how many runs it was noticed, and by what; None: never."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
-        source = copy_of(mutant, Path(folder))
+        source = copy_of(mutant, Path(folder), is_once=True)
         try:
             answer = subprocess.run(
                 [*COMMAND, "--seeds", str(seeds), "--store", mutant.store, *FLAGS[mutant.cluster]],

@@ -12,7 +12,7 @@ from daybell.api.dependency_shapes import WaitsFor
 from daybell.api.event_schema import EventPage as EventPage
 from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
-from daybell.api.run_shapes import WorkflowRun
+from daybell.api.run_shapes import Status, WorkflowRun
 
 Time = str
 Id = str
@@ -29,17 +29,6 @@ JobStatus = Literal[
     "skipped",
     "manual",
     "deleted",
-]
-Status = Literal[
-    "waiting",
-    "scheduled",
-    "queued",
-    "retrying",
-    "running",
-    "succeeded",
-    "dead",
-    "cancelled",
-    "skipped",
 ]
 Word = Literal["critical", "high", "normal", "low"]
 
