@@ -156,11 +156,11 @@ async def test_a_failed_leaf_makes_the_run_a_dead_letter(store):
     assert (await reasons(store, run))["load"] == "upstream_failed"
 
 
-async def test_a_workflow_takes_no_arguments(store):
+async def test_a_workflow_takes_its_parameters_by_name(store):
     await waiting_run(store)
 
-    with pytest.raises(InvalidArguments, match="etl is a workflow, and a workflow takes no"):
-        await store.enqueue(TENANT, [an_execution("etl"), an_execution("etl", args='{"day": 1}')])
+    with pytest.raises(InvalidArguments, match="etl is a workflow, whose parameters are given by"):
+        await store.enqueue(TENANT, [an_execution("etl"), an_execution("etl", args="[1]")])
 
     (queue,) = await store.list_queues(TENANT)
     assert queue.queued == 1
