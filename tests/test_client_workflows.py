@@ -338,7 +338,8 @@ async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
     await client.create("inner", workflow=PARAMETERISED)
     fine = {"name": "x", "job": "inner", "args": {"day": {"output": "y"}}}
 
-    for args, field in (({}, "day"), ({"day": 1, "dy": 2}, "dy")):
+    secret = {"day": {"secret": "T"}}
+    for args, field in (({}, "day"), ({"day": 1, "dy": 2}, "dy"), (secret, "day")):
         wrong = {"name": "y", "job": "inner", "args": args}
         with pytest.raises(InvalidWorkflow) as refused:
             await client.create("etl", workflow=a_workflow(fine, wrong))

@@ -129,6 +129,8 @@ def test_a_workflow_in_another_is_called_like_a_task(plain: App):
     assert args_of(outer, "other") == {"day": 1}
     assert "must be given day" in refused(plain, lambda _: inner.node(), params={})
     assert "has no parameter 'dy'" in refused(plain, lambda _: inner.bind(day=1, dy=1))
+    said = refused(plain, lambda _: inner.bind(day=[{"secret": "T"}]))
+    assert "takes its parameters as data, and day names the secret T; name it in the node" in said
 
 
 async def test_a_call_is_checked_where_it_is_made(app: App):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB, GraphNode
 from daybell.core.job import JobDefinition, task_of
-from daybell.core.params import check_given, params_of
+from daybell.core.params import check_passed, params_of
 from daybell.errors import InvalidArguments, InvalidWorkflow, JobNotFound, UnknownJob, shown
 from daybell.store.protocol import Store
 
@@ -128,7 +128,7 @@ def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
     for place, node in enumerate(nodes):
         if node.kind == JOB and node.runs == inner.name:
             try:
-                check_given(params, node.args, what=f"workflow {shown(inner.name)}")
+                check_passed(params, node.args, what=f"workflow {shown(inner.name)}")
             except InvalidArguments as error:
                 raise InvalidWorkflow(
                     f"node {shown(node.name)}: {error}",

@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.limits import NAME_CHARS_MAX, PARAMETERS_MAX
-from daybell.core.references import LITERAL, is_literal
+from daybell.core.references import LITERAL, is_literal, names_in
 from daybell.errors import InvalidArguments, InvalidWorkflow, shown
 
 if TYPE_CHECKING:
@@ -100,9 +100,18 @@ def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
         )
 
 
-def check_args(settings: str, args: str, *, what: str) -> None:
-    """The same for what is kept of a workflow, and of what it is called with."""
-    check_given(params_of(settings), decoded(args), what=what)
+def check_passed(params: Params, args: Mapping[str, Any], *, what: str) -> None:
+    """The same for a node that runs a workflow, whose arguments may refer to others. A secret would
+    not be looked up there, and nobody would be told.
+    """
+    check_given(params, args, what=what)
+    for name, value in args.items():
+        for secret in sorted(names_in(value)):
+            raise InvalidArguments(
+                f"{what} takes its parameters as data, and {name} names the secret {secret}; name"
+                " it in the node that uses it",
+                field=name,
+            )
 
 
 def values_of(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:

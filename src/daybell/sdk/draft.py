@@ -10,7 +10,7 @@ from daybell.core import arguments, payload
 from daybell.core.job import JobDefinition
 from daybell.core.limits import check_name
 from daybell.core.outputs import PARAM, outputs_in
-from daybell.core.params import Params, check_given
+from daybell.core.params import Params, check_passed
 from daybell.core.priority import Priority
 from daybell.core.references import names_in
 from daybell.core.retry import Retry
@@ -290,7 +290,7 @@ class Draft:
             return  # any job, which may be another one when its turn comes
         known = node.inner.graph.params
         self._pass_by_name(node, {param.name for param in known}, parents)
-        check_given(known, node.args, what=f"{self.named(node)}: workflow {node.inner.name!r}")
+        check_passed(known, node.args, what=f"{self.named(node)}: workflow {node.inner.name!r}")
 
     def _pass_by_name(self, node: Node, known: Set[str], parents: list[str]) -> None:
         """What is bound comes first, then what a parent returns, then what the run is given."""
