@@ -266,3 +266,12 @@ def test_a_backlog_that_only_grows_is_noticed(backlogs, is_stuck):
     samples = [Sample(2.0 * turn, backlog) for turn, backlog in enumerate(backlogs, 1)]
 
     assert bool(list(recovery.stuck(samples, [1.0], few=300))) is is_stuck
+
+
+def test_a_backlog_that_grows_in_the_next_outage_is_not_held_against_the_last():
+    samples = [Sample(2.0, 400), Sample(3.0, 350), Sample(5.0, 900)]
+
+    assert list(recovery.stuck(samples, [1.0], few=300))
+    assert not list(recovery.stuck(samples, [1.0], few=300, away_at=[0.5, 4.0]))
+    (found,) = recovery.returns(samples, [], [1.0], few=300, away_at=[4.0])
+    assert (found.backlog, found.shrinks) == (400, 2.0)

@@ -139,12 +139,17 @@ class Return(msgspec.Struct, frozen=True):
 
 
 def returns(
-    samples: Sequence[Sample], starts: Sequence[Seconds], back_at: Sequence[Seconds], *, few: int
+    samples: Sequence[Sample],
+    starts: Sequence[Seconds],
+    back_at: Sequence[Seconds],
+    *,
+    few: int,
+    away_at: Sequence[Seconds] = (),
 ) -> list[Return]:
-    """How it went each time; so few are no backlog."""
+    """How it went each time, until it went away again; so few are no backlog."""
     found: list[Return] = []
     for at in back_at:
-        after = [one for one in samples if at <= one.at <= at + SHRINKS_WITHIN_SECONDS]
+        after = _after(samples, at, away_at)
         most = max((one.backlog for one in after), default=0)
         peak = next((one.at for one in after if one.backlog == most), at)
         less = next((one.at for one in after if one.at > peak and one.backlog < most), None)
@@ -154,11 +159,15 @@ def returns(
 
 
 def stuck(
-    samples: Sequence[Sample], back_at: Sequence[Seconds], *, few: int
+    samples: Sequence[Sample],
+    back_at: Sequence[Seconds],
+    *,
+    few: int,
+    away_at: Sequence[Seconds] = (),
 ) -> Iterator[Violation]:
     """Returns of the database after which the backlog did not shrink in time."""
     for at in back_at:
-        after = [one for one in samples if at <= one.at <= at + SHRINKS_WITHIN_SECONDS]
+        after = _after(samples, at, away_at)
         if not after or after[-1].backlog <= few:
             continue
         if after[-1].backlog >= max(one.backlog for one in after):
@@ -166,6 +175,12 @@ def stuck(
                 "backlog grows",
                 f"{after[-1].backlog} wait {after[-1].at - at:.1f} s after the database is back",
             )
+
+
+def _after(samples: Sequence[Sample], at: Seconds, away_at: Sequence[Seconds]) -> Sequence[Sample]:
+    """Those in which the database was back. In the next outage the backlog grows again."""
+    until = min((one for one in away_at if one > at), default=inf)
+    return [one for one in samples if at <= one.at <= min(until, at + SHRINKS_WITHIN_SECONDS)]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -350,7 +350,8 @@ class Run:
         violations += recovery.late(found, within=promised)
         violations += went_on_late(history, troubles=troubles, within=promised)
         few = round(options.rate)
-        violations += recovery.stuck(self._samples, self._back_at, few=few)
+        away = [one.at for one in history.happenings if one.what in (Kind.RESTART, Kind.OUTAGE)]
+        violations += recovery.stuck(self._samples, self._back_at, few=few, away_at=away)
         starts = [effect.at for effect in history.effects if effect.what == START]
         assert self._load is not None
         return Summary(
@@ -368,7 +369,7 @@ class Run:
             disturbed=sum(one.counted_from > one.lost_at for one in found if not one.is_suspect),
             suspects=sum(one.is_suspect for one in found),
             promised=promised,
-            returns=recovery.returns(self._samples, starts, self._back_at, few=few),
+            returns=recovery.returns(self._samples, starts, self._back_at, few=few, away_at=away),
             schedules=len(history.courses),
             ticks=counted(history.courses),
             workflows=figures(history),
