@@ -15,7 +15,7 @@ from daybell.core.run import Node, NodeEnd, NodeState
 from daybell.store.codes import NODE_CODES, RULES, STATE_CODES
 from daybell.store.postgres.columns import BEGAN
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.run_rows import Seen, counted, read_edges
+from daybell.store.postgres.run_rows import Place, Seen, counted, read_edges
 
 Fence = tuple[UUID, int]
 
@@ -25,9 +25,10 @@ STARTED: Final = NODE_CODES[NodeState.STARTED]
 MOVED: Final = f"""
     SELECT i.id, i.attempt, {STATE_CODES[State.SUCCEEDED]}::smallint AS state, i.parent, i.node,
            i.started_at, i.finished_at, CASE WHEN n.is_wanted THEN i.result END AS result, n.place,
-           n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.is_wanted, n.of
+           n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.is_wanted, n.of,
+           n.lies_at
       FROM i LEFT JOIN LATERAL (
-             SELECT * FROM daybell.node n
+             SELECT n.*, n.ctid AS lies_at FROM daybell.node n
               WHERE n.run = i.parent AND n.label = i.node AND n.tenant = $1
                 AND n.state = {STARTED} AND n.execution = i.id LIMIT 1) n ON true
 """
@@ -39,14 +40,15 @@ def read(rows: Iterable[Row]) -> tuple[dict[Fence, Row], dict[UUID, list[NodeEnd
     made: dict[Fence, Row] = {}
     ends: dict[UUID, list[NodeEnd]] = {}
     seen = Seen()
-    run, told, nodes = None, list[NodeEnd](), dict[str, Node]()
+    run, told, nodes, places = None, list[NodeEnd](), dict[str, Node](), dict[str, Place]()
     for row in rows:
         (
             id, attempt, _, parent, label, started_at, finished_at, result, place, rule, total,
-            succeeded, failed, skipped, edges, is_wanted, of,
+            succeeded, failed, skipped, edges, is_wanted, of, lies_at,
         ) = row  # fmt: skip
         if parent != run:
-            run, told, nodes = parent, ends.setdefault(parent, []), seen.of(parent)
+            run, told = parent, ends.setdefault(parent, [])
+            nodes, places = seen.nodes.setdefault(run, {}), seen.places.setdefault(run, {})
         made[id, attempt] = row
         told.append(NodeEnd(label, id, State.SUCCEEDED, result, None, started_at, finished_at))
         if place is not None:
@@ -55,4 +57,5 @@ def read(rows: Iterable[Row]) -> tuple[dict[Fence, Row], dict[UUID, list[NodeEnd
                 label, place, NodeState.STARTED, RULES[rule], parents, read_edges(edges), 0,
                 is_wanted, of, False, 0, 0, 0, 0, id,
             )  # fmt: skip
+            places[label] = lies_at
     return made, ends, seen

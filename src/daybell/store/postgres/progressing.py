@@ -136,18 +136,18 @@ class Progressing(Admission, Starting):
             some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
             for run in some:
                 del waiting[run]
-            steps = await self._drive(link, tenant, runs, some, parts, noting, seen or Seen())
-            seen = None
+            known, seen = seen or Seen(), None
+            steps = await self._drive(link, tenant, runs, some, parts, noting, known)
             if not steps:
                 continue
             rows_of = {run: marked(step) for run, step in steps.items()}
-            await self.write(link, tenant, runs, steps, rows_of)
+            await self.write(link, tenant, runs, steps, rows_of, known)
             starts = [
                 (runs[run], start, rows_of[run].get(start.label))
                 for run, step in steps.items()
                 for start in step.starts
             ]
-            gone = await self.start_nodes(link, tenant, starts) if starts else {}
+            gone = await self.start_nodes(link, tenant, starts, known) if starts else {}
             noting |= gone.keys()
             rows = await self._end_runs(link, tenant, steps)
             over += rows

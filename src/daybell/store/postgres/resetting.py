@@ -7,6 +7,7 @@ ended: nobody goes on with them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 from uuid import UUID
 
 from daybell.core.restart import Restart, restart
@@ -15,7 +16,15 @@ from daybell.store.driving import is_over
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.progressing import Progressing
 from daybell.store.postgres.run_rows import NODE_COLUMNS, Held, read_node
-from daybell.store.postgres.run_writes import INSERTED, changed_rows
+from daybell.store.postgres.run_writes import changed_rows
+
+# Of nodes that a run takes over from another: all but the run.
+COPIED: Final = (
+    "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
+    "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
+    "is_ready", "started_at", "finished_at", "execution", "label", "of", "reason", "edges", "spec",
+    "input", "result",
+)  # fmt: skip
 
 
 class Resetting(Progressing):
@@ -64,8 +73,8 @@ class Resetting(Progressing):
         )
 
     COPY_NODES = f"""
-    INSERT INTO daybell.node ({", ".join(INSERTED)})
-    SELECT $3, {", ".join(f"n.{column}" for column in INSERTED[1:])}
+    INSERT INTO daybell.node (run, {", ".join(COPIED)})
+    SELECT $3, {", ".join(f"n.{column}" for column in COPIED)}
       FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND (n.of IS NULL OR n.of <> ALL($4::text[]))
     """

@@ -52,7 +52,7 @@ FEW_COLUMNS: Final = (
 # With what is asked for next of those that are to be started; and the run, if there are several.
 READ_COLUMNS: Final = (
     f"{FEW_COLUMNS}, CASE WHEN n.state < 3 OR n.is_todo THEN n.spec END AS spec,"
-    " CASE WHEN n.state < 3 THEN n.input END AS input,"
+    " CASE WHEN n.state < 3 THEN n.input END AS input, n.lies_at,"
     " CASE WHEN cardinality($2::uuid[]) > 1 THEN n.run END AS run"
 )
 RUN_COLUMNS: Final = (
@@ -66,6 +66,7 @@ AFTER_BRACKET: Final = "\\"
 # Many nodes have the same few children; one with thousands is read for each part of them.
 EDGES_SHORT: Final = 200  # characters
 NO_PARENTS: Final = Counts(0)
+Place = tuple[int, int]  # of a row in its table
 
 _edges: Final = msgspec.json.Decoder(Edges).decode
 _short_edges: Final = lru_cache(maxsize=1024)(_edges)
@@ -87,15 +88,13 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """What is known of rows before it is asked for, by run and label."""
+    """What is known of rows, by run and label, until they are written."""
 
     def __init__(self) -> None:
         self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
-        self.nodes: dict[UUID, dict[str, Node]] = {}  # until they are written
-
-    def of(self, run: UUID) -> dict[str, Node]:
-        """Where nodes of this run are kept."""
-        return self.nodes.setdefault(run, {})
+        self.nodes: dict[UUID, dict[str, Node]] = {}  # before they are asked for
+        # Where rows lie: nobody else moves them, so that they need not be found again.
+        self.places: dict[UUID, dict[str, Place]] = {}
 
 
 class NodeRows:
@@ -105,7 +104,7 @@ class NodeRows:
     THESE = """
       FROM (SELECT coalesce(u.run, ($2::uuid[])[1]) AS run, u.label
               FROM unnest($2::uuid[], $3::text[]) u(run, label)) u,
-           LATERAL (SELECT * FROM daybell.node n
+           LATERAL (SELECT *, ctid AS lies_at FROM daybell.node n
                      WHERE n.run = u.run AND n.label = u.label AND n.tenant = $1 LIMIT 1) n"""
     READ = f"SELECT {READ_COLUMNS} {THESE}"
     SPECS = f"SELECT n.run, n.label, n.spec, n.input {THESE}"
@@ -113,7 +112,8 @@ class NodeRows:
     SOME_NODES = f"""
     SELECT {READ_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most),
-           LATERAL (SELECT * FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1 AND %s
+           LATERAL (SELECT *, ctid AS lies_at FROM daybell.node n
+                     WHERE n.run = u.run AND n.tenant = $1 AND %s
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
@@ -124,10 +124,10 @@ class NodeRows:
     SELECT {READ_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most), LATERAL (
              SELECT * FROM (
-               (SELECT * FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1
+               (SELECT *, ctid AS lies_at FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1
                    AND n.of IS NULL AND n.state = 1 ORDER BY n.place LIMIT u.most)
                UNION ALL
-               (SELECT * FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1
+               (SELECT *, ctid AS lies_at FROM daybell.node n WHERE n.run = u.run AND n.tenant = $1
                    AND n.is_ready ORDER BY n.place LIMIT u.most)) n
               ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
@@ -172,11 +172,16 @@ class NodeRows:
                 return found
         query, arguments = self._question(kind, asks)
         first = arguments[0][0]
-        for *few, spec, input, run in await link.fetch(query, tenant, *arguments):
+        specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
+        for *few, spec, input, place, run in await link.fetch(query, tenant, *arguments):
             node = _read(*few)
+            if run is not None and run != first:
+                specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
+                first = run
             if spec is not None:
-                seen.specs.setdefault(run or first, {})[node.label] = spec, input
-            found[run or first].append(node)
+                specs[node.label] = spec, input
+            places[node.label] = place
+            found[first].append(node)
         return found
 
     async def _texts(

@@ -8,25 +8,20 @@ of its own, which sends what it changes and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from daybell.core.instant import Instant
-from daybell.core.run import Advance, Edges, NewNode, Node, NodeState
+from daybell.core.run import UNSTARTED, Advance, Edges, NewNode, Node, NodeState
+from daybell.errors import Unavailable
 from daybell.store.codes import NODE_CODES, RULE_CODES
 from daybell.store.driving import stamped
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.run_rows import Held, columns, once
+from daybell.store.postgres.run_rows import Held, Seen, columns, once
 
-# As `_inserted` says them.
-INSERTED: Final = (
-    "run", "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
-    "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
-    "is_ready", "started_at", "finished_at", "execution", "label", "of", "reason", "edges", "spec",
-    "input", "result",
-)  # fmt: skip
 ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
 
 Changed = tuple[UUID, Node, str | None]  # run, node, result
@@ -68,15 +63,11 @@ class NodeWrites:
     CHANGE_NODES = f"{FOUND_NODES} {SET_NODES}"
     # Nodes of one run whose executions have ended alike.
     END_NODES = """
-    WITH u AS MATERIALIZED (
-      SELECT u.started_at, u.result, x.place
-        FROM unnest($3::text[], $4::float8[], $5::text[]) u(label, started_at, result),
-             LATERAL (SELECT n.ctid AS place FROM daybell.node n
-                       WHERE n.run = $2 AND n.label = u.label AND n.tenant = $1 LIMIT 1) x)
     UPDATE daybell.node n
-       SET state = $6, told = $7, finished_at = $8, reason = $9, started_at = u.started_at,
+       SET state = $4, told = $5, finished_at = $6, reason = $7, started_at = u.started_at,
            result = coalesce(u.result, n.result)
-      FROM u WHERE n.ctid = u.place
+      FROM unnest($1::tid[], $2::float8[], $3::text[]) u(place, started_at, result)
+     WHERE n.ctid = u.place
     """
     SET_RUNS = """
     UPDATE daybell.run r
@@ -104,6 +95,7 @@ class NodeWrites:
         held: Mapping[UUID, Held],
         steps: Mapping[UUID, Advance],
         marked: Mapping[UUID, Mapping[str, Node]],
+        seen: Seen,
     ) -> None:
         """Keep what has been decided about runs and their nodes. Those that are marked are written
         with their executions.
@@ -115,7 +107,7 @@ class NodeWrites:
             if node.label not in marked[run]
         ]
         if len(changed) >= ALIKE_MIN:
-            changed = await self._end_nodes(link, tenant, changed)
+            changed = await self._end_nodes(link, changed, seen)
         rows = columns([_run_row(step, held[run].now) for run, step in steps.items()])
         if changed:
             await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
@@ -129,15 +121,13 @@ class NodeWrites:
         if new:
             await self.add_nodes(link, tenant, new)
 
-    async def _end_nodes(
-        self, link: Link, tenant: int, changed: Sequence[Changed]
-    ) -> list[Changed]:
+    async def _end_nodes(self, link: Link, changed: Sequence[Changed], seen: Seen) -> list[Changed]:
         """Write usual ends, if there are many; answers the rest."""
         alike: dict[tuple[Any, ...], list[Changed]] = {}
         rest: list[Changed] = []
         for one in changed:
             run, node, _ = one
-            if _is_usual_end(node):
+            if _is_usual_end(node) and node.label in seen.places[run]:
                 key = run, node.state, node.told, node.finished_at, node.reason
                 alike.setdefault(key, []).append(one)
             else:
@@ -147,11 +137,10 @@ class NodeWrites:
                 rest += some
                 continue
             results = [result for _, _, result in some]
-            await link.execute(
+            places = seen.places[run]
+            answer = await link.execute(
                 self.END_NODES,
-                tenant,
-                run,
-                [node.label for _, node, _ in some],
+                [places[node.label] for _, node, _ in some],
                 [node.started_at for _, node, _ in some],
                 results if any(results) else [],
                 NODE_CODES[state],
@@ -159,6 +148,8 @@ class NodeWrites:
                 finished_at,
                 reason,
             )
+            if answer != f"UPDATE {len(some)}":
+                raise Unavailable("nodes of this run were moved by others; try again")
         return rest
 
     async def add_nodes(self, link: Link, tenant: int, new: Iterable[New]) -> None:
@@ -230,42 +221,45 @@ def _changed(run: UUID, node: Node, result: str | None) -> tuple[Any, ...]:
 
 
 def _inserted(tenant: int, new: Sequence[New]) -> dict[str, list[Any]]:
-    """New nodes by column, as INSERTED names them."""
+    """New nodes by column. Those of a run that begins have not come to anything yet."""
     nodes = [one.node for _, one, _ in new]
-    counts = [node.parents for node in nodes]
-    columns: tuple[list[Any], ...] = (
-        [run for run, _, _ in new],
-        [tenant] * len(nodes),
-        [node.order for node in nodes],
-        [NODE_CODES[node.state] for node in nodes],
-        [RULE_CODES[node.rule] for node in nodes],
-        [count.total for count in counts],
-        [count.succeeded for count in counts],
-        [count.failed for count in counts],
-        [count.skipped for count in counts],
-        [node.told for node in nodes],
-        [node.items for node in nodes],
-        [node.spawned for node in nodes],
-        [node.items_ended for node in nodes],
-        [node.items_lost for node in nodes],
-        [node.is_wanted for node in nodes],
-        [node.is_map for node in nodes],
-        [node.is_todo for node in nodes],
-        [node.state is NodeState.READY for node in nodes],
-        [node.started_at for node in nodes],
-        [node.finished_at for node in nodes],
-        [node.execution for node in nodes],
-        [node.label for node in nodes],
-        [node.group for node in nodes],
-        [node.reason for node in nodes],
-        [_written(node.edges) if node.edges else "[]" for node in nodes],
-        [one.spec for _, one, _ in new],
-        [one.input for _, one, _ in new],
-        [results.get(one.node.label) for _, one, results in new],
-    )
-    return dict(zip(INSERTED, columns, strict=True))
+    columns = {
+        "run": [run for run, _, _ in new],
+        "tenant": [tenant] * len(nodes),
+        "place": [node.order for node in nodes],
+        "state": [NODE_CODES[node.state] for node in nodes],
+        "rule": [RULE_CODES[node.rule] for node in nodes],
+        "total": [node.parents.total for node in nodes],
+        "is_wanted": [node.is_wanted for node in nodes],
+        "is_map": [node.is_map for node in nodes],
+        "is_ready": [node.state is NodeState.READY for node in nodes],
+        "label": [node.label for node in nodes],
+        "edges": [_written(node.edges) if node.edges else "[]" for node in nodes],
+        "spec": [one.spec for _, one, _ in new],
+    }
+    if all(node.state in UNSTARTED and node.group is None for node in nodes):
+        return columns
+    return columns | {
+        "succeeded": [node.parents.succeeded for node in nodes],
+        "failed": [node.parents.failed for node in nodes],
+        "skipped": [node.parents.skipped for node in nodes],
+        "told": [node.told for node in nodes],
+        "items": [node.items for node in nodes],
+        "spawned": [node.spawned for node in nodes],
+        "items_ended": [node.items_ended for node in nodes],
+        "items_lost": [node.items_lost for node in nodes],
+        "is_todo": [node.is_todo for node in nodes],
+        "started_at": [node.started_at for node in nodes],
+        "finished_at": [node.finished_at for node in nodes],
+        "execution": [node.execution for node in nodes],
+        "of": [node.group for node in nodes],
+        "reason": [node.reason for node in nodes],
+        "input": [one.input for _, one, _ in new],
+        "result": [results.get(one.node.label) for _, one, results in new],
+    }
 
 
+@lru_cache(maxsize=64)  # many nodes have the same children
 def _written(edges: Edges) -> str:
     return msgspec.json.encode(edges).decode()
 

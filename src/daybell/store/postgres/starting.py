@@ -17,7 +17,16 @@ from daybell.store.driving import without_job
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.names import CurrentJob
-from daybell.store.postgres.run_rows import NO_PARENTS, Held, NodeRows, columns, given, once
+from daybell.store.postgres.run_rows import (
+    NO_PARENTS,
+    Held,
+    NodeRows,
+    Place,
+    Seen,
+    columns,
+    given,
+    once,
+)
 from daybell.store.postgres.run_writes import NodeWrites
 
 STARTED: Final = NODE_CODES[NodeState.STARTED]
@@ -47,12 +56,12 @@ class Starting(Connected, NodeRows, NodeWrites):
              coalesce(u.parent, ($8::uuid[])[1]) AS parent, u.node, u.expires_in, u.retries,
              u.timeout, coalesce(u.succeeded, ($13::int[])[1]) AS succeeded,
              coalesce(u.failed, ($14::int[])[1]) AS failed,
-             coalesce(u.skipped, ($15::int[])[1]) AS skipped, u.scheduled_for
+             coalesce(u.skipped, ($15::int[])[1]) AS skipped, u.scheduled_for, u.place
         FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::smallint[], $7::text[],
                     $8::uuid[], $9::text[], $10::float8[], $11::int[], $12::float8[], $13::int[],
-                    $14::int[], $15::int[], $16::float8[])
+                    $14::int[], $15::int[], $16::float8[], $17::tid[])
              u(id, job, version, lane, priority, args, parent, node, expires_in, retries, timeout,
-               succeeded, failed, skipped, scheduled_for)),
+               succeeded, failed, skipped, scheduled_for, place)),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
              args, expires_at, retries, timeout, parent, node, scheduled_for)
@@ -65,24 +74,19 @@ class Starting(Connected, NodeRows, NodeWrites):
     SELECT run_at, lane, priority, id FROM l
     """
     START = f"WITH {NEW} {CLAIMABLE}"
-    # The same, with the rows of the nodes, each changed where it lies: see `Moving.BACK`.
+    # The same, with the rows of the nodes, each changed where it lies since it was read.
     START_MARKED = f"""
     WITH {NEW},
-    x AS MATERIALIZED (
-      SELECT u.id, u.succeeded, u.failed, u.skipped, x.place
-        FROM u, LATERAL (SELECT n.ctid AS place FROM daybell.node n
-                          WHERE n.run = u.parent AND n.label = u.node AND n.tenant = $1
-                          LIMIT 1) x),
     m AS (
       UPDATE daybell.node n
-         SET state = {STARTED}, is_ready = false, execution = x.id, succeeded = x.succeeded,
-             failed = x.failed, skipped = x.skipped
-        FROM x WHERE n.ctid = x.place)
+         SET state = {STARTED}, is_ready = false, execution = u.id, succeeded = u.succeeded,
+             failed = u.failed, skipped = u.skipped
+        FROM u WHERE n.ctid = u.place)
     {CLAIMABLE}
     """
 
     async def start_nodes(
-        self, link: Link, tenant: int, starts: Starts
+        self, link: Link, tenant: int, starts: Starts, seen: Seen
     ) -> dict[UUID, list[NodeEnd]]:
         """Create executions. Answers, by run, the ends of those whose job is gone."""
         jobs = await self._named_jobs(link, tenant, starts)
@@ -102,7 +106,8 @@ class Starting(Connected, NodeRows, NodeWrites):
         numbers = await self._numbers(link, tenant, {pair for *_, pair in lanes})
         rows: dict[str, list[tuple[object, ...]]] = {}
         for held, start, node, pair in lanes:
-            row = _row(held, start, node, jobs.get(start.job or ""), numbers[pair])
+            place = None if node is None else seen.places[held.run.id][node.label]
+            row = _row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
             query = self.START if node is None else self.START_MARKED
             rows.setdefault(query, []).append(row)
         for query, some in rows.items():
@@ -148,17 +153,22 @@ def marked(step: Advance) -> dict[str, Node]:
 
 
 def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped = (
+    id, job, version, lane, priority, args, parent, node, *few, due, done, failed, skipped, at = (
         columns(rows)
     )
     same = [once(column) for column in (job, version, lane, priority, args, parent)]
     counts = [once(column) for column in (done, failed, skipped)]
     *few, due = [given(column) for column in (*few, due)]
-    return [id, *same, node, *few, *counts, due]
+    return [id, *same, node, *few, *counts, due, at]
 
 
 def _row(
-    held: Held, start: Start, node: Node | None, job: CurrentJob | None, lane: int
+    held: Held,
+    start: Start,
+    node: Node | None,
+    job: CurrentJob | None,
+    lane: int,
+    place: Place | None,
 ) -> tuple[object, ...]:
     """A node's execution as START takes it."""
     priority = held.priority if job is None else job.priority
@@ -179,4 +189,5 @@ def _row(
         counts.succeeded,
         counts.failed,
         counts.skipped,
+        place,
     )
