@@ -26,6 +26,7 @@ INNER: Final = "flow-inner"
 OUTER: Final = tuple(f"flow-{number}" for number in range(8))  # as many as there are kinds of parts
 NAMES: Final = (*OUTER, INNER)
 ALWAYS_FAILS: Final = 1_000_000
+SECONDS: Final = (0, 0, 0.1, 0.3)  # that a node takes: who does not wait for it is seen to
 SUCCEEDED: Final = NodeState.SUCCEEDED
 
 
@@ -195,7 +196,7 @@ class _Drawing:
         **fields: Any,
     ) -> str:
         given = self._sum(ups)
-        args = {"ups": _outputs(ups)} | ({"fails": fails} if fails else {})
+        args = {"ups": _outputs(ups), "fails": fails, "seconds": self.dice.choice(SECONDS)}
         added = self._add("part", part.name, args, name=name, fate=fate, **fields)
         if fate is SUCCEEDED:
             self._weights[added] = 1 + given

@@ -29,9 +29,10 @@ def weight(given: Any) -> int:
 
 
 @app.task(queue=QUEUE, max_crashes=CRASHES_MAX, retries=AGAIN)
-async def part(ctx: Context, ups: list[Any], fails: int = 0) -> int:
-    """Fails so often, then adds one."""
+async def part(ctx: Context, ups: list[Any], fails: int = 0, seconds: float = 0) -> int:
+    """Takes its time, fails so often, then adds one."""
     with effects().told(ctx, NO_NUMBER):
+        await clock.sleep(seconds)
         if ctx.failures < fails:
             raise Nuisance(f"{ctx.failures + 1} of {fails}")
         return 1 + weight(ups)

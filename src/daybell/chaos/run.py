@@ -287,7 +287,7 @@ class Run:
         for turn in range(1_000_000):
             await self.clock.sleep(SAMPLE_SECONDS)
             try:
-                waiting = sum((await self._client.count(status=["queued"])).values())
+                waiting = sum((await self._client.count(status=["queued"], nodes=True)).values())
             except Unavailable:
                 continue
             self._samples.append(Sample(self.clock.monotonic(), waiting))
@@ -318,7 +318,8 @@ class Run:
     async def _until_quiet(self, since: Instant) -> bool:
         deadline = self.clock.monotonic() + self._options.peace
         while self.clock.monotonic() < deadline:
-            if not sum((await self._client.count(status=UNFINISHED, since=since)).values()):
+            left = await self._client.count(status=UNFINISHED, since=since, nodes=True)
+            if not sum(left.values()):
                 return True
             await self.clock.sleep(POLL_SECONDS)
         return False
