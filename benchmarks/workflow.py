@@ -106,7 +106,7 @@ async def chain(place: Place, app: App, rounds: int) -> Finding:
 async def fans(place: Place, app: App, nodes: int, rounds: int) -> list[Finding]:
     """Many nodes between two, beside as many plain jobs, in turns."""
     times: dict[str, list[float]] = {"plain": [], "fan": [], "map": []}
-    for round_ in range(-1, max(1, min(3, rounds))):
+    for round_ in range(-1, rounds):
         for what, taken in times.items():
             await place.clear()
             took = await plain(place, app, nodes) if what == "plain" else await once(app, what)

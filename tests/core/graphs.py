@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from daybell.core.run import (
     LOST,
     Advance,
     Ask,
+    Edges,
     Failed,
     ItemResults,
     Leaves,
@@ -33,12 +35,14 @@ from daybell.core.run import (
     Results,
     Run,
     RunEnd,
+    Same,
     Specs,
     Start,
     Stopping,
     Todo,
     Unstarted,
 )
+from daybell.store.driving import drive
 
 OPEN = (NodeState.WAITING, NodeState.READY)
 OUTCOMES = (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED)
@@ -55,6 +59,7 @@ class Rows:
     running: dict[str, Start] = field(default_factory=dict[str, Start])
     begun: list[str] = field(default_factory=list[str])  # labels, in order of their start
     end: RunEnd | None = None
+    is_grouping: bool = True  # ends that are alike are told as one
     minted: int = 0
 
     @classmethod
@@ -99,15 +104,32 @@ class Rows:
 
     def advance(self, ended: Iterable[NodeEnd] = (), *, limit: int = 1000) -> None:
         ends = list(ended)
-        asking = advance(self.run, ends, mint=self.mint, limit=limit)
-        try:
-            ask = next(asking)
-            while True:
-                ask = asking.send(self.answer(ask))
-        except StopIteration as stop:
-            self.write(stop.value)
-            size = len(stop.value.changed) + len(stop.value.new)
-            assert size <= 3 * limit + 2 * len(ends) + 2 * limit, "a bounded part of the work"
+        usual = [end for end in ends if self.is_usual(end)] if self.is_grouping else []
+        same = Counter(self.kind_of(self.nodes[end.label]) for end in usual)
+        asking = advance(
+            self.run,
+            [end for end in ends if end not in usual],
+            [Same(count, *kind) for kind, count in same.items()],
+            mint=self.mint,
+            limit=limit,
+        )
+        step = drive(asking, self.answer)
+        for node in [self.nodes[end.label] for end in usual]:
+            told = len(node.edges) if node.group is None else 1
+            self.nodes[node.label] = replace(node, state=NodeState.SUCCEEDED, told=told)
+        self.write(step)
+        size = len(step.changed) + len(step.new)
+        assert size <= 3 * limit + 2 * len(ends) + 2 * limit, "a bounded part of the work"
+
+    def is_usual(self, end: NodeEnd) -> bool:
+        """Whether a store need not tell of this end by itself."""
+        node = self.nodes[end.label]
+        is_its = node.state is NodeState.STARTED and node.execution == end.execution
+        has_few = len(node.edges) < 3 and all(condition is None for _, condition in node.edges)
+        return is_its and has_few and not node.is_wanted and end.state is State.SUCCEEDED
+
+    def kind_of(self, node: Node) -> tuple[Edges, str | None]:
+        return (node.edges if node.group is None else (), node.group)
 
     def write(self, step: Advance) -> None:
         assert self.end is None, "it had ended"
@@ -269,11 +291,9 @@ class Reference:
         states = [self.run(f"{name}[{n}]") for n in range(len(items))]
         for n, state in enumerate(states):
             self.states[f"{name}[{n}]"] = state
-        if all(state is NodeState.SUCCEEDED for state in states):
-            self.states[name] = NodeState.SUCCEEDED
-            self.values[name] = [self.values[f"{name}[{n}]"] for n in range(len(items))]
-        else:
-            self.states[name] = NodeState.FAILED
+        is_whole = all(state is NodeState.SUCCEEDED for state in states)
+        self.states[name] = NodeState.SUCCEEDED if is_whole else NodeState.FAILED
+        self.values[name] = [self.values.get(f"{name}[{n}]") for n in range(len(items))]
 
     def fates(self, name: str) -> list[str]:
         return [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daybell.core.execution import State
 from daybell.core.graph import Graph
 from daybell.core.rules import Counts, Decision, Rule, decide
-from daybell.core.run import FAIL_FAST, LOST, NodeState
+from daybell.core.run import FAIL_FAST, LOST, NodeState, Stopping
 from tests.core.graph_strategies import Story, stories
 from tests.core.graphs import Reference, Rows, play, verdict
 
@@ -113,6 +113,44 @@ def test_a_mapped_node_that_was_not_cut_short_succeeds_although_the_run_stops() 
     assert rows.nodes["each"].state is NodeState.SUCCEEDED
     assert rows.end is not None
     assert rows.end.state is State.DEAD
+
+
+def test_parents_that_end_alike_are_all_counted() -> None:
+    names = [f"n{n}" for n in range(5)]
+    graph = Graph.parse(
+        {
+            "nodes": [{"name": name, "task": "t"} for name in (*names, "join")],
+            "edges": [[name, "join"] for name in names],
+        }
+    )
+    rows = Rows.of(graph.plan())
+    rows.advance()
+
+    rows.advance([rows.ended(name, State.SUCCEEDED, "1") for name in names[:3]])
+    assert "join" not in rows.running
+    rows.advance([rows.ended(name, State.SUCCEEDED, "1") for name in names[3:]])
+
+    assert list(rows.running) == ["join"]
+
+
+def test_what_was_started_with_others_is_not_stopped_as_if_it_waited() -> None:
+    names = [f"n{n}" for n in range(5)]
+    bad = {"name": "bad", "task": "t", "map": {"output": "first"}}  # which is no list
+    graph = Graph.parse(
+        {
+            "nodes": [{"name": name, "task": "t"} for name in ("first", *names)] + [bad],
+            "edges": [["first", name] for name in names],
+            "fail_fast": True,
+        }
+    )
+    rows = Rows.of(graph.plan())
+    rows.advance()
+
+    rows.advance([rows.ended("first", State.SUCCEEDED, "1")])
+
+    assert rows.run.stopping is Stopping.FAIL_FAST
+    assert sorted(rows.running) == names
+    assert {rows.nodes[name].state for name in names} == {NodeState.STARTED}
 
 
 def test_a_mapped_node_that_was_cut_short_has_not_succeeded() -> None:

@@ -74,8 +74,9 @@ def keep(reference: Reference, before: Rows, name: str) -> None:
             if node.state is NodeState.SUCCEEDED and not node.is_map:
                 reference.values[label] = reference.value_of(label)
     node = before.nodes[name]
-    if node.is_map and node.state is NodeState.SUCCEEDED:
-        reference.values[name] = [reference.values[f"{name}[{n}]"] for n in range(node.items)]
+    # What was stopped left no list.
+    if node.is_map and (node.state is NodeState.SUCCEEDED or name in before.results):
+        reference.values[name] = [reference.values.get(f"{name}[{n}]") for n in range(node.items)]
 
 
 @settings(deadline=None, max_examples=60)

@@ -98,6 +98,23 @@ async def test_the_next_group_gathers_while_one_is_written():
     assert asyncio.get_running_loop().time() == 0
 
 
+async def test_of_many_that_wait_two_groups_are_on_their_way_at_once():
+    bench = await a_bench(1)
+    [one] = bench.hands.executions
+    for _ in range(2 * APPLY_BATCH_MAX + 1):
+        bench.completer.add(one, success(one))
+    gate = bench.store.hold("apply")
+
+    writing = asyncio.create_task(bench.completer.tick())
+    await turns(3)
+    assert bench.groups() == [APPLY_BATCH_MAX, APPLY_BATCH_MAX]
+    gate.set()
+
+    assert await writing == AGAIN
+    assert await bench.completer.tick() is None
+    assert bench.groups()[2:] == [1]
+
+
 async def test_a_group_is_never_larger_than_the_store_takes():
     bench = await a_bench(1)
     [one] = bench.hands.executions

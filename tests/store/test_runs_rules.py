@@ -279,3 +279,14 @@ async def test_any_run_goes_as_in_memory(store, seed):
 
     assert seen[0] == seen[1]
     assert seen[0][1] in TERMINAL
+
+
+async def test_a_child_that_runs_in_any_case_gets_null_for_items_that_failed(store):
+    await begun(store, a_mapped_plan(rules={"join": "all_done"}))
+    await end(store, await take(store), results={"list": [1, 2, 3]})
+    await end(store, await take(store), failing=["each[1]"], results={"each[0]": 10, "each[2]": 30})
+
+    joined = (await take(store)).one
+
+    assert joined.node == "join"
+    assert json.loads(joined.args) == {"all": [10, None, 30]}

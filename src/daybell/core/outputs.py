@@ -135,9 +135,14 @@ def with_params_by_name(values: Mapping[str, Any], given: Mapping[str, Any]) -> 
     return {name: with_params(value, given) for name, value in values.items()}
 
 
+def may_refer(args: str) -> bool:
+    """Whether there may be a reference in arguments, as text."""
+    return f'"{OUTPUT}"' in args or f'"{ITEM}"' in args
+
+
 def filled_with_outputs(args: str, look_up: Callable[[str], Any], item: Any = None) -> str:
     """Arguments as text, with data in the place of references."""
-    if f'"{OUTPUT}"' not in args and f'"{ITEM}"' not in args:
+    if not may_refer(args):
         return args
     put_in = _filled_by_name(_template(args), _data_of(look_up, item))
     return payload.encode(put_in, what="arguments")

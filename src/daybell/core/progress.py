@@ -1,8 +1,8 @@
 """How a run goes on: what the end of nodes leads to, decided under the run's lock.
 
 `advance` is a generator, so that it can be driven by any store: it yields what it has to know
-(`core.run.Ask`), is sent the answer, and returns what is to be written. It reads the store as it
-was before its own changes, and keeps those in mind.
+(`run.AnyAsk`), is sent the answer, and returns what is to be written. It reads the store as it was
+before its own changes, and keeps those in mind.
 
 One call touches about `limit` rows. What is left then is marked as todo, in the rows and in the
 run, and made by the next call.
@@ -23,8 +23,8 @@ from daybell.core.execution import State
 from daybell.core.failing import FAILED_MAX, in_short, why_failed
 from daybell.core.failure import Failure
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.progress_alike import Herder
 from daybell.core.progress_hand import Asking
-from daybell.core.progress_start import Starter
 from daybell.core.rules import Counts, Decision, Fate, decide
 from daybell.core.run import (
     CANCELLED,
@@ -38,7 +38,7 @@ from daybell.core.run import (
     UPSTREAM_FAILED,
     UPSTREAM_SKIPPED,
     Advance,
-    Ask,
+    AnyAsk,
     Failed,
     Leaves,
     Node,
@@ -46,6 +46,7 @@ from daybell.core.run import (
     NodeState,
     Run,
     RunEnd,
+    Same,
     Stopping,
     Todo,
     Unstarted,
@@ -56,15 +57,16 @@ from daybell.core.run import (
 def advance(
     run: Run,
     ended: Sequence[NodeEnd] = (),
+    same: Sequence[Same] = (),
     *,
     mint: Callable[[], UUID],
     limit: int = PROGRESS_BATCH,
-) -> Generator[Ask, Any, Advance]:
+) -> Generator[AnyAsk, Any, Advance]:
     """Take note of ends, tell children, start what can be started, and end the run if that was
-    all.
+    all. Many that have ended alike need not be told one by one.
     """
     progress = _Progress(run, mint, limit)
-    yield from progress.take(ended)
+    yield from progress.take(ended, same)
     if run.is_todo:
         yield from progress.load()
     yield from progress.go_on()
@@ -76,7 +78,7 @@ def advance(
 
 def note(
     run: Run, ended: Sequence[NodeEnd], *, mint: Callable[[], UUID]
-) -> Generator[Ask, Any, Advance]:
+) -> Generator[AnyAsk, Any, Advance]:
     """The same for nodes that could not be started: their ends are kept, and what follows is left
     to the next call. It may be as many such nodes again.
     """
@@ -95,20 +97,27 @@ class _Tally:
         self.is_unmet = False  # a condition
 
 
-class _Progress(Starter):
+class _Progress(Herder):
     """Takes note, tells, stops, and ends."""
 
     _is_all_loaded = True  # no row is todo that is not in hand
     _is_stopped = False  # nothing is left that could be started
 
-    def take(self, ended: Sequence[NodeEnd]) -> Asking:
+    def take(self, ended: Sequence[NodeEnd], same: Sequence[Same]) -> Asking:
         """Executions of nodes have ended."""
-        if not ended:
+        if not ended and not same:
             return
         labels = [end.label for end in ended]
         groups = [node_name(label) for label in labels if label[-1] == "]"]  # of items: their node
-        yield from self.read([*labels, *groups])
+        yield from self.read([*labels, *groups, *(one.group for one in same if one.group)])
         items: dict[str, tuple[int, int]] = {}
+        for one in same:
+            self.running -= one.count
+            if one.group is None:
+                self.left -= one.count
+                self.same.append(one)
+            else:
+                items[one.group] = items.get(one.group, (0, 0))[0] + one.count, 0
         for end in ended:
             node = self.nodes.get(end.label)
             # A node that was started anew is not ended by what it ran before.
@@ -158,7 +167,7 @@ class _Progress(Starter):
     def go_on(self) -> Asking:
         """Until nothing is left to do, or enough was done for one transaction."""
         while self.budget > 0:
-            if self.telling:
+            if self.telling or self.same:
                 yield from self._tell()
                 # Those that are in hand now need not be read and written once more.
                 yield from self._start_if_possible()
@@ -182,17 +191,20 @@ class _Progress(Starter):
     def _tell(self) -> Asking:
         """Let children know how their parents ended: one look at all of those children."""
         told: list[tuple[Node, int, int]] = []
-        labels: dict[str, None] = {}
+        same, self.same = self.same if self.stopping is None else [], []
+        labels = {label: None for one in same for label, _ in one.edges}
         with_conditions: list[str] = []
         edges = 0
         share = max(1, self.budget // 2) if self.room else self.budget  # the rest is for starting
+        if len(self.telling) == 1 and not same:
+            yield from self.start_alike(share)
         for label in list(self.telling):
             if edges >= share:
                 break
             node = self.nodes[label]
             first = self.telling.pop(label)
             if self.stopping is not None:
-                self._have_told(node, len(node.edges))  # nobody will be started
+                self.have_told(node, len(node.edges))  # nobody will be started
                 continue
             until = min(len(node.edges), first + share - edges)
             is_asked = False
@@ -207,23 +219,23 @@ class _Progress(Starter):
         yield from self.read(labels)
         yield from self.read_results(with_conditions)
         tallies: dict[str, _Tally] = {}
+        for one in same:
+            for label, _ in one.edges:
+                if label not in self.taken and self.nodes[label].state is NodeState.WAITING:
+                    tallies.setdefault(label, _Tally()).succeeded += one.count
         for node, first, until in told:
             self._count(node, first, until, tallies)
             if until < len(node.edges):
                 self.telling[node.label] = until
             else:
-                self._have_told(node, until)
+                self.have_told(node, until)
         for label, tally in tallies.items():
             self._decide(self.nodes[label], tally)
-
-    def _have_told(self, node: Node, count: int) -> None:
-        if node.told != count:
-            self.put(replace(node, told=count))
 
     def _count(self, parent: Node, first: int, until: int, tallies: dict[str, _Tally]) -> None:
         fate = parent.fate()
         for label, condition in parent.edges[first:until]:
-            if self.nodes[label].state is not NodeState.WAITING:
+            if label in self.taken or self.nodes[label].state is not NodeState.WAITING:
                 continue  # it did not depend on this one any more
             tally = tallies.get(label)
             if tally is None:
@@ -262,16 +274,17 @@ class _Progress(Starter):
 
     # --- stopping -----------------------------------------------------------------------------
 
-    def _stop(self) -> Generator[Ask, Any, bool]:
+    def _stop(self) -> Generator[AnyAsk, Any, bool]:
         """End what was not started; False: there is nothing of that kind."""
         is_cancel = self.stopping is Stopping.CANCEL
         state, reason = NodeState.SKIPPED, FAIL_FAST
         if is_cancel:
             state, reason = NodeState.CANCELLED, CANCELLED
-        limit = self.budget + self.were_open
+        limit = self.budget + self.were_open + len(self.taken)
         found: list[Node] = yield Unstarted(limit)
         for row in found:
-            self.meet(row)
+            if row.label not in self.taken:
+                self.meet(row)
         opened = [node for node in self.nodes.values() if node.state in UNSTARTED]
         self._is_stopped = len(found) < limit and len(opened) <= self.budget
         opened = opened[: self.budget]
@@ -301,7 +314,7 @@ class _Progress(Starter):
 
     # --- the end of the run -------------------------------------------------------------------
 
-    def end_run(self) -> Generator[Ask, Any, RunEnd]:
+    def end_run(self) -> Generator[AnyAsk, Any, RunEnd]:
         """All nodes have ended."""
         if self.stopping is Stopping.CANCEL:
             return RunEnd(State.CANCELLED)
@@ -325,7 +338,7 @@ class _Progress(Starter):
             result = None  # each leaf still has its own
         return RunEnd(State.SUCCEEDED, result)
 
-    def _why_failed(self) -> Generator[Ask, Any, str]:
+    def _why_failed(self) -> Generator[AnyAsk, Any, str]:
         """What people are told: why the first node failed, and how many others did."""
         found: list[Node] = yield Failed(FAILED_MAX)
         for row in found:
@@ -341,7 +354,7 @@ class _Progress(Starter):
     def advance(self, end: RunEnd | None) -> Advance:
         """What is to be written."""
         for label, told in self.telling.items():
-            self._have_told(self.nodes[label], told)
+            self.have_told(self.nodes[label], told)
         if end is not None:
             is_todo = False
         elif self.telling or self.spawning or not self._is_all_loaded:
@@ -369,6 +382,7 @@ class _Progress(Starter):
             },
             new=tuple(replace(new, node=self.nodes[label]) for label, new in self.new.items()),
             starts=tuple(self.starts),
+            many=tuple(self.many),
             end=end,
         )
 

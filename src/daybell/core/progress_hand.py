@@ -18,8 +18,9 @@ from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.rules import Counts
 from daybell.core.run import (
     LOST,
-    Ask,
+    AnyAsk,
     ItemResults,
+    Many,
     NewNode,
     Node,
     NodeEnd,
@@ -27,6 +28,7 @@ from daybell.core.run import (
     Read,
     Results,
     Run,
+    Same,
     Spec,
     Specs,
     Start,
@@ -34,7 +36,7 @@ from daybell.core.run import (
     item_label,
 )
 
-Asking: TypeAlias = Generator[Ask, Any, None]
+Asking: TypeAlias = Generator[AnyAsk, Any, None]
 Given: TypeAlias = tuple[Spec, str | None]  # what starting takes, and the item
 
 OWN_FAILURES: Final = frozenset({NodeState.FAILED, NodeState.CANCELLED})
@@ -61,8 +63,11 @@ class Hand:
         self.results: dict[str, str] = {}
         self.known: set[str] = set()  # results that came from the store
         self.starts: list[Start] = []
+        self.many: list[Many] = []
+        self.taken: set[str] = set()  # the nodes of these
         # Each by label, in the order of arrival.
         self.telling: dict[str, int] = {}  # how many of its children know; written in the end
+        self.same: list[Same] = []  # that have ended alike, and whose children do not know
         self.readied: dict[str, None] = {}  # READY, and in hand
         self.spawning: dict[str, None] = {}
         self.were_ready = 0  # rows in hand that the store still takes for READY
@@ -97,7 +102,11 @@ class Hand:
         return row
 
     def read(self, labels: Iterable[str]) -> Asking:
-        missing = tuple(label for label in dict.fromkeys(labels) if label not in self.nodes)
+        missing = tuple(
+            label
+            for label in dict.fromkeys(labels)
+            if label not in self.nodes and label not in self.taken
+        )
         if missing:
             found: list[Node] = yield Read(missing)
             for row in found:
@@ -147,6 +156,11 @@ class Hand:
         if told:
             self.telling[node.label] = 0
 
+    def have_told(self, node: Node, count: int) -> None:
+        """So many children of a node know how it ended."""
+        if node.told != count:
+            self.put(replace(node, told=count))
+
     def note(self, label: str, state: NodeState) -> None:
         """Something ended in this state: the first that fails by itself is remembered, and may be
         what stops the run.
@@ -172,27 +186,33 @@ class Hand:
                 yield from self.end_map(node)
 
     def end_map(self, node: Node) -> Asking:
-        """All items of a mapped node have ended. One that was cut short has said why."""
-        if node.items_lost or node.reason is not None:
+        """All items of a mapped node have ended. One that was cut short has said why.
+
+        What lost items still leaves a list, with null in their places: for children that run
+        whatever became of it.
+        """
+        is_lost = bool(node.items_lost) or node.reason is not None
+        result = None
+        if node.is_wanted and (self.stopping is None or not is_lost):
+            result = yield from self._of_items(node)
+        is_large = result is not None and len(result.encode()) > RESULT_BYTES_MAX
+        if is_lost:
             is_cancelled = self.stopping is Stopping.CANCEL
             lost = node.items_lost + node.items - node.spawned
             why = node.reason or f"{lost:,} of {node.items:,} items did not succeed"
-            self.end(node, NodeState.CANCELLED if is_cancelled else NodeState.FAILED, why)
-            return
-        result = None
-        if node.is_wanted:
-            found: dict[str, str] = yield ItemResults(node.label)
-            ours = self.results
-            texts: list[str] = []
-            for index in range(node.items):
-                label = item_label(node.label, index)
-                texts.append(ours.get(label) or found.get(label, "null"))
-            result = f"[{','.join(texts)}]"
-            if len(result.encode()) > RESULT_BYTES_MAX:
-                why = f"the results of its items take more than {RESULT_BYTES_MAX:,} bytes"
-                self.end(node, NodeState.FAILED, why)
-                return
-        self.end(node, NodeState.SUCCEEDED, None, result)
+            state = NodeState.CANCELLED if is_cancelled else NodeState.FAILED
+            self.end(node, state, why, None if is_large else result)
+        elif is_large:
+            why = f"the results of its items take more than {RESULT_BYTES_MAX:,} bytes"
+            self.end(node, NodeState.FAILED, why)
+        else:
+            self.end(node, NodeState.SUCCEEDED, None, result)
+
+    def _of_items(self, node: Node) -> Generator[AnyAsk, Any, str]:
+        found: dict[str, str] = yield ItemResults(node.label)
+        ours = self.results
+        labels = [item_label(node.label, index) for index in range(node.items)]
+        return f"[{','.join(ours.get(one) or found.get(one, 'null') for one in labels)}]"
 
     # --- results and specs --------------------------------------------------------------------
 
@@ -213,7 +233,7 @@ class Hand:
             self._values[label] = value
         return value
 
-    def specs(self, labels: Iterable[str]) -> Generator[Ask, Any, dict[str, Given]]:
+    def specs(self, labels: Iterable[str]) -> Generator[AnyAsk, Any, dict[str, Given]]:
         texts: dict[str, tuple[str, str | None]] = {}
         missing: list[str] = []
         for label in labels:

@@ -18,8 +18,8 @@ from daybell.core.run import (
     NodeState,
     Ready,
     Spec,
-    Start,
     item_label,
+    start_of,
 )
 from daybell.errors import UsageError
 
@@ -69,17 +69,7 @@ class Starter(Hand):
                 f"its arguments take more than {ARGS_BYTES_MAX:,} bytes with the results in them;"
                 " have large data kept elsewhere, and its address passed on"
             )
-        start = Start(
-            id=self.mint(),
-            label=node.label,
-            args=args,
-            job=spec.job,
-            needs=spec.needs,
-            queue=spec.queue,
-            priority=spec.priority,
-            retries=spec.retries,
-            timeout=spec.timeout,
-        )
+        start = start_of(spec, self.mint(), node.label, args)
         self.starts.append(start)
         self.not_ready(node.label)
         self.put(replace(node, state=NodeState.STARTED, execution=start.id))

@@ -7,7 +7,7 @@ that decides about them, so nothing is looked up in the definition while a run g
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -205,6 +205,31 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     is_made: bool = True  # False: the execution could not be created, so there is none to look at
 
 
+def start_of(spec: Spec, id: UUID, label: str, args: str) -> Start:
+    """The execution of one node."""
+    return Start(
+        id=id,
+        label=label,
+        args=args,
+        job=spec.job,
+        needs=spec.needs,
+        queue=spec.queue,
+        priority=spec.priority,
+        retries=spec.retries,
+        timeout=spec.timeout,
+    )
+
+
+class Same(msgspec.Struct, frozen=True):
+    """Nodes that have succeeded alike: with the same few children, without conditions, and results
+    that nobody wants; or so many items of one mapped node. Their own rows are written by the store.
+    """
+
+    count: int
+    edges: Edges = ()
+    group: str | None = None  # of items: the mapped node
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution to be created for a node."""
 
@@ -217,6 +242,24 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority | None = None
     retries: int | None = None
     timeout: Seconds | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Nodes that wait for their parents and are alike; in the order of the graph."""
+
+    rule: Rule
+    parents: Counts
+    spec: str
+    labels: list[str]
+    rows: list[Any]  # as the store knows them
+
+
+class Many(msgspec.Struct, frozen=True):
+    """Executions to be created for nodes that start alike."""
+
+    nodes: Waiting
+    parents: Counts  # as they have ended by now
+    spec: Spec
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -236,11 +279,18 @@ class Advance(msgspec.Struct, frozen=True):
     results: dict[str, str] = {}  # of nodes among them
     new: tuple[NewNode, ...] = ()  # items, in the state that they are in by now
     starts: tuple[Start, ...] = ()
+    many: tuple[Many, ...] = ()  # with the rows of these nodes, which are not among the changed
     end: RunEnd | None = None
 
 
 class Read(msgspec.Struct, frozen=True):
     """Asks for nodes by label: list[Node]."""
+
+    labels: tuple[str, ...]
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Asks for those of these nodes that wait and are alike: list[Waiting]. None that is mapped."""
 
     labels: tuple[str, ...]
 
@@ -294,6 +344,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Ask: TypeAlias = Read | Todo | Ready | Unstarted | Specs | Results | ItemResults | Leaves | Failed
+AnyAsk: TypeAlias = Ask | Alike
 
 
 def item_label(group: str, index: int) -> str:

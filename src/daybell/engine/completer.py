@@ -10,9 +10,10 @@ may as well be the store that is broken: then nothing is given up until somethin
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 import msgspec
@@ -32,6 +33,7 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
+GROUPS_MAX: Final = 2  # that are written beside each other
 TRIES: Final = 3  # of an end that breaks the store by itself: what broke may be a passing thing
 
 End = tuple[Claimed, Transition]
@@ -91,22 +93,38 @@ class Completer:
         return move
 
     async def tick(self) -> Seconds | None:
-        group = self._waiting[: max(1, self._suspects // 2) if self._suspects else APPLY_BATCH_MAX]
-        if not group:
+        groups = self._groups()
+        if not groups:
             return None
         if self._speakers:
             await self._write_last_words()
-        try:
-            verdicts = await self._apply(group)
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._suspects = len(group)
-            if len(group) == 1 and not await self._is_dealt_with(*group[0], error):
-                raise
-            return AGAIN
-        self._take_in(group, verdicts)
+        made = await asyncio.gather(*map(self._apply, groups), return_exceptions=True)
+        errors = [one for one in made if isinstance(one, BaseException)]
+        if errors:
+            # What was written all the same is found to be so when it is sent again.
+            return await self._deal_with(sum(map(len, groups)), errors)
+        for group, verdicts in zip(groups, made, strict=True):
+            self._take_in(group, cast("list[Verdict]", verdicts))
         return AGAIN if self._waiting else None
+
+    def _groups(self) -> list[list[End]]:
+        """What is written next: if many wait, one group is on its way while another is written."""
+        if self._suspects:
+            return [self._waiting[: max(1, self._suspects // 2)]]
+        count = max(1, min(GROUPS_MAX, len(self._waiting) // APPLY_BATCH_MAX))
+        starts = range(0, min(len(self._waiting), count * APPLY_BATCH_MAX), APPLY_BATCH_MAX)
+        return [self._waiting[start : start + APPLY_BATCH_MAX] for start in starts]
+
+    async def _deal_with(self, count: int, errors: list[BaseException]) -> Seconds:
+        """So many ends could not be written together."""
+        known = (Unavailable, asyncio.CancelledError)
+        first = next((one for one in errors if isinstance(one, known)), errors[0])
+        if isinstance(first, known) or not isinstance(first, Exception):
+            raise first
+        self._suspects = count
+        if count == 1 and not await self._is_dealt_with(*self._waiting[0], first):
+            raise first
+        return AGAIN
 
     async def _write_last_words(self) -> None:
         """Who sees that something has ended sees all that it said."""

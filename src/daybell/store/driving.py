@@ -14,7 +14,23 @@ from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
 from daybell.core.instant import Instant
-from daybell.core.run import Advance, Ask, Node, NodeEnd, NodeState, NodeView, Run, Start
+from daybell.core.rules import Counts, Rule
+from daybell.core.run import (
+    Advance,
+    Alike,
+    AnyAsk,
+    Ask,
+    Node,
+    NodeEnd,
+    NodeState,
+    NodeView,
+    Read,
+    Run,
+    Specs,
+    Start,
+    Waiting,
+    start_of,
+)
 from daybell.errors import UsageError, shown
 from daybell.store.ids import mint_many
 
@@ -42,14 +58,39 @@ _WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
 }
 
 
-def drive(asking: Generator[Ask, Any, Advance], answer: Callable[[Ask], Any]) -> Advance:
-    """Answer until it is known what is to be written."""
+def drive(asking: Generator[AnyAsk, Any, Advance], answer: Callable[[Ask], Any]) -> Advance:
+    """Answer until it is known what is to be written. For stores to which many nodes that are alike
+    are just many nodes.
+    """
     try:
         ask = next(asking)
         while True:
-            ask = asking.send(answer(ask))
+            ask = asking.send(_alike(ask, answer) if isinstance(ask, Alike) else answer(ask))
     except StopIteration as stop:
-        return stop.value
+        return _one_by_one(stop.value)
+
+
+def _alike(ask: Alike, answer: Callable[[Ask], Any]) -> list[Waiting]:
+    rows: list[Node] = answer(Read(ask.labels))
+    waiting = {row.label: row for row in rows if row.state is NodeState.WAITING and not row.is_map}
+    specs: dict[str, tuple[str, str | None]] = answer(Specs(tuple(waiting)))
+    found: dict[tuple[Rule, Counts, str], list[Node]] = {}
+    for label, row in sorted(waiting.items(), key=lambda pair: pair[1].order):
+        found.setdefault((row.rule, row.parents, specs[label][0]), []).append(row)
+    return [Waiting(*key, [row.label for row in some], some) for key, some in found.items()]
+
+
+def _one_by_one(step: Advance) -> Advance:
+    if not step.many:
+        return step
+    changed, starts = list(step.changed), list(step.starts)
+    for many in step.many:
+        rows: list[Node] = many.nodes.rows
+        for row, id in zip(rows, mint_many(len(rows)), strict=True):
+            started = replace(row, state=NodeState.STARTED, parents=many.parents, execution=id)
+            changed.append(started)
+            starts.append(start_of(many.spec, id, row.label, many.spec.args))
+    return replace(step, changed=tuple(changed), starts=tuple(starts), many=())
 
 
 def minting() -> Callable[[], UUID]:

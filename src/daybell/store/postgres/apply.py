@@ -6,7 +6,7 @@ that number is not what was sent does anybody look at single rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import Final
@@ -58,8 +58,8 @@ class Applying(Moving, Waiting):
         first, later = _distinct(transitions)
         verdicts: list[Verdict] = []
         for way, moves in _by_way(first, wait=wait):
-            # What goes the plain way is not looked at one by one: if it cannot be kept, it shows.
-            faults = {} if way is Way.SUCCEED else _faults(moves)
+            # What has succeeded is not looked at one by one: if it cannot be kept, it shows.
+            faults = _faults(move for move in moves if move.target is not State.SUCCEEDED)
             sound = [move for move in moves if move.id not in faults] if faults else moves
             if sound:
                 verdicts += await self._apply(tenant, worker, sound, way)
@@ -249,7 +249,7 @@ def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Trans
     return sorted(first.values(), key=_by_id), later
 
 
-def _faults(moves: Sequence[Transition]) -> dict[UUID, str]:
+def _faults(moves: Iterable[Transition]) -> dict[UUID, str]:
     faults = {move.id: transition_fault(move) for move in moves}
     return {id: fault for id, fault in faults.items() if fault is not None}
 

@@ -91,7 +91,7 @@ class Moving(Claiming):
     """
     SUCCEED_NODES = f"""
     {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NOT NULL AND v.parent = ANY($11::uuid[])")},
-    i AS ({PUT_AWAY} RETURNING {node_moves.TOLD})
+    i AS ({PUT_AWAY} RETURNING {node_moves.TOLD}),
     {node_moves.MOVED}
     """
 
@@ -210,8 +210,9 @@ class Moving(Claiming):
         self, link: Link, tenant: int, batch: Batch, runs: Collection[UUID], over: list[UUID] | None
     ) -> tuple[dict[Fence, Row], Ends, Seen]:
         """Also answers what runs hear of it, and the nodes as they are."""
+        succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
         rows = await self._succeed_linked(link, self.SUCCEED_NODES, tenant, batch, over, runs)
-        made, ends, seen = node_moves.read(rows)
+        made, ends, seen = node_moves.read(rows, succeeded)
         rest = [move for move in batch.moves if (move.id, move.attempt) not in made]
         if rest:
             some = batch.only(rest)

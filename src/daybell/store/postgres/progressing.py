@@ -20,7 +20,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.progress import advance, note
-from daybell.core.run import PROGRESS_BATCH, Advance, Ask, NodeEnd, RunEnd
+from daybell.core.run import PROGRESS_BATCH, Advance, AnyAsk, NodeEnd, RunEnd
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import BEGAN, ENDED, KEPT
@@ -131,12 +131,14 @@ class Progressing(Admission, Starting):
         waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
         over: list[Row] = []
         noting: set[UUID] = set()  # runs with nodes that could not be started
+        moved = {} if seen is None else seen.moved
         while waiting:
             depth = max(runs[run].depth for run in waiting)
             some = {run: ends for run, ends in waiting.items() if runs[run].depth == depth}
             for run in some:
                 del waiting[run]
             known, seen = seen or Seen(), None
+            known.moved = {run: moved.pop(run) for run in some if run in moved}
             steps = await self._drive(link, tenant, runs, some, parts, noting, known)
             if not steps:
                 continue
@@ -148,6 +150,9 @@ class Progressing(Admission, Starting):
                 for start in step.starts
             ]
             gone = await self.start_nodes(link, tenant, starts, known) if starts else {}
+            for run, step in steps.items():
+                for many in step.many:
+                    await self.start_many(link, tenant, runs[run], many)
             noting |= gone.keys()
             rows = await self._end_runs(link, tenant, steps)
             over += rows
@@ -171,21 +176,23 @@ class Progressing(Admission, Starting):
         seen: Seen,
     ) -> dict[UUID, Advance]:
         """Ask what each of these runs comes to, and answer what is asked on the way."""
-        going: dict[UUID, Generator[Ask, Any, Advance]] = {}
+        going: dict[UUID, Generator[AnyAsk, Any, Advance]] = {}
         limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
         for run, ends in ended.items():
             if runs[run].is_finished:
                 continue
-            now = max([runs[run].now, *(end.finished_at or 0.0 for end in ends)])
-            runs[run] = replace(runs[run], now=now)
+            moved = seen.moved.get(run, ())
+            times = [one.finished_at or 0.0 for one in (*ends, *moved)]
+            runs[run] = replace(runs[run], now=max([runs[run].now, *times]))
             if run in noting:
                 going[run] = note(runs[run].run, ends, mint=minting())
             else:
-                going[run] = advance(runs[run].run, ends, mint=minting(), limit=limit)
+                same = [one.same for one in moved]
+                going[run] = advance(runs[run].run, ends, same, mint=minting(), limit=limit)
         steps: dict[UUID, Advance] = {}
         answers: dict[UUID, Any] = dict.fromkeys(going)
         while answers:
-            asks: dict[UUID, Ask] = {}
+            asks: dict[UUID, AnyAsk] = {}
             for run, answer in answers.items():
                 try:
                     asks[run] = going[run].send(answer)

@@ -16,7 +16,8 @@ import msgspec
 from daybell.core.instant import Instant
 from daybell.core.rules import Counts
 from daybell.core.run import (
-    Ask,
+    Alike,
+    AnyAsk,
     Edges,
     Failed,
     ItemResults,
@@ -27,10 +28,12 @@ from daybell.core.run import (
     Ready,
     Results,
     Run,
+    Same,
     Specs,
     Stopping,
     Todo,
     Unstarted,
+    Waiting,
 )
 from daybell.store.codes import NODE_CODES, NODE_STATES, RULES
 from daybell.store.postgres.connection import Link, Row
@@ -87,10 +90,20 @@ class Held(msgspec.Struct, frozen=True):
     scheduled_for: Instant | None = None
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """Nodes that have ended alike, and where their rows lie."""
+
+    same: Same
+    places: list[Place]
+    starts: list[Instant | None]
+    finished_at: Instant
+
+
 class Seen:
     """What is known of rows, by run and label, until they are written."""
 
     def __init__(self) -> None:
+        self.moved: dict[UUID, list[Moved]] = {}
         self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
         self.nodes: dict[UUID, dict[str, Node]] = {}  # before they are asked for
         # Where rows lie: nobody else moves them, so that they need not be found again.
@@ -116,6 +129,15 @@ class NodeRows:
                      WHERE n.run = u.run AND n.tenant = $1 AND %s
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
+    """
+    # Of nodes that wait, one row for all that are alike.
+    WAITING_ALIKE = f"""
+    SELECT u.run, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.spec,
+           array_agg(n.label ORDER BY n.place) AS labels,
+           array_agg(n.lies_at ORDER BY n.place) AS places
+      {THESE}
+     WHERE n.state = {NODE_CODES[NodeState.WAITING]} AND NOT n.is_map
+     GROUP BY 1, 2, 3, 4, 5, 6, 7
     """
     GOING_ON = SOME_NODES % "n.is_todo"
     READY = SOME_NODES % "n.is_ready"
@@ -143,17 +165,19 @@ class NodeRows:
     """
 
     async def answers(
-        self, link: Link, tenant: int, asks: Mapping[UUID, Ask], seen: Seen
-    ) -> dict[UUID, list[Node] | dict[str, Any]]:
+        self, link: Link, tenant: int, asks: Mapping[UUID, AnyAsk], seen: Seen
+    ) -> dict[UUID, list[Node] | list[Waiting] | dict[str, Any]]:
         """What these runs ask for; those that ask the same kind of thing are asked for together.
         `seen`: what is known since the runs were locked.
         """
         kinds: dict[type[Any], dict[UUID, Any]] = {}
         for run, ask in asks.items():
             kinds.setdefault(type(ask), {})[run] = ask
-        found: dict[UUID, list[Node] | dict[str, Any]] = {}
+        found: dict[UUID, list[Node] | list[Waiting] | dict[str, Any]] = {}
         for kind, some in kinds.items():
-            if kind in (Specs, Results, ItemResults):
+            if kind is Alike:
+                found |= await self._alike(link, tenant, some)
+            elif kind in (Specs, Results, ItemResults):
                 found |= await self._texts(link, tenant, kind, some, seen)
             else:
                 found |= await self._nodes(link, tenant, kind, some, seen)
@@ -182,6 +206,15 @@ class NodeRows:
                 specs[node.label] = spec, input
             places[node.label] = place
             found[first].append(node)
+        return found
+
+    async def _alike(
+        self, link: Link, tenant: int, asks: Mapping[UUID, Any]
+    ) -> dict[UUID, list[Waiting]]:
+        found: dict[UUID, list[Waiting]] = {run: [] for run in asks}
+        query, arguments = self._question(Alike, asks)
+        for run, rule, *counts, spec, labels, places in await link.fetch(query, tenant, *arguments):
+            found[run].append(Waiting(RULES[rule], Counts(*counts), spec, labels, places))
         return found
 
     async def _texts(
@@ -218,7 +251,13 @@ class NodeRows:
             highs = [group + AFTER_BRACKET for group in groups]
             return self.ITEM_RESULTS, [list(asks), groups, lows, highs]
         pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
-        query = {Read: self.READ, Specs: self.SPECS, Results: self.RESULTS}[kind]
+        by_label = {
+            Read: self.READ,
+            Alike: self.WAITING_ALIKE,
+            Specs: self.SPECS,
+            Results: self.RESULTS,
+        }
+        query = by_label[kind]
         return query, [once([run for run, _ in pairs]), [label for _, label in pairs]]
 
 

@@ -20,8 +20,9 @@ from daybell.errors import Unavailable
 from daybell.store.codes import NODE_CODES, RULE_CODES
 from daybell.store.driving import stamped
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.run_rows import Held, Seen, columns, once
+from daybell.store.postgres.run_rows import Held, Place, Seen, columns, once
 
+SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
 ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
 
 Changed = tuple[UUID, Node, str | None]  # run, node, result
@@ -108,6 +109,12 @@ class NodeWrites:
         ]
         if len(changed) >= ALIKE_MIN:
             changed = await self._end_nodes(link, changed, seen)
+        for run in steps:
+            for one in seen.moved.get(run, ()):
+                told = len(one.same.edges) if one.same.group is None else 1
+                await self._end_alike(
+                    link, one.places, one.starts, [], SUCCEEDED, told, one.finished_at, None
+                )
         rows = columns([_run_row(step, held[run].now) for run, step in steps.items()])
         if changed:
             await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
@@ -138,8 +145,8 @@ class NodeWrites:
                 continue
             results = [result for _, _, result in some]
             places = seen.places[run]
-            answer = await link.execute(
-                self.END_NODES,
+            await self._end_alike(
+                link,
                 [places[node.label] for _, node, _ in some],
                 [node.started_at for _, node, _ in some],
                 results if any(results) else [],
@@ -148,9 +155,12 @@ class NodeWrites:
                 finished_at,
                 reason,
             )
-            if answer != f"UPDATE {len(some)}":
-                raise Unavailable("nodes of this run were moved by others; try again")
         return rest
+
+    async def _end_alike(self, link: Link, places: list[Place], *values: object) -> None:
+        answer = await link.execute(self.END_NODES, places, *values)
+        if answer != f"UPDATE {len(places)}":
+            raise Unavailable("nodes of this run were moved by others; try again")
 
     async def add_nodes(self, link: Link, tenant: int, new: Iterable[New]) -> None:
         """Keep new nodes: of a run that begins, or items of a mapped one."""

@@ -11,9 +11,10 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from daybell.core.run import Advance, Node, NodeEnd, NodeState, Start
+from daybell.core.run import Advance, Many, Node, NodeEnd, NodeState, Start
 from daybell.store.codes import NODE_CODES
 from daybell.store.driving import without_job
+from daybell.store.ids import mint_many
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.names import CurrentJob
@@ -116,6 +117,35 @@ class Starting(Connected, NodeRows, NodeWrites):
             filled = self._filled.setdefault(_task(), set())
             filled |= {(tenant, queue) for queue, _ in numbers}
         return gone
+
+    async def start_many(self, link: Link, tenant: int, held: Held, many: Many) -> None:
+        """Create executions of nodes that are alike, with their rows."""
+        spec, parents = many.spec, many.parents
+        own = (await self.names.lane_rows(link, {held.lane}))[held.lane]
+        pair = spec.queue or own.queue, spec.needs or own.needs
+        lane = (await self._numbers(link, tenant, {pair}))[pair]
+        count = len(many.nodes.labels)
+        await link.execute(
+            self.START_MARKED,
+            tenant,
+            mint_many(count),
+            [held.job],
+            [held.version],
+            [lane],
+            [held.priority if spec.priority is None else spec.priority],
+            [spec.args],
+            [held.run.id],
+            many.nodes.labels,
+            [],
+            [] if spec.retries is None else [spec.retries] * count,
+            [] if spec.timeout is None else [spec.timeout] * count,
+            [parents.succeeded],
+            [parents.failed],
+            [parents.skipped],
+            [] if held.scheduled_for is None else [held.scheduled_for] * count,
+            many.nodes.rows,
+        )
+        self._filled.setdefault(_task(), set()).add((tenant, pair[0]))
 
     async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
         wanted = {start.job for _, start, _ in starts if start.job is not None}

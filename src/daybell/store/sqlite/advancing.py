@@ -13,8 +13,8 @@ from daybell.store.sqlite import progress
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import RunKey, Transaction
 
-# Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may take
-# as long; whoever else wants to write waits for both.
+# Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may
+# take as long; whoever else wants to write waits for both.
 TOGETHER: Final = 4
 
 

@@ -16,7 +16,7 @@ from daybell.core.progress import advance, note
 from daybell.core.run import (
     PROGRESS_BATCH,
     Advance,
-    Ask,
+    AnyAsk,
     NodeEnd,
     Plan,
     Run,
@@ -129,7 +129,7 @@ def go_on(
 
 def _going(
     run: Run, ended: Sequence[NodeEnd], parts: int, *, just_note: bool
-) -> Generator[Ask, Any, Advance]:
+) -> Generator[AnyAsk, Any, Advance]:
     mint = driving.minting()
     if just_note:
         return note(run, ended, mint=mint)

@@ -1,0 +1,11 @@
+import pytest
+
+from daybell.core import progress_alike
+
+
+@pytest.fixture(autouse=True, scope="package")
+def few_are_many():
+    """Two children that are alike are started as thousands would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_alike, "ALIKE_MIN", 2)
+        yield
