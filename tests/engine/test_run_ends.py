@@ -1,20 +1,23 @@
 """The end of a run is told by whoever has ended its last node, and costs next to nothing."""
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 from msgspec.structs import replace
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import Ruling, Verdict
+from daybell.core.run import Spec
 from daybell.engine.clock import ManualClock
 from daybell.engine.completer import Completer
-from daybell.engine.events import Ended, Events, RunEnded, WorkerLost
+from daybell.engine.events import Ended, Events, RunBegun, RunEnded, WorkerLost
 from daybell.engine.leases import Leases
 from daybell.engine.run_ends import AFTER_SECONDS, QUIET_SECONDS, RunEnds
 from tests.builders import TENANT, apply, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
-from tests.store.runs import a_plan, begun, take
+from tests.store.runs import a_plan, begun, take, taken_run
 
 
 class World:
@@ -123,6 +126,32 @@ async def test_a_run_that_is_a_node_ends_the_one_around_it():
     assert await world.look() == [(hands.one.id, State.SUCCEEDED), (outer, State.SUCCEEDED)]
 
 
+async def test_a_run_that_ends_as_it_begins_is_told_by_who_began_it():
+    world = await a_world()
+    hands = await taken_run(world.store)
+    plan = a_plan({"each": []}, specs={"each": Spec(needs="task", map="[]")})
+    assert await world.store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
+
+    world.ends(RunBegun(hands.one))
+
+    assert await world.look() == [(hands.one.id, State.SUCCEEDED)]
+
+
+async def test_who_has_only_begun_a_run_does_not_tell_its_end():
+    world = await a_world()
+    other = World(world.store, world.clock)
+    hands = await taken_run(world.store)
+    plan = a_plan({"a": []})
+    assert await world.store.expand(TENANT, worker=hands.worker, claimed=hands.one, plan=plan)
+
+    world.ends(RunBegun(hands.one))
+    world.clock.advance(QUIET_SECONDS / 2)
+    await other.end()
+
+    assert await world.look() == []
+    assert await other.look() == [(hands.one.id, State.SUCCEEDED)]
+
+
 async def test_only_ends_that_were_made_count():
     world = await a_world()
     await begun(world.store, a_plan({"a": []}))
@@ -152,3 +181,19 @@ async def test_who_hears_only_of_trouble_hears_of_all_nodes():
     await completer.tick()
 
     assert [event.claimed for event in heard] == [hands.one]
+
+
+async def test_who_hears_only_of_trouble_hears_of_all_runs_that_begin():
+    world, heard = await a_world(), []
+    hands = await taken_run(world.store)
+    world.events.observe(heard.append, only_trouble=True)
+    leases = Leases()
+    leases.answer(hands.lease, 1)
+    completer = Completer(
+        world.store, tenant=TENANT, worker=hands.worker, leases=leases, events=world.events
+    )
+    run: Any = SimpleNamespace(is_expanded=True)
+
+    completer.add(hands.one, success(hands.one), run)
+
+    assert heard == [RunBegun(hands.one)]

@@ -24,7 +24,7 @@ from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Ruling, Transition, Verdict, after_failure
 from daybell.core.limits import APPLY_BATCH_MAX
 from daybell.core.retry import Retry
-from daybell.engine.events import Ended, Events
+from daybell.engine.events import Ended, Events, RunBegun
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
 from daybell.engine.run import Run
@@ -73,6 +73,7 @@ class Completer:
             # It goes on without us, and its first nodes can be claimed.
             self._leases.leave([claimed.lease])
             self.returned()
+            self._events.emit(RunBegun, claimed)
             return
         if run is not None and run.is_written:
             self._settle([(claimed, move)], {})

@@ -30,9 +30,15 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     verdict: Verdict | None = None
 
 
+class RunBegun(msgspec.Struct, frozen=True, gc=False):
+    """A workflow's run is in the store, and out of this worker's hands."""
+
+    claimed: Claimed
+
+
 class RunEnded(msgspec.Struct, frozen=True, gc=False):
-    """A workflow's run has ended with a node that ended here. It is told a moment later, and only
-    where somebody looks for it: `daybell dev` and `daybell worker`.
+    """A workflow's run has ended with a node that ended here, or as it began here. It is told a
+    moment later, and only where somebody looks for it: `daybell dev` and `daybell worker`.
     """
 
     run: Execution
@@ -66,7 +72,7 @@ class Events:
     def observe(self, observer: Observer, *, only_trouble: bool = False) -> None:
         """Tell this observer of everything, or only of what is not a start or a plain success.
 
-        The ends of nodes are never plain: a run may have ended with one.
+        That a run has begun is never plain, nor is the end of a node: it may have ended with that.
         """
         self._observers.append(observer)
         if not only_trouble:

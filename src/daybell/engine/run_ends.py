@@ -1,8 +1,9 @@
 """Telling of the ends of workflows' runs, which are nobody's work.
 
-A run ends in the store, with the report of its last node. So whoever has ended a node looks, a
-moment later, whether that was the last. As long as nodes of a run end one after the other, nobody
-looks: a chain of a thousand costs one look, and so does a fan of ten thousand.
+A run ends in the store, with the report of its last node, or as it begins: mapped over an empty
+list, for instance. So whoever has ended a node, or begun a run, looks a moment later whether that
+was all. As long as nodes of a run end one after the other, nobody looks: a chain of a thousand
+costs one look, and so does a fan of ten thousand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from daybell.core.lifecycle import Ruling
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import ExecutionFilter
 from daybell.engine.clock import Clock
-from daybell.engine.events import Ended, Events, RunEnded, WorkerLost
+from daybell.engine.events import Ended, Events, RunBegun, RunEnded, WorkerLost
 from daybell.engine.loop import Loop
 from daybell.errors import Unavailable
 from daybell.store.protocol import Store
@@ -34,7 +35,7 @@ _RunKey = tuple[str, UUID]  # its tenant, and itself
 
 
 class RunEnds:
-    """Observes ends of nodes, and emits `RunEnded` where they have ended a run.
+    """Observes beginnings of runs and ends of nodes, and emits `RunEnded` where these ended one.
 
     Of several processes that have ended nodes of one run, the last tells its end. If two did so at
     nearly the same time, both may.
@@ -44,10 +45,15 @@ class RunEnds:
         self._store = store
         self._events = events
         self._clock = clock
-        self._heard: dict[_RunKey, Instant] = {}  # when the last node of theirs ended here
+        self._heard: dict[_RunKey, Instant] = {}  # when they began, or a node of theirs ended here
+        self._only_begun: set[_RunKey] = set()  # those of which no node has ended here
         self.wake: Callable[[], None] = lambda: None  # set by whoever runs the loop
 
     def __call__(self, event: object) -> None:
+        if isinstance(event, RunBegun):
+            key = event.claimed.tenant, event.claimed.id
+            self._only_begun.add(key)
+            self._hear(key)
         if not isinstance(event, Ended | WorkerLost):
             return
         move = event.transition
@@ -55,10 +61,15 @@ class RunEnds:
         if move.run is None or (verdict is not None and verdict.ruling is not Ruling.CANCELLED):
             return
         if move.target in TERMINAL or verdict is not None:
-            is_first = not self._heard
-            self._heard[event.claimed.tenant, move.run] = self._clock.now()
-            if is_first:
-                self.wake()
+            key = event.claimed.tenant, move.run
+            self._only_begun.discard(key)
+            self._hear(key)
+
+    def _hear(self, key: _RunKey) -> None:
+        is_first = not self._heard
+        self._heard[key] = self._clock.now()
+        if is_first:
+            self.wake()
 
     async def tick(self, *, quiet: Seconds = QUIET_SECONDS) -> Seconds | None:
         """Look at the runs of which nothing was heard for so long."""
@@ -78,14 +89,18 @@ class RunEnds:
     ) -> None:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
         page = await self._store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
-        for id in ids:  # only now: had this raised, they would still be there to be looked at
-            if self._heard.get((tenant, id)) == settled[tenant, id]:
-                del self._heard[tenant, id]
+        # Only now: had this raised, they would still be there to be looked at.
+        for key in ((tenant, id) for id in ids):
+            if self._heard.get(key) == settled[key]:
+                del self._heard[key]
         for run in sorted(page.items, key=_finished_at):
             self._tell(run, heard=settled[tenant, run.id])
+        self._only_begun.difference_update((tenant, id) for id in ids)
 
     def _tell(self, run: Execution, *, heard: Instant) -> None:
-        if _finished_at(run) > heard + AFTER_SECONDS:
+        # Who has only begun it has ended it only then: else, whoever ended its last node tells.
+        patience = 0.0 if (run.tenant, run.id) in self._only_begun else AFTER_SECONDS
+        if _finished_at(run) > heard + patience:
             return  # somebody else has ended it since
         self._events.emit(RunEnded, run, is_plain=run.state is State.SUCCEEDED)
         if run.node is not None and run.parent is not None:
