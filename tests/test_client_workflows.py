@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from daybell import Client
+from daybell.client import workflow_calls
 from daybell.core.execution import State
 from daybell.errors import (
     Conflict,
     InvalidArguments,
     InvalidWorkflow,
+    Unavailable,
     UnknownJob,
     UsageError,
 )
@@ -312,6 +314,41 @@ async def test_what_a_job_takes_is_asked_for_once(client, monkeypatch):
     await asyncio.gather(*calls, *(other.enqueue("resize") for _ in range(5)))
 
     assert sorted(asked) == ["etl", "resize"]
+    await other.enqueue_many("resize", [{}, {}])
+    await client.enqueue("resize")
+    assert sorted(asked) == ["etl", "resize"], "who has defined it knows it, too"
+
+
+async def test_jobs_are_asked_for_at_once_and_an_outage_is_waited_for_once(client, monkeypatch):
+    names = [f"job{n}" for n in range(3)]
+    for name in names:
+        await client.define(name)
+    other, asked, is_over = Client(client.store), [], asyncio.Event()
+
+    async def down(tenant, name):
+        asked.append(name)
+        if len(asked) == len(names):
+            is_over.set()
+        await is_over.wait()
+        raise Unavailable("the store does not answer")
+
+    monkeypatch.setattr(client.store, "get_job", down)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(other.enqueue(name) for name in (*names, *names)))
+
+    assert sorted(asked) == names
+
+
+async def test_a_job_that_becomes_a_workflow_is_noticed(client, monkeypatch):
+    other = Client(client.store)
+    await client.create("etl", command="df")
+    await other.enqueue("etl")
+    await client.update("etl", workflow=PARAMETERISED)
+
+    monkeypatch.setattr(workflow_calls, "OTHERS_KEPT_SECONDS", 0.0)
+
+    with pytest.raises(InvalidArguments, match="must be given day"):
+        await other.enqueue("etl")
 
 
 async def test_very_many_runs_are_looked_at_one_by_one(client):
@@ -350,4 +387,5 @@ async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
 async def test_a_parameter_that_no_node_uses_is_told(client):
     await client.create("etl", workflow={**PARAMETERISED, "params": ["day", "limit"]})
 
-    assert "parameter limit is used by no node" in await client.warnings("etl")
+    told = await client.warnings("etl")
+    assert 'parameter limit is used by no node; a node refers to it as {"param": "limit"}' in told

@@ -73,6 +73,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.params import Params
 from daybell.core.view import ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import Worker
 from daybell.errors import ExecutionNotFound, NotFound, Unavailable
@@ -129,7 +130,7 @@ class Client(
         self._migrates = migrate
         self._coalescer = Coalescer(self._enqueue)
         self._kept: Kept = {}
-        self._asking = asyncio.Lock()
+        self._asking: dict[str, asyncio.Task[Params | None]] = {}
         self._others: dict[str, Client] = {}
         # Called before somebody waits for an execution: where no worker is, it may run it.
         self.on_wait: Callable[[UUID], Awaitable[None]] | None = None

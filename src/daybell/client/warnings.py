@@ -48,7 +48,8 @@ def _about_nodes(graph: Graph) -> list[str]:
     """
     used = {name for node in graph.nodes for name in node.params}
     told = [
-        f"parameter {param.name} is used by no node"
+        f"parameter {param.name} is used by no node; a node refers to it as"
+        f' {{"param": "{param.name}"}}'
         for param in graph.params
         if param.name not in used
     ]

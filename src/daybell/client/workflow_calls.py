@@ -19,6 +19,7 @@ from daybell.store.protocol import Store
 
 WORKFLOW: Final = "workflow"
 KEPT_SECONDS: Final = 5.0  # definitions may be large; a refusal is never by what was kept
+OTHERS_KEPT_SECONDS: Final = 60.0  # that a job is no workflow, which hardly ever changes
 KEPT_MAX: Final = 10_000
 
 # Of each job, and since when that is known. None: it is no workflow, whose worker will look itself.
@@ -31,7 +32,7 @@ class WorkflowCalls:
     store: Store
     tenant: str
     _kept: Kept
-    _asking: asyncio.Lock
+    _asking: dict[str, asyncio.Task[Params | None]]  # by the job that is asked for
 
     def note_params(self, jobs: Iterable[Job]) -> None:
         """Keep in mind what these take: they were just defined."""
@@ -41,8 +42,12 @@ class WorkflowCalls:
 
     async def check_calls(self, executions: Sequence[NewExecution]) -> None:
         """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
-        for name in {new.job for new in executions}:
-            params = await self.params_of(name)
+        names = {new.job for new in executions}
+        unknown = [name for name in names if not self._is_known(name)]
+        answers = await asyncio.gather(*map(self.params_of, unknown)) if unknown else ()
+        found = dict(zip(unknown, answers, strict=True))
+        for name in names:
+            params = found[name] if name in found else await self.params_of(name)
             if params is None:
                 continue
             try:
@@ -65,21 +70,26 @@ class WorkflowCalls:
         """What a workflow takes; None: it is none, or nothing is known of it."""
         if not is_fresh and self._is_known(job):
             return self._kept[job][1]
-        # One at a time: of many that begin together, the first asks for all.
-        async with self._asking:
-            if is_fresh or not self._is_known(job):
-                try:
-                    definition = (await self.store.get_job(self.tenant, job)).definition
-                except (NotFound, Unavailable):
-                    return None  # whoever enqueues it says so
-                self._keep(job, _params_in(definition))
-            return self._kept[job][1]
+        if job not in self._asking:  # of many that begin together, the first asks for all
+            self._asking[job] = asyncio.get_running_loop().create_task(self._ask(job))
+        return await asyncio.shield(self._asking[job])
+
+    async def _ask(self, job: str) -> Params | None:
+        try:
+            definition = (await self.store.get_job(self.tenant, job)).definition
+        except (NotFound, Unavailable):
+            return None  # whoever enqueues it says so
+        finally:
+            del self._asking[job]
+        self._keep(job, _params_in(definition))
+        return self._kept[job][1]
 
     def _is_known(self, job: str) -> bool:
         if job not in self._kept:
             return False
         since, params = self._kept[job]
-        return params is None or asyncio.get_running_loop().time() < since + KEPT_SECONDS
+        kept = OTHERS_KEPT_SECONDS if params is None else KEPT_SECONDS
+        return asyncio.get_running_loop().time() < since + kept
 
     def _keep(self, job: str, params: Params | None) -> None:
         if len(self._kept) >= KEPT_MAX:
