@@ -84,6 +84,16 @@ def test_a_reference_to_no_parameter_is_refused_with_its_place(
         graph({"name": "n", **node})
 
 
+@pytest.mark.parametrize("item", [{"param": "day"}, [DYA], {"x": {"output": "load"}}])
+def test_a_list_that_is_written_out_has_no_references(item: Any) -> None:
+    node = {"name": "n", "task": "x", "args": {"a": {"item": True}}, "map": ["a", item]}
+
+    with pytest.raises(InvalidWorkflow, match="a list with references in it") as refused:
+        graph(LOAD, node, params=["day"])
+
+    assert refused.value.field == "workflow.nodes[1].map"
+
+
 def test_a_path_of_a_parameter_leads_somewhere() -> None:
     node = {**LOAD, "args": {"a": {"param": "day", "path": "a..b"}}}
 

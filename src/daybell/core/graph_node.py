@@ -185,7 +185,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
                 args[ITEM] = {ITEM: True}
             if given and (named := self.params):
                 args[PARAMS] = as_literal({name: given[name] for name in named})
-        over = with_params(self.map, given)
+        # A list that is written out is data, as it was before there were parameters.
+        over = self.map if output(self.map) is None else with_params(self.map, given)
         inline = self.kind != JOB
         return Spec(
             job=None if inline else self.runs,
@@ -315,10 +316,20 @@ class _Reading:
                 ' {"output": "the node that answers one"}, or {"param": "one of the workflow"}',
                 "map",
             )
-        if isinstance(over, list) and len(cast("list[Any]", over)) > MAP_ITEMS_MAX:
-            self._refuse(f"is mapped over too many items; the limit is {MAP_ITEMS_MAX:,}", "map")
+        if isinstance(over, list):
+            self._check_items(cast("list[Any]", over))
         self._read("map", lambda value: payload.encode(value, what="map"), over)
         return cast("Any", over)
+
+    def _check_items(self, items: list[Any]) -> None:
+        if len(items) > MAP_ITEMS_MAX:
+            self._refuse(f"is mapped over too many items; the limit is {MAP_ITEMS_MAX:,}", "map")
+        if any(not one.is_item for one in outputs_in(items)):
+            self._refuse(
+                "is mapped over a list with references in it, and only what is the whole list can"
+                " be one; have a node return the list, or give the run one as a parameter",
+                "map",
+            )
 
     def _branch(self, kind: str) -> tuple[str, ...]:
         what = "mapped node" if "map" in self._given else kind
