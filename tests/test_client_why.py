@@ -276,6 +276,24 @@ async def test_a_node_of_a_workflow_in_a_workflow_is_looked_for_too(client):
     assert found is not None and (found.execution.node, found.word) == ("disk", "no_worker")
 
 
+async def test_of_nodes_that_wait_for_the_same_one_is_looked_at(client, monkeypatch):
+    await client.define("resize")
+    nodes = [{"name": f"n{n}", "task": "resize", "args": {"n": n}} for n in range(20)]
+    run = await begun_run(client, {"nodes": nodes})
+    await a_live_worker(client, queues=("default",), kinds=("task", "workflow"))
+    asked: list[str] = []
+    execution = client.execution
+
+    async def counting(id):
+        asked.append(id)
+        return await execution(id)
+
+    monkeypatch.setattr(client, "execution", counting)
+
+    assert await lacking(client, run) is None
+    assert len(asked) == 1
+
+
 async def test_a_run_that_goes_on_lacks_nothing(client):
     await client.define("resize")
     run = await begun_run(client, ETL)

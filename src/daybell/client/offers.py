@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from daybell.core.execution import Execution
@@ -45,11 +46,16 @@ def definition_of(execution: Execution, job: JobDefinition) -> JobDefinition:
     """
     if execution.node is None or job.kind != "workflow":
         return job
-    graph = Graph.from_settings(job.settings)
+    graph = _graph_in(job.settings)
     node = graph.by_name.get(node_name(execution.node))
     # A node that is another workflow may have a name that this one has a node of, too.
     is_inline = node is not None and node.kind != JOB
     return graph.definition_of(node, job) if node and is_inline else job
+
+
+@lru_cache(maxsize=16)  # who looks at one node of a run looks at others
+def _graph_in(settings: str) -> Graph:
+    return Graph.from_settings(settings)
 
 
 def able(workers: Iterable[Worker], *, queue: str, needs: str, now: Instant) -> list[Worker]:

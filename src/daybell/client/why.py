@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, to_iso
+from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.run import node_name
 from daybell.core.view import Queue
@@ -40,7 +41,7 @@ _NAMED_MAX: Final = 5
 LACKS: Final = frozenset(
     {"no_worker", "no_worker_of_kind", "draining", "queue_paused", UNKNOWN_TASK}
 )
-_NODES_MAX: Final = 100  # of a run, that are looked at; items of one node count as one
+_NODES_MAX: Final = 100  # of a run, that are looked at
 _DEPTH_MAX: Final = 3  # workflows in workflows
 ENDED: Final = {
     State.SUCCEEDED: "it has succeeded",
@@ -99,20 +100,46 @@ async def lacking(client: AnyClient, execution: Execution, *, depth: int = 0) ->
     page = await client.executions(
         parent=str(execution.id), status=[*PENDING, State.RUNNING], limit=_NODES_MAX
     )
-    nodes = {node_name(one.node): one for one in page.items if one.node is not None}
-    for one in nodes.values():
+    for one in await _unlike(client, page.items):
         if (found := await lacking(client, one, depth=depth + 1)) is not None:
             return found
     return None
 
 
+async def _unlike(client: AnyClient, nodes: Iterable[Execution]) -> list[Execution]:
+    """One of those that wait for the same: the first that is due. What keeps it keeps them all, and
+    to ask why takes several requests each.
+    """
+    found: dict[object, Execution] = {}
+    definitions: dict[tuple[str, int], JobDefinition | None] = {}
+    for one in sorted(nodes, key=lambda node: node.run_at):
+        if one.node is None:
+            continue
+        if one.state not in PENDING:
+            found[node_name(one.node)] = one
+            continue
+        version = one.job, one.version
+        if version not in definitions:
+            definitions[version] = await _definition(client, one)
+        needs = _needs(one, definitions[version])
+        found.setdefault((one.state, one.reason, one.queue, needs), one)
+    return list(found.values())
+
+
 async def needs_of(client: AnyClient, execution: Execution) -> str:
     """What a worker must offer to run it, under the version that it was created under."""
+    return _needs(execution, await _definition(client, execution))
+
+
+def _needs(execution: Execution, definition: JobDefinition | None) -> str:
+    return "task" if definition is None else offers.definition_of(execution, definition).needs
+
+
+async def _definition(client: AnyClient, execution: Execution) -> JobDefinition | None:
     try:
-        definition = (await client.job(execution.job, version=execution.version)).definition
+        return (await client.job(execution.job, version=execution.version)).definition
     except NotFound:
-        return "task"
-    return offers.definition_of(execution, definition).needs
+        return None
 
 
 def _begun(execution: Execution) -> Reason:
