@@ -145,6 +145,18 @@ def test_a_job_without_a_time_says_how_to_run_it(typed):
     assert said.out == words
 
 
+def test_a_workflow_that_must_be_given_something_says_how(typed, tmp_path):
+    nodes = [{"name": "n", "command": ["df", {"param": "day"}, {"param": "at"}]}]
+    file = tmp_path / "etl.json"
+    file.write_text(json.dumps({"workflow": {"params": ["day", "at"], "nodes": nodes}}))
+
+    said = made(typed("jobs", "create", "etl", "--from-file", str(file)))
+    timed = typed("jobs", "create", "two", "--from-file", str(file), "--cron", "0 3 * * *")
+
+    assert said.out.endswith("""daybell jobs trigger etl --args '{"day": …, "at": …}'\n""")
+    assert timed.err.endswith("""; it takes day, at. Say --args '{"day": …, "at": …}'\n""")
+
+
 def test_what_looks_wrong_is_told_beside_the_answer(typed):
     said = made(typed("jobs", "create", "job", "--command", "a | b", "--env", "A=@secret:NO"))
 

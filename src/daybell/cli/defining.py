@@ -182,6 +182,7 @@ async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
     import shlex
 
     from daybell.cli import show
+    from daybell.cli.doing import args_to_type
     from daybell.cli.standing import next_run, words
     from daybell.cli.typed import of_defining
     from daybell.client import wire
@@ -192,7 +193,8 @@ async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
     if as_json:
         show.echo_json(wire.standing(standing))
         return DONE
-    runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}"
+    args = args_to_type(standing.job.definition)
+    runs = f"runs when triggered: daybell jobs trigger {shlex.quote(name)}{args}"
     if standing.next_run_at:
         runs = f"runs next {next_run(standing)}"
     if standing.job.paused_at is not None:

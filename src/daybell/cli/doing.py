@@ -20,6 +20,7 @@ from daybell.core.kinds import (
     SqlSettings,
     read_settings,
 )
+from daybell.core.params import params_of
 from daybell.errors import UsageError
 
 NODES_MAX: Final = 8  # of a workflow, that are named
@@ -124,6 +125,16 @@ def _params(graph: Graph) -> str | None:
         for one in graph.params
     ]
     return ", ".join(told) or None
+
+
+def args_to_type(definition: JobDefinition) -> str:
+    """What a trigger has to say besides the name: what a workflow must be given, and has no `args`
+    of its own for.
+    """
+    if definition.kind != "workflow" or definition.args != "{}":
+        return ""
+    needed = [f'"{one.name}": …' for one in params_of(definition.settings) if one.is_required]
+    return f" --args '{{{', '.join(needed)}}}'" if needed else ""
 
 
 def _places(message: NotifySettings) -> str:

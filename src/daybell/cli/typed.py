@@ -9,19 +9,29 @@ from typing import Final
 
 from daybell.errors import DaybellError
 
+Words = str | Callable[[re.Match[str]], str]
+
+
+def _with_args(found: re.Match[str]) -> str:
+    """What was said, and how the parameters that it names are given."""
+    named = ", ".join(f'"{name}": …' for name in found["names"].split(", "))
+    return f"{found['said']}. Say --args '{{{named}}}'"
+
+
 # What a message for everybody says, and what a command's user can type. A message about a file
 # begins with its place, and is left as it is: there the words are those of the file.
-_DEFINING: Final[Mapping[str, str]] = {
+_DEFINING: Final[Mapping[str, Words]] = {
     r'^(without a shell, .*; )\{"shell": true\} runs': r"\1--shell runs",
     r'such as \{"secret": "NAME"\}$': "such as @secret:NAME",
     r"^sql has no connection$": "sql has no connection; name one with --connection",
+    r"^(?P<said>its schedule would .* must be given (?P<names>[\w, ]+);.*); say args$": _with_args,
 }
-_TRIGGERING: Final[Mapping[str, str]] = {
+_TRIGGERING: Final[Mapping[str, Words]] = {
     r"cancel it, or force this one$": "cancel it, or add --force",
     r"arguments are given by name, as a dict, not as \w+$": (
         'arguments are given by name, as a JSON object such as {"size": 3}'
     ),
-    r"^(workflow .* must be given (\w+).*)$": r"""\1. Say --args '{"\2": …}'""",
+    r"^(?P<said>workflow .* must be given (?P<names>[\w, ]+);.*)$": _with_args,
 }
 
 
@@ -45,7 +55,7 @@ def told(words: Callable[[str], str]) -> Generator[None]:
         raise
 
 
-def _said(message: str, table: Mapping[str, str]) -> str:
+def _said(message: str, table: Mapping[str, Words]) -> str:
     for pattern, words in table.items():
         message = re.sub(pattern, words, message)
     return message

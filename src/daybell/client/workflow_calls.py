@@ -104,7 +104,8 @@ def check_call(definition: JobDefinition) -> JobDefinition:
     is_called = definition.runs_by_itself or definition.args != "{}"
     if definition.kind == WORKFLOW and is_called:
         what = f"its {'schedule' if definition.runs_by_itself else 'args'} would call it in vain:"
-        check_args(definition, definition.args, what=what, way_out="; say args")
+        way_out = "; say args" if definition.args == "{}" else ""
+        check_args(definition, definition.args, what=what, way_out=way_out)
     return definition
 
 

@@ -326,8 +326,8 @@ class _Reading:
             self._refuse(f"is mapped over too many items; the limit is {MAP_ITEMS_MAX:,}", "map")
         if any(not one.is_item for one in outputs_in(items)):
             self._refuse(
-                "is mapped over a list with references in it, and only what is the whole list can"
-                " be one; have a node return the list, or give the run one as a parameter",
+                "is mapped over a list with references in it; refer to what is the whole list,"
+                ' {"output": "the node that answers it"}, or {"param": "one of the workflow"}',
                 "map",
             )
 
