@@ -120,7 +120,7 @@ async def test_a_warden_that_was_killed_is_followed_by_one_that_knows_all():
 
         os.kill(first, signal.SIGKILL)
         await until_on_loop(lambda: set(wardens(os.getpid())) - {first}, within=SECONDS)
-        assert await Job(commands, "echo still").output() == "still\n"
+        assert await Job(commands, "echo still").output() == "still"
         assert is_alive(int(job.said))
 
         line = commands._warden._line
@@ -165,7 +165,7 @@ async def test_a_warden_cannot_be_asked_to_leave():
         [warden] = wardens(os.getpid())
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(warden, number)
-        assert await Job(commands, "echo on").output() == "on\n"
+        assert await Job(commands, "echo on").output() == "on"
         assert wardens(os.getpid()) == [warden]
         assert os.getsid(warden) != os.getsid(0)
         files = {os.readlink(f"/proc/{warden}/fd/{name}") for name in ("0", "1", "2")}
@@ -181,7 +181,7 @@ async def test_a_warden_that_stands_still_holds_nobody_up():
         unsaid = commands._warden
         while not unsaid._unsent:  # until its line is full
             unsaid._say("-" + "x" * 1000)
-        assert await Job(commands, "echo on").output() == "on\n"
+        assert await Job(commands, "echo on").output() == "on"
         os.kill(warden, signal.SIGCONT)
         await until_on_loop(lambda: not unsaid._unsent, within=SECONDS)
 

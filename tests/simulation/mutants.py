@@ -174,13 +174,11 @@ MUTANTS: Final = (
         (
             (
                 "engine/completer.py",
-                "            verdicts = await self._apply(group)\n"
-                "        except Unavailable:\n"
-                "            raise\n",
-                "            verdicts = await self._apply(group)\n"
-                "        except Unavailable:\n"
-                "            del self._waiting[: len(group)]\n"
-                "            raise\n",
+                "        if isinstance(first, known) or not isinstance(first, Exception):\n"
+                "            raise first\n",
+                "        if isinstance(first, known) or not isinstance(first, Exception):\n"
+                "            del self._waiting[:count]\n"
+                "            raise first\n",
             ),
         ),
     ),
