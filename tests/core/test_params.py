@@ -50,10 +50,11 @@ def no_secret(name: str) -> Any:
         (["class"], "[0].name", "a word of Python"),
         ([{"name": "day", "deflt": 1}], "[0].deflt", "has no 'deflt'; it has name and default"),
         ([f"p{n}" for n in range(101)], "", "101 parameters are too many"),
+        ([{"name": "day", "default": object()}], "[0].default", "default of day: cannot be stored"),
     ],
 )
 def test_what_is_no_parameter_is_refused_with_its_place(params: Any, field: str, said: str) -> None:
-    with pytest.raises(InvalidWorkflow) as refused:
+    with pytest.raises(UsageError) as refused:
         graph(LOAD, params=params)
 
     assert refused.value.field == f"workflow.params{field}"

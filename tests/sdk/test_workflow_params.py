@@ -86,7 +86,7 @@ def test_what_is_wrong_is_refused_in_the_block(plain: App):
         extract.node()
 
     said = refused(plain, lambda etl: extract.bind(etl.params["dya"]))
-    assert "refers to a parameter 'dya' of the workflow; did you mean 'day'?" in said
+    assert "has no parameter 'dya'; did you mean 'day'?" in said
     said = refused(plain, lambda etl: extract.bind(other.params["day"]))
     assert "is given <Param other.params['day']>, which is another workflow's" in said
     said = refused(plain, lambda _: load.bind(1), params={"limit": 1})
@@ -97,6 +97,22 @@ def test_what_is_wrong_is_refused_in_the_block(plain: App):
         plain.workflow("etl", params={"a b": 1})
     with pytest.raises(InvalidWorkflow, match="must be a dict of defaults"):
         plain.workflow("etl", params=["day"])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("look", [bool, "{}".format, lambda one: one == "monday"])
+def test_what_only_a_run_will_know_is_not_looked_at_before(plain: App, look: Callable[[Any], Any]):
+    extract = plain.tasks["extract"]
+
+    for said in (
+        refused(plain, lambda etl: look(etl.params["day"])),
+        refused(plain, lambda _: look(extract.output)),
+    ):
+        assert "is not known while the workflow is written" in said
+    with plain.workflow("etl", params={"day": 1}) as etl:
+        with pytest.raises(AttributeError, match=r"one of them is etl.params\['day'\]"):
+            _ = etl.params.day
+        extract.bind({"join": ["from ", etl.params["day"]]})
+    assert args_of(etl, "extract") == {"day": {"join": ["from ", {"param": "day"}]}}
 
 
 def test_a_schedule_calls_a_workflow_as_args_say(plain: App):

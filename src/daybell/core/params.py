@@ -18,7 +18,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.limits import NAME_CHARS_MAX, PARAMETERS_MAX
 from daybell.core.references import LITERAL, is_literal, names_in
-from daybell.errors import InvalidArguments, InvalidWorkflow, shown
+from daybell.errors import InvalidArguments, InvalidWorkflow, PayloadError, shown
 
 if TYPE_CHECKING:
     from daybell.core.graph_node import GraphNode
@@ -89,9 +89,7 @@ def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
     known = [param.name for param in params]
     for name in given:
         if name not in known:
-            raise InvalidArguments(
-                f"{what} has no parameter {shown(name)}; {_hint(name, params)}", field=str(name)
-            )
+            raise InvalidArguments(f"{what} {no_such_param(name, params)}", field=str(name))
     missing = [param.name for param in params if param.is_required and param.name not in given]
     if missing:
         raise InvalidArguments(
@@ -143,9 +141,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def no_such_param(name: str, params: Params) -> str:
-    """What is said of a reference to one that is not there."""
-    return f"refers to a parameter {shown(name)} of the workflow; {_hint(name, params)}"
+def no_such_param(name: object, params: Params) -> str:
+    """What is said of a workflow that has none of this name."""
+    return f"has no parameter {shown(name)}; {_hint(name, params)}"
 
 
 def check_references(nodes: Iterable[GraphNode], params: Params, field: str) -> None:
@@ -156,7 +154,8 @@ def check_references(nodes: Iterable[GraphNode], params: Params, field: str) -> 
         for name in node.params:
             if name not in known:
                 raise InvalidWorkflow(
-                    f"node {shown(node.name)} {no_such_param(name, params)}{way_out}",
+                    f"node {shown(node.name)} refers to a parameter {shown(name)} of the workflow;"
+                    f" {_hint(name, params)}{way_out}",
                     field=f"{field}[{place}].{node.place_of_param(name)}",
                 )
 
@@ -179,7 +178,10 @@ def _read_param(value: Any, field: str) -> Param:
     name = _read_name(said.get("name"), f"{field}.name")
     if "default" not in said:
         return Param(name)
-    text = payload.encode(said["default"], what=f"the default of {name}")
+    try:
+        text = payload.encode(said["default"], what=f"the default of {name}")
+    except PayloadError as error:
+        raise type(error)(str(error), field=f"{field}.default") from None
     return Param(name, payload.decode(text))
 
 

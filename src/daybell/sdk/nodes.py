@@ -19,7 +19,7 @@ from daybell.core.duration import Duration
 from daybell.core.outputs import ITEM, OUTPUT, PATH
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, InvalidWorkflow, shown
-from daybell.sdk.params import Param, part_named
+from daybell.sdk.params import Later, Param, part_named
 
 if TYPE_CHECKING:
     from daybell.sdk.draft import Draft
@@ -256,10 +256,8 @@ class Node(Linked):
         return value
 
 
-class Output:
+class Output(Later):
     """What a node will return, or a part of that: `extract.output["rows"][0]`."""
-
-    __iter__ = None  # else Python would take its parts from 0 on, for ever
 
     def __init__(self, of: Node, path: tuple[str, ...] = ()) -> None:
         self.of = of

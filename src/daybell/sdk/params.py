@@ -34,6 +34,27 @@ def read_declared(value: ParamsGiven | None) -> Params:
     )
 
 
+class Later:
+    """What is known only when a run has come to it. To look at it when a workflow is written would
+    give an answer, and a wrong one.
+    """
+
+    __iter__ = None  # else Python would take its parts from 0 on, for ever
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise self._not_yet("have a task decide, with .when(…) or .branch(…)")
+
+    def __eq__(self, other: object) -> bool:
+        raise self._not_yet("have a task decide, with .when(…) or .branch(…)")
+
+    def __format__(self, spec: str) -> str:
+        raise self._not_yet('bind {"join": ["a text", …]}, or have the task make the text')
+
+    def _not_yet(self, way_out: str) -> InvalidWorkflow:
+        return InvalidWorkflow(f"{self!r} is not known while the workflow is written; {way_out}")
+
+
 class Declared:
     """The parameters of a workflow: `etl.params["day"]` stands for what its run is given."""
 
@@ -48,6 +69,13 @@ class Declared:
             )
         return Param(self._workflow, name)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by Python, which may have made it without __init__
+            raise AttributeError(name)
+        raise AttributeError(
+            f"parameters are no attributes; one of them is {self._workflow}.params[{name!r}]"
+        )
+
     def __iter__(self) -> Iterator[str]:
         return (param.name for param in self._params)
 
@@ -55,10 +83,8 @@ class Declared:
         return f"<Params of {self._workflow}: {', '.join(map(str, self._params)) or 'none'}>"
 
 
-class Param:
+class Param(Later):
     """What a run will be given, or a part of that: `etl.params["conf"]["tables"][0]`."""
-
-    __iter__ = None  # else Python would take its parts from 0 on, for ever
 
     def __init__(self, workflow: str, name: str, path: tuple[str, ...] = ()) -> None:
         self.workflow = workflow
