@@ -281,6 +281,18 @@ async def test_any_run_goes_as_in_memory(store, seed):
     assert seen[0][1] in TERMINAL
 
 
+@pytest.mark.parametrize("failing", [["root"], []])
+async def test_two_nodes_with_the_same_many_children_are_both_told(store, failing):
+    children = [f"c{number}" for number in range(400)]
+    run = await begun(store, a_plan({"root": ["a", "b"], "a": children, "b": children}))
+    await end(store, await take(store), failing=failing)
+    if not failing:
+        await end(store, await take(store))  # both, in one batch
+        assert await run_to_end(store) == [sorted(children)]
+
+    assert await state(store, run) is (State.DEAD if failing else State.SUCCEEDED)
+
+
 async def test_a_child_that_runs_in_any_case_gets_null_for_items_that_failed(store):
     await begun(store, a_mapped_plan(rules={"join": "all_done"}))
     await end(store, await take(store), results={"list": [1, 2, 3]})

@@ -163,6 +163,8 @@ class _Progress(Herder):
                 self.telling[node.label] = node.told
             elif node.has_to_spawn:
                 self.spawning[node.label] = None
+            else:
+                self.put(node)  # it has nothing to do, and says so
 
     def go_on(self) -> Asking:
         """Until nothing is left to do, or enough was done for one transaction."""

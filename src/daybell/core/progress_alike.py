@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from daybell.core.limits import ARGS_BYTES_MAX
 from daybell.core.outputs import may_refer
 from daybell.core.progress_hand import Asking, read_spec
 from daybell.core.progress_start import Starter
@@ -37,13 +38,16 @@ class Herder(Starter):
             return
         known = self.nodes.keys() | self.taken
         labels = tuple(label for label, _ in edges if label not in known)
+        if len(labels) < ALIKE_MIN:
+            return
         found: Sequence[Waiting] = yield Alike(labels)
         for waiting in found:
             spec = read_spec(waiting.spec)
             parents = _with_one_more(waiting.parents, parent.fate())
             if decide(waiting.rule, parents) is not Decision.RUN:
                 continue
-            if spec.job is None and spec.map is None and not may_refer(spec.args):
+            is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # else it is looked at by itself
+            if spec.job is None and spec.map is None and is_short and not may_refer(spec.args):
                 self.many.append(Many(waiting, parents, spec))
                 self.taken.update(waiting.labels)
                 self.running += len(waiting.labels)

@@ -65,6 +65,11 @@ class RunEnds:
             self._only_begun.discard(key)
             self._hear(key)
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether there are runs to be looked at."""
+        return bool(self._heard)
+
     def _hear(self, key: _RunKey) -> None:
         is_first = not self._heard
         self._heard[key] = self._clock.now()
@@ -125,4 +130,5 @@ async def told_run_ends(store: Store, *, events: Events, clock: Clock) -> AsyncG
     finally:
         await loop.stop()
         with suppress(Unavailable):
-            await ends.tick(quiet=0.0)
+            while ends.has_heard:  # an inner run leads on to the one around it
+                await ends.tick(quiet=0.0)

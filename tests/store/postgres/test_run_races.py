@@ -248,6 +248,52 @@ async def test_an_inner_run_that_ends_and_is_cancelled_is_locked_in_the_same_ord
     assert await state(store, outer) in TERMINAL
 
 
+async def test_ends_of_many_kinds_and_a_cancel_lock_nodes_in_the_same_order(
+    store, stepped, sql, monkeypatch
+):
+    monkeypatch.setattr(connection, "CONFLICT_TRIES", 1)
+    await begun(store, a_plan({"a": ["c"], "b": ["c"]}))
+    hands = await take(store)
+    first, then = sorted(hands.executions, key=lambda one: one.id)
+    stepped.db.stop = stop = Stop(after=3)  # what succeeded has moved; what failed has not
+    ending = asyncio.create_task(apply(stepped, hands, death(first), success(then)))
+    await stop.arrival()
+
+    cancelling = asyncio.create_task(store.cancel(TENANT, [first.id, then.id]))
+    await settle(sql, cancelling, await pids(sql))
+    stop.resumed.set()
+
+    await asyncio.gather(ending, cancelling)
+    assert await violations(sql) == []
+
+
+async def test_what_has_told_all_its_children_has_nothing_left_to_do(store, sql):
+    parents = {f"p{n}": [f"c{n}-{child}" for child in range(40)] for n in range(60)}
+    await begun(store, a_plan(parents))
+    await end(store, await take(store, 60))
+
+    assert await sql.fetchval("SELECT count(*) FROM daybell.node WHERE is_todo") == 0
+    assert await sql.fetchval("SELECT count(*) FROM daybell.live WHERE node IS NOT NULL") == 2400
+
+
+async def test_a_run_that_cannot_go_on_does_not_keep_others_from_it(store, sql, monkeypatch):
+    bad, good = await begun(store, a_plan({"a": []})), await begun(store, a_plan({"a": []}))
+    await sql.execute("UPDATE daybell.run SET is_todo = true")
+    went_on = []
+    advance_run = store.advance_run
+
+    async def advance_some(tenant, run, *, wait=True):
+        if run == bad:
+            raise RuntimeError("a mistake")
+        went_on.append(run)
+        return await advance_run(tenant, run, wait=wait)
+
+    monkeypatch.setattr(store, "advance_run", advance_some)
+
+    assert await store.advance_runs() == 1
+    assert went_on == [good]
+
+
 async def an_inner_one(store):
     """A run, and its node that is a workflow itself, in hand."""
     await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])

@@ -44,7 +44,7 @@ class News(msgspec.Struct):
 
 
 class Ending(Resetting):
-    """Locks in the order schedule, gate, run; then, when the rows have gone, what follows."""
+    """Locks of what ends concern; then, when the rows have gone, what follows."""
 
     _is_rearmed = False  # a schedule has a new time, which is to be said after the commit
 

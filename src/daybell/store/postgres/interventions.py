@@ -1,7 +1,7 @@
 """Ends that no worker makes: cancel, expire, discard; and the way back, revive.
 
 These take several statements and are not on the hot path; each is one transaction, with locks in
-the order schedule, gate, live, agenda.
+the order that `progressing.py` says.
 """
 
 from __future__ import annotations

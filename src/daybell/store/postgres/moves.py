@@ -37,6 +37,8 @@ HELD: Final = """
        WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
 # A run that has begun (state 5) is in nobody's hands, although a lease may still name it.
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND v.state <> 5"
+# Not to be looked up in an index: others have nodes of the same run.
+IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) IS TRUE"
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
@@ -90,7 +92,7 @@ class Moving(Claiming):
     {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NULL")} {PUT_AWAY} RETURNING {TOLD}
     """
     SUCCEED_NODES = f"""
-    {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NOT NULL AND v.parent = ANY($11::uuid[])")},
+    {TAKEN_OUT.replace(IS_UNLINKED, IS_NODE_OF_THESE)},
     i AS ({PUT_AWAY} RETURNING {node_moves.TOLD}),
     {node_moves.MOVED}
     """
@@ -124,7 +126,7 @@ class Moving(Claiming):
       DELETE FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY($4::uuid[]) AND {IS_HELD}
          AND ($18 OR (v.gate IS NULL AND v.schedule IS NULL))
-         AND (v.node IS NULL OR v.parent = ANY($19::uuid[]))
+         AND (v.node IS NULL OR (v.parent = ANY($19::uuid[])) IS TRUE)
       RETURNING v.*),
     e AS MATERIALIZED (
       SELECT {KEPT}, u.failures, u.crashes,
@@ -211,6 +213,8 @@ class Moving(Claiming):
     ) -> tuple[dict[Fence, Row], Ends, Seen]:
         """Also answers what runs hear of it, and the nodes as they are."""
         succeeded = [move for move in batch.moves if move.target is State.SUCCEEDED]
+        if len(succeeded) < len(batch.moves):  # two statements, and one order of locks
+            await link.execute(self.LOCK_NODES, tenant, [move.id for move in batch.moves])
         rows = await self._succeed_linked(link, self.SUCCEED_NODES, tenant, batch, over, runs)
         made, ends, seen = node_moves.read(rows, succeeded)
         rest = [move for move in batch.moves if (move.id, move.attempt) not in made]

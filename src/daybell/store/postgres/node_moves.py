@@ -17,9 +17,10 @@ from daybell.core.run import Node, NodeEnd, NodeState, Same
 from daybell.store.codes import NODE_CODES, RULES, STATE_CODES
 from daybell.store.postgres.columns import BEGAN
 from daybell.store.postgres.connection import Row
-from daybell.store.postgres.run_rows import EDGES_SHORT, Moved, Seen, counted, read_edges
+from daybell.store.postgres.run_rows import Moved, Seen, counted, read_edges
 
 STARTED: Final = NODE_CODES[NodeState.STARTED]
+EDGES_FEW: Final = 100  # characters: all these children are read at once
 MADE: Final = {"state": STATE_CODES[State.SUCCEEDED]}  # all that is asked of a row that was made
 
 TOLD: Final = f"id, parent, node, {BEGAN}, finished_at, result"
@@ -27,7 +28,7 @@ TOLD: Final = f"id, parent, node, {BEGAN}, finished_at, result"
 MOVED: Final = f"""
     e AS MATERIALIZED (
       SELECT i.*, n.place, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.is_wanted,
-             n.of, n.lies_at, NOT n.is_wanted AND length(n.edges) < {EDGES_SHORT} AS is_usual
+             n.of, n.lies_at, NOT n.is_wanted AND length(n.edges) < {EDGES_FEW} AS is_usual
         FROM i LEFT JOIN LATERAL (
                SELECT n.*, n.ctid AS lies_at FROM daybell.node n
                 WHERE n.run = i.parent AND n.label = i.node AND n.tenant = $1

@@ -1,7 +1,8 @@
 """Rows of runs and of their nodes: what decisions ask for. What they lead to: `run_writes.py`.
 
 Every statement is about several runs at once, because a batch of ends may concern as many runs as
-it has ends. All of it happens under the runs' locks; see `progressing.py`.
+it has ends. All of it happens under the runs' locks, but for nodes that come with their executions;
+see `progressing.py`.
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ def once(values: list[Any]) -> list[Any]:
     """A column in which all are the same, once: `unnest` fills it up with NULLs, and the statement
     takes the first for those. The driver looks at every value of a list for quite some time.
     """
-    return values[:1] if values.count(values[0]) == len(values) else values
+    return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
 def given(values: list[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from daybell.errors import Unavailable
 from daybell.store.codes import NODE_CODES, RULE_CODES
 from daybell.store.driving import stamped
 from daybell.store.postgres.connection import Link
-from daybell.store.postgres.run_rows import Held, Place, Seen, columns, once
+from daybell.store.postgres.run_rows import Held, Moved, Place, Seen, columns, once
 
 SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
 ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
@@ -65,10 +65,10 @@ class NodeWrites:
     # Nodes of one run whose executions have ended alike.
     END_NODES = """
     UPDATE daybell.node n
-       SET state = $4, told = $5, finished_at = $6, reason = $7, started_at = u.started_at,
-           result = coalesce(u.result, n.result)
-      FROM unnest($1::tid[], $2::float8[], $3::text[]) u(place, started_at, result)
-     WHERE n.ctid = u.place
+       SET state = $5, told = $6, finished_at = $7, reason = $8, started_at = u.started_at,
+           is_todo = false, result = coalesce(u.result, n.result)
+      FROM unnest($2::tid[], $3::float8[], $4::text[]) u(place, started_at, result)
+     WHERE n.ctid = u.place AND (n.run = $1) IS TRUE
     """
     SET_RUNS = """
     UPDATE daybell.run r
@@ -110,11 +110,7 @@ class NodeWrites:
         if len(changed) >= ALIKE_MIN:
             changed = await self._end_nodes(link, changed, seen)
         for run in steps:
-            for one in seen.moved.get(run, ()):
-                told = len(one.same.edges) if one.same.group is None else 1
-                await self._end_alike(
-                    link, one.places, one.starts, [], SUCCEEDED, told, one.finished_at, None
-                )
+            await self._end_moved(link, run, seen.moved.get(run, ()))
         rows = columns([_run_row(step, held[run].now) for run, step in steps.items()])
         if changed:
             await link.execute(self.CHANGE_ALL, tenant, *_trimmed(changed), *rows)
@@ -147,6 +143,7 @@ class NodeWrites:
             places = seen.places[run]
             await self._end_alike(
                 link,
+                run,
                 [places[node.label] for _, node, _ in some],
                 [node.started_at for _, node, _ in some],
                 results if any(results) else [],
@@ -157,8 +154,18 @@ class NodeWrites:
             )
         return rest
 
-    async def _end_alike(self, link: Link, places: list[Place], *values: object) -> None:
-        answer = await link.execute(self.END_NODES, places, *values)
+    async def _end_moved(self, link: Link, run: UUID, moved: Iterable[Moved]) -> None:
+        alike: dict[tuple[int, Instant], list[Moved]] = {}
+        for one in moved:
+            told = len(one.same.edges) if one.same.group is None else 1
+            alike.setdefault((told, one.finished_at), []).append(one)
+        for (told, finished_at), some in alike.items():
+            places = [place for one in some for place in one.places]
+            starts = [start for one in some for start in one.starts]
+            await self._end_alike(link, run, places, starts, [], SUCCEEDED, told, finished_at, None)
+
+    async def _end_alike(self, link: Link, run: UUID, places: list[Place], *values: object) -> None:
+        answer = await link.execute(self.END_NODES, run, places, *values)
         if answer != f"UPDATE {len(places)}":
             raise Unavailable("nodes of this run were moved by others; try again")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -31,6 +32,8 @@ from daybell.store.postgres.run_rows import (
 )
 from daybell.store.postgres.specs import Outdated, Specs
 from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH, Viewing
+
+logger = logging.getLogger("daybell.store")
 
 _read_spec = msgspec.json.Decoder(Spec).decode
 
@@ -143,9 +146,16 @@ class Running(Applying, Viewing):
         found = {(row["tenant"], row["id"]): row["is_stopping"] for row in rows}
         advanced = 0
         for (tenant, run), is_stopping in list(found.items())[:limit]:
-            if is_stopping:
-                await self.stop_run(tenant, run)
-            elif await self.advance_run(tenant, run, wait=False) is None:
+            try:
+                if is_stopping:
+                    await self.stop_run(tenant, run)
+                elif await self.advance_run(tenant, run, wait=False) is None:
+                    continue
+            except Unavailable:
+                raise
+            except Exception:
+                # One run that cannot go on must not keep the others from it.
+                logger.exception("run %s cannot go on", run)
                 continue
             self.unfinished.pop((tenant, run), None)
             advanced += 1

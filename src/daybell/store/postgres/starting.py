@@ -82,7 +82,7 @@ class Starting(Connected, NodeRows, NodeWrites):
       UPDATE daybell.node n
          SET state = {STARTED}, is_ready = false, execution = u.id, succeeded = u.succeeded,
              failed = u.failed, skipped = u.skipped
-        FROM u WHERE n.ctid = u.place)
+        FROM u WHERE n.ctid = u.place AND (n.run = u.parent) IS TRUE)
     {CLAIMABLE}
     """
 

@@ -124,7 +124,8 @@ class Transaction:
 
     async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
         try:
-            is_made = await asyncio.wait_for(self._finish(tenant, worker, move), FINISH_SECONDS)
+            async with asyncio.timeout(FINISH_SECONDS):
+                is_made = await self._finish(tenant, worker, move)
         except asyncpg.InFailedSQLTransactionError:
             raise UsageError(ABORTED) from None
         except NO_ANSWER as error:
