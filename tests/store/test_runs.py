@@ -3,13 +3,10 @@
 import asyncio
 import json
 
-import pytest
-
 from daybell.core.execution import Outcome, State
 from daybell.core.priority import Priority
 from daybell.core.run import Spec
-from daybell.errors import InvalidArguments
-from tests.builders import TENANT, an_execution, apply, claim, look, retry, success
+from tests.builders import TENANT, apply, claim, look, retry, success
 from tests.store.runs import (
     a_plan,
     begun,
@@ -21,7 +18,6 @@ from tests.store.runs import (
     state,
     take,
     taken_run,
-    waiting_run,
 )
 
 CHAIN = {"extract": ["clean"], "clean": ["load"]}
@@ -154,13 +150,3 @@ async def test_a_failed_leaf_makes_the_run_a_dead_letter(store):
         "load": State.SKIPPED,
     }
     assert (await reasons(store, run))["load"] == "upstream_failed"
-
-
-async def test_a_workflow_takes_its_parameters_by_name(store):
-    await waiting_run(store)
-
-    with pytest.raises(InvalidArguments, match="etl is a workflow, whose parameters are given by"):
-        await store.enqueue(TENANT, [an_execution("etl"), an_execution("etl", args="[1]")])
-
-    (queue,) = await store.list_queues(TENANT)
-    assert queue.queued == 1

@@ -41,7 +41,6 @@ from daybell.core.worker import Report
 from daybell.errors import (
     DuplicateKey,
     ExecutionInTheWay,
-    InvalidArguments,
     InvalidName,
     PayloadTooLarge,
     UsageError,
@@ -132,21 +131,6 @@ def check_batch(executions: Sequence[NewExecution]) -> None:
         )
     for position, execution in enumerate(executions):
         check_execution(execution, position)
-
-
-WORKFLOW: Final = "workflow"  # what a worker must offer to begin a run
-
-
-def check_calls(executions: Sequence[NewExecution], workflows: Collection[str]) -> None:
-    """Refuse what no workflow can be called with: a run would die of it later. Whether its
-    parameters are right is not known here.
-    """
-    for execution in executions if workflows else ():
-        if execution.job in workflows and not execution.args.startswith("{"):
-            raise InvalidArguments(
-                f"{execution.job} is a workflow, whose parameters are given by name, as an object",
-                field="args",
-            )
 
 
 def check_loadable(

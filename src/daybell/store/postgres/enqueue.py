@@ -51,8 +51,6 @@ class Enqueueing(Entering, Metering):
         repeat: bool,
     ) -> list[Enqueued]:
         specs = await self.resolve(tenant, executions)
-        flows = {name for (name, _), one in specs.found.items() if one.job.needs == checks.WORKFLOW}
-        checks.check_calls(executions, flows)
         is_limited = (await self.quotas(specs.tenant)).limits_enqueues
         if not repeat and not is_limited:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.core.overlap import Overlap
-from daybell.errors import DuplicateKey, JobNotFound
+from daybell.errors import DuplicateKey
 from daybell.store import checks
 from daybell.store.sqlite.bulk import ROWS_MAX, Bulk
 from daybell.store.sqlite.connection import Part
@@ -45,7 +44,6 @@ class SqliteEnqueue(Part):
                 checks.check_batch(executions)
             meter = Meter(tx, owner)
             answers = create(tx, owner, executions)
-            checks.check_calls(executions, workflows(tx, owner, executions))
             meter.charge(tenant)
             if entries:
                 record(tx, tenant, entries)
@@ -133,16 +131,6 @@ def find_way(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, 
     lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
     is_plain = job.expires is None and job.overlap is Overlap.ALLOW
     return job.job if is_plain else 0, job.n, lane, job.priority
-
-
-def workflows(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> set[str]:
-    """The jobs among these, called with something, that are workflows."""
-    found: set[str] = set()
-    for name in {new.job for new in executions if new.args != "{}"}:
-        with suppress(JobNotFound):  # of ids that were known before it was deleted
-            if tx.names.current(tx, owner, name).needs == checks.WORKFLOW:
-                found.add(name)
-    return found
 
 
 def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> int:
