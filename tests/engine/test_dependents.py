@@ -10,7 +10,13 @@ from daybell.core.instant import from_iso
 from daybell.core.schedule import Decision
 from daybell.core.when import after, cron
 from daybell.engine.clock import ManualClock
-from daybell.engine.dependents import IDLE_SECONDS, LOOK_SECONDS, THOROUGH_SECONDS
+from daybell.engine.dependents import (
+    IDLE_SECONDS,
+    LOOK_SECONDS,
+    REST_SECONDS_MAX,
+    THOROUGH_SECONDS,
+    THOROUGH_SECONDS_MAX,
+)
 from daybell.engine.events import Events, Fired
 from daybell.engine.scheduler import Scheduler
 from daybell.store.ids import mint
@@ -339,6 +345,29 @@ async def test_now_and_then_no_success_is_overlooked(client, clock, scheduler, m
         clock.advance(THOROUGH_SECONDS / 2)
 
     assert asked == [True, False, True]  # the first after nobody may have looked for long
+
+
+async def test_a_look_that_stood_still_is_followed_by_a_short_rest(
+    client, clock, scheduler, monkeypatch
+):
+    await client.define("extract")
+    await client.define("load", dependencies=["extract"])
+    asked, ended_since = [], client.store.ended_since
+
+    async def slow(tenant, jobs, *, thoroughly):
+        asked.append(thoroughly)
+        clock.advance(seconds)
+        return await ended_since(tenant, jobs, thoroughly=thoroughly)
+
+    monkeypatch.setattr(client.store, "ended_since", slow)
+    waits = []
+    for seconds in (3600, 2, 0):
+        waits.append(await scheduler.dependents.tick())
+    clock.advance(THOROUGH_SECONDS_MAX)
+    await scheduler.dependents.tick()
+
+    assert waits == [REST_SECONDS_MAX, 20, LOOK_SECONDS]
+    assert asked == [True, False, False, True]
 
 
 async def test_many_are_looked_at_in_pages(client, clock, scheduler, monkeypatch):

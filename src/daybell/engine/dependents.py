@@ -36,6 +36,10 @@ IDLE_SECONDS: Final = 5.0  # until it is found that others have made the first t
 LOOK_SECONDS: Final = 1.0  # between looks while something waits
 THOROUGH_SECONDS: Final = 30.0  # between looks that overlook no success, however old its execution
 REST: Final = 10  # a look that took long is followed by a rest that is so many times longer
+# But by no more than this: a look in which the process or the store stood still says nothing of
+# what looks cost, and what can begin would wait for ten times as long.
+REST_SECONDS_MAX: Final = 30.0
+THOROUGH_SECONDS_MAX: Final = 600.0
 BATCH_MAX: Final = 500
 ENDED_MAX: Final = 500  # dependencies that are asked about at once, what has ended of them
 UPSTREAM_MAX: Final = 50  # and how they stood, for which all that a job has done may be read
@@ -77,10 +81,11 @@ class DependentsLoop:
             return AGAIN
         took, self._took = self._took, 0.0
         if self._is_thorough:
-            self._thorough_at = self._clock.monotonic() + max(THOROUGH_SECONDS, 10 * REST * took)
+            wait = min(max(THOROUGH_SECONDS, 10 * REST * took), THOROUGH_SECONDS_MAX)
+            self._thorough_at = self._clock.monotonic() + wait
         if is_first and not found.schedules and not found.waiting:
             return None
-        return max(LOOK_SECONDS, REST * took)
+        return min(max(LOOK_SECONDS, REST * took), REST_SECONDS_MAX)
 
     async def _fire(self, tenant: str, schedules: Sequence[Dependent], now: Instant) -> None:
         asked: list[tuple[str, Instant]] = []
