@@ -23,5 +23,5 @@ def seeded_ids(seed: int, time: Callable[[], float]) -> Iterator[None]:
     world = SimpleNamespace(
         time_ns=lambda: int((EPOCH + time()) * 1e9), urandom=stream(seed, "ids").randbytes
     )
-    with mock.patch.multiple(ids, time=world, os=world, _last=0):
+    with mock.patch.multiple(ids, time=world, os=world, _last=0, _randoms=[]):
         yield

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster import simulate
+from tests.simulation.cluster import Cluster, simulate
+from tests.simulation.dependents import DependentCluster
+from tests.simulation.flows import FlowCluster
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = (3, 7, 8, 40)
@@ -22,6 +24,14 @@ def test_a_seed_gives_the_same_run_again(seed: int, store: str):
 
     assert len(first) > 100
     assert first == again
+
+
+@pytest.mark.parametrize("kind", [Cluster, DependentCluster, FlowCluster])
+def test_a_seed_gives_the_same_run_after_another_one(kind: type[Cluster]):
+    first = simulate(7, "sqlite", kind).trace()
+    simulate(8, "sqlite", kind)
+
+    assert simulate(7, "sqlite", kind).trace() == first
 
 
 def test_a_seed_gives_the_same_run_in_another_process_with_other_hashes():
