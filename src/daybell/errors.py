@@ -34,11 +34,17 @@ A message names the thing, the fact and the way out.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
 SHOWN_CHARS_MAX: Final = 60
+# Names that are compared with one that does not exist, and how much of it.
+COMPARED_MAX: Final = 1_000
+COMPARED_CHARS_MAX: Final = 200
 
 
 class DaybellError(Exception):
@@ -244,3 +250,14 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}>"
     cut = isinstance(value, str) and len(value) > SHOWN_CHARS_MAX
     return f"{text[:SHOWN_CHARS_MAX]}…" if cut or len(text) > SHOWN_CHARS_MAX + 2 else text
+
+
+def suggested(name: object, known: Iterable[str], *, otherwise: str | None = None) -> str:
+    """What may be meant by a name that does not exist, as the end of a message. If none is like it:
+    `otherwise`, or the names that there are.
+    """
+    among = list(islice(known, COMPARED_MAX))
+    near = difflib.get_close_matches(str(name)[:COMPARED_CHARS_MAX], among, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(among)}" if otherwise is None else otherwise

@@ -81,6 +81,7 @@ async def test_the_classic_ends_right_and_in_order_and_the_api_tells_it(app: App
     tries = {one["node"]: one["attempt"] for one in parts["items"]}
     assert tries == {"extract": 1, "transform_a": 1, "transform_b": 3, "transform_c": 1, "load": 1}
     check_order(shown["timeline"], transforms)
+    check_attempts(shown)
 
 
 def check_order(timeline, transforms):
@@ -99,3 +100,26 @@ def check_order(timeline, transforms):
         (None, "succeeded"),
         (None, "ended as succeeded"),
     ]
+
+
+def check_attempts(shown):
+    """What was tried three times has three bars, one after the other, and moments for each."""
+    nodes = {one["name"]: one["attempts"] for one in shown["workflow"]["nodes"]}
+    bars = nodes.pop("transform_b")
+    events = [
+        (one["event"], one.get("attempt"))
+        for one in shown["timeline"]
+        if one.get("node") == "transform_b"
+    ]
+
+    assert {len(each) for each in nodes.values()} == {1}
+    assert [one["outcome"] for one in bars] == ["failed", "failed", "succeeded"]
+    times = [at for one in bars for at in (one["started_at"], one["ended_at"])]
+    assert times == sorted(times)
+    assert all(one["worker_id"] for one in bars)
+    assert events == [
+        ("ready", None),
+        ("started", 1), ("failed", 1),
+        ("started", 2), ("failed", 2),
+        ("started", 3), ("succeeded", None),
+    ]  # fmt: skip

@@ -82,7 +82,7 @@ async def test_a_retry_goes_on_with_what_failed_or_from_a_node(http, client, run
     assert await work(client.store) == [["b[0]", "b[1]", "b[2]"], ["load"]]
     wrong = await http.post(f"/executions/{run}/retry", json={"from": "c"})
     assert wrong.status_code == 422
-    assert errors_of(wrong) == {"from": "the run has no node 'c'"}
+    assert errors_of(wrong) == {"from": "the run has no node 'c'; it has extract, a, b, load, tell"}
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_run_goes_on_with_what_failed_or_from_a_node(typed, run, url):
     assert works(url) == [["load"]]
 
     wrong = typed("executions", "retry", run, "--from", "lod")
-    assert wrong.code != 0 and "the run has no node 'lod'" in wrong.err
+    assert wrong.code != 0 and "the run has no node 'lod'; did you mean 'load'?" in wrong.err
     many = typed("executions", "retry", "--all", "--from", "load")
     assert many.code != 0 and "--from is for one run; give its id" in many.err
 

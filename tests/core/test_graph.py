@@ -124,6 +124,7 @@ def test_all_kinds_come_back_from_what_is_kept() -> None:
         ({"nodes": [a_node()], "edges": 5}, "workflow.edges", "must be a list"),
         ({"nodes": [a_node()], "edges": [["a"]]}, "workflow.edges[0]", "is no edge; write"),
         ({"nodes": [a_node()], "edges": [["a", 5]]}, "workflow.edges[0]", "names 5, which"),
+        ({"nodes": [a_node()], "edges": [["a", []]]}, "workflow.edges[0]", "from 'a' to [] names"),
         ({"nodes": [a_node()], "edges": [["a", "aa"]]}, "workflow.edges[0]", "mean 'a'?"),
         ({"nodes": [a_node()], "edges": [["a", "a"]]}, "workflow.edges[0]", "wait for itself"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -171,15 +172,19 @@ def test_a_node_that_is_named_runs_all_its_items_again() -> None:
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (["lod"], "the run has no node 'lod'"),
+        (["lod"], "the run has no node 'lod'; did you mean 'load'?"),
+        (["x"], "the run has no node 'x'; it has load, each"),
+        (["load[0]"], "the run has no node 'load[0]'; did you mean 'load'?"),
+        (["each[3]"], "the run has no node 'each[3]'; its items are each[0] to each[2]"),
         ([], "no node is named"),
         (None, "all of its nodes have succeeded"),
     ],
 )
 def test_what_cannot_begin_again_is_refused(labels: list[str] | None, said: str) -> None:
-    rows = a_run({"nodes": [{"name": "load", "task": "t"}]}, {})
+    each = {"name": "each", "task": "t", "map": [1, 2, 3]}
+    rows = a_run({"nodes": [{"name": "load", "task": "t"}, each]}, {})
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=re.escape(said)):
         begin_again(rows, labels=labels)
 
 

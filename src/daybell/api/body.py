@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daybell.api.checks import is_json
 from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
-from daybell.api.wording import joined, suggested, worded
+from daybell.api.wording import joined, worded
 from daybell.core import payload
 from daybell.core.limits import PAYLOAD_DEPTH_MAX, REQUEST_BYTES_MAX
-from daybell.errors import PayloadError, PayloadTooLarge, UsageError, shown
+from daybell.errors import PayloadError, PayloadTooLarge, UsageError, shown, suggested
 
 NOT_YET: Final = "not available yet"
 WRAPPING_LEVELS: Final = 2  # a list of objects that have arguments, which have a limit of their own

@@ -13,14 +13,13 @@ from fastapi import Depends, Query, Request
 
 from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
-from daybell.api.wording import suggested
 from daybell.client import Client, mint
 from daybell.core import payload
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry, NewEntry
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
-from daybell.errors import AccessDenied, UsageError, shown
+from daybell.errors import AccessDenied, UsageError, shown, suggested
 
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of what an audit entry keeps of either side
 

@@ -17,7 +17,7 @@ Status = Literal[
     "cancelled",
     "skipped",
 ]
-
+Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released"]
 
 _EXAMPLE: dict[str, Any] = {
     "nodes": [
@@ -34,6 +34,22 @@ _EXAMPLE: dict[str, Any] = {
             "started_at": "2026-11-16T09:00:00+00:00",
             "finished_at": "2026-11-16T09:00:04+00:00",
             "items": None,
+            "attempts": [
+                {
+                    "attempt": 1,
+                    "outcome": "failed",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:00+00:00",
+                    "ended_at": "2026-11-16T09:00:01+00:00",
+                },
+                {
+                    "attempt": 2,
+                    "outcome": "succeeded",
+                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    "started_at": "2026-11-16T09:00:03+00:00",
+                    "ended_at": "2026-11-16T09:00:04+00:00",
+                },
+            ],
         },
         {
             "name": "transform",
@@ -48,6 +64,7 @@ _EXAMPLE: dict[str, Any] = {
             "started_at": "2026-11-16T09:00:04+00:00",
             "finished_at": None,
             "items": {"total": 40, "ended": 12, "failed": 0},
+            "attempts": [],
         },
     ],
     "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
@@ -66,6 +83,16 @@ class ItemCounts(BaseModel):
     failed: int
 
 
+class NodeAttempt(BaseModel):
+    """A try at a node: a bar of a chart. Its error is with the node's execution."""
+
+    attempt: int
+    outcome: Outcome | None = Field(description="null: it goes on.")
+    worker_id: str | None
+    started_at: str | None = Field(description="null: it was claimed, and has not started.")
+    ended_at: str | None
+
+
 class RunNode(BaseModel):
     """A node of a run, with the times that a chart needs."""
 
@@ -81,6 +108,10 @@ class RunNode(BaseModel):
     started_at: str | None
     finished_at: str | None
     items: ItemCounts | None
+    attempts: list[NodeAttempt] = Field(
+        description="The newest 20 of each node, oldest first; fewer if more than a thousand nodes"
+        " have begun. None of a mapped node: ask for its items as executions."
+    )
 
 
 class RunEdge(BaseModel):

@@ -12,7 +12,7 @@ from daybell.api.dependency_shapes import WaitsFor
 from daybell.api.event_schema import EventPage as EventPage
 from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
-from daybell.api.run_shapes import Status, WorkflowRun
+from daybell.api.run_shapes import Outcome, Status, WorkflowRun
 
 Time = str
 Id = str
@@ -100,7 +100,7 @@ class Attempt(BaseModel):
     """One ended try."""
 
     attempt: int
-    outcome: Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released"]
+    outcome: Outcome
     worker_id: Id | None
     started_at: Time | None
     ended_at: Time

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from daybell.client.wire import identity, time
-from daybell.client.workflows import WorkflowRun
+from daybell.client.workflows import RunNode, WorkflowRun
 from daybell.core.execution import TERMINAL, ExecutionDetail
 from daybell.core.instant import Instant
 
@@ -47,11 +48,23 @@ def _of_nodes(run: WorkflowRun) -> list[Moment]:
     for node in run.nodes:
         if node.ready_at is not None:
             moments.append((node.ready_at, {"event": "ready", "node": node.name}))
-        if node.started_at is not None:
-            moments.append((node.started_at, {"event": "started", "node": node.name}))
+        moments.extend(_of_attempts(node))
         if node.finished_at is not None:
             moments.append((node.finished_at, {"event": str(node.status), "node": node.name}))
     return moments
+
+
+def _of_attempts(node: RunNode) -> Iterator[Moment]:
+    """Each start, and each end but that of the node itself."""
+    if not node.attempts and node.started_at is not None:
+        yield node.started_at, {"event": "started", "node": node.name}
+    for one in node.attempts:
+        about = {"node": node.name, "attempt": one.attempt, "worker_id": identity(one.worker)}
+        if one.started_at is not None:
+            yield one.started_at, {"event": "started", **about}
+        is_last = node.is_ended and one is node.attempts[-1]
+        if one.ended_at is not None and not is_last:
+            yield one.ended_at, {"event": str(one.outcome), **about}
 
 
 def _around(own: list[Moment], of_nodes: list[Moment]) -> list[Moment]:

@@ -4,8 +4,7 @@ sentence that goes on from the field's name.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _WHOLE: Final = "must be a whole number"
@@ -69,9 +68,3 @@ def joined(found: Iterable[str]) -> str:
     finer = [one for one in told if one not in types]
     first, *more = finer or told
     return first + "".join(f", or {one.removeprefix(_MUST_BE)}" for one in more)
-
-
-def suggested(name: str, known: Collection[str]) -> str:
-    """What may be meant by a name that does not exist."""
-    closest = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"

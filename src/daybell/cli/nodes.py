@@ -74,11 +74,15 @@ def _waited(node: RunNode, *, now: Instant) -> str:
 
 
 def _took(node: RunNode, *, now: Instant) -> str:
+    """From its first start to its end; and in how many attempts, if there were several."""
     if node.started_at is None:
         return ""
+    last = node.attempts[-1].attempt if node.attempts else 1
     if node.finished_at is not None:
-        return show.length(max(0.0, node.finished_at - node.started_at))
-    return "" if node.is_ended else f"{show.length(max(0.0, now - node.started_at))} so far"
+        length = show.length(max(0.0, node.finished_at - node.started_at))
+        return f"{length} in {last:,} attempts" if last > 1 else length
+    so_far = f"{show.length(max(0.0, now - node.started_at))} so far"
+    return "" if node.is_ended else f"{so_far}, attempt {last:,}" if last > 1 else so_far
 
 
 def _items(node: RunNode) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -24,7 +23,7 @@ from daybell.core.retry import Retry
 from daybell.core.template import Template
 from daybell.core.when.options import OPTIONS
 from daybell.core.when.read import KEYS
-from daybell.errors import UsageError, shown
+from daybell.errors import UsageError, shown, suggested
 
 MADE_FROM: Final = ("name", "version", "parameters")
 
@@ -70,13 +69,11 @@ def _hint(name: str, fields: Mapping[str, Any]) -> str:
         part = next((one for one in parts if fields.get(one) is not None), parts[0])
         beside = f", beside {_BESIDE[part]}" if part in _BESIDE else ""
         return f"it goes under {part}{beside}"
-    closest = difflib.get_close_matches(name, sorted(JOB_FIELDS), n=1)
-    if closest:
-        return f"did you mean {closest[0]!r}?"
-    return (
+    has = (
         f"it has what it runs ({', '.join(CHOICES)}), schedule, args, retries, timeout, queue and"
         " more, as POST /jobs"
     )
+    return suggested(name, sorted(JOB_FIELDS), otherwise=has)
 
 
 def retries_of(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
@@ -33,7 +32,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.standing import DELETED, MANUAL, PAUSED
 from daybell.core.view import ExecutionFilter
-from daybell.errors import PayloadError, UsageError, shown
+from daybell.errors import PayloadError, UsageError, shown, suggested
 from daybell.store.checks import text_fault
 from daybell.store.ids import mint
 
@@ -203,12 +202,8 @@ def check_options(given: Iterable[str], known: frozenset[str], what: str) -> Non
     """Refuse an option that does not exist, before it is ignored or fails far from here."""
     for name in given:
         if name not in known:
-            closest = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = (
-                f"did you mean {closest[0]!r}?"
-                if closest
-                else f"it takes {', '.join(sorted(known))}"
-            )
+            names = sorted(known)
+            hint = suggested(name, names, otherwise=f"it takes {', '.join(names)}")
             raise UsageError(f"{what} has no {shown(name)}; {hint}", field=name)
 
 

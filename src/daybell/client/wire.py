@@ -16,7 +16,7 @@ from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
 from daybell.core.access import Key
 from daybell.core.audit import Entry
-from daybell.core.execution import Attempt, Execution, ExecutionDetail
+from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import Job
 from daybell.core.kinds import SETTINGS
@@ -230,6 +230,7 @@ def run(of: WorkflowRun) -> dict[str, Any]:
                 "started_at": time(one.started_at),
                 "finished_at": time(one.finished_at),
                 "items": None if one.items is None else msgspec.structs.asdict(one.items),
+                "attempts": [span(each) for each in one.attempts],
             }
             for one in of.nodes
         ],
@@ -261,6 +262,17 @@ def attempt(of: Attempt) -> dict[str, Any]:
         "started_at": time(of.started_at),
         "ended_at": time(of.ended_at),
         "error": value(of.error),
+    }
+
+
+def span(of: AttemptSpan) -> dict[str, Any]:
+    """A try at a node, ended or not."""
+    return {
+        "attempt": of.attempt,
+        "outcome": None if of.outcome is None else str(of.outcome),
+        "worker_id": identity(of.worker),
+        "started_at": time(of.started_at),
+        "ended_at": time(of.ended_at),
     }
 
 

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from daybell.client.bulk import again
 from daybell.client.ready import ready_times
 from daybell.client.requests import Id, read_id
-from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
+from daybell.core.execution import (
+    TERMINAL,
+    AttemptSpan,
+    Enqueued,
+    Execution,
+    NewExecution,
+    State,
+)
 from daybell.core.graph import Graph, GraphEdge
 from daybell.core.instant import Instant
 from daybell.core.run import NodeView, RunDetail
@@ -21,6 +28,8 @@ from daybell.errors import Conflict, JobNotFound, NotFound, UsageError
 from daybell.store.protocol import Store
 
 WORKFLOW: Final = "workflow"
+NODE_ATTEMPTS_MAX: Final = 20  # that are shown of a node
+RUN_ATTEMPTS_MAX: Final = 20_000  # of all of them, if that leaves one for each
 
 
 class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +54,7 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant | None = None
     finished_at: Instant | None = None
     items: ItemCounts | None = None  # of a mapped node that has begun
+    attempts: tuple[AttemptSpan, ...] = ()  # the newest, oldest first; none of a mapped node
 
     @property
     def is_ended(self) -> bool:
@@ -99,8 +109,22 @@ class Workflows:
             return None
         graph = await self._graph(execution)
         if detail is not None:
-            return _begun(detail, graph, since=execution.started_at)
+            run = _begun(detail, graph, since=execution.started_at)
+            return await self._with_attempts(run, execution.id)
         return None if graph is None else _not_begun(graph, execution.state)
+
+    async def _with_attempts(self, run: WorkflowRun, id: UUID) -> WorkflowRun:
+        """Asked for at once for all nodes, and fewer of each the more nodes there are."""
+        begun = sum(one.execution is not None for one in run.nodes)
+        if not begun:
+            return run
+        limit = max(1, min(NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX // begun))
+        found = await self.store.node_attempts(self.tenant, id, limit=limit)
+        nodes = [
+            one if one.execution is None else replace(one, attempts=found.get(one.execution, ()))
+            for one in run.nodes
+        ]
+        return replace(run, nodes=tuple(nodes))
 
     async def _is_workflow(self, execution: Execution) -> bool:
         try:

@@ -6,7 +6,6 @@ and not a dead letter at night.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import sys
@@ -18,8 +17,7 @@ from typing import Any, NoReturn, TypeGuard, cast
 
 import msgspec
 
-from daybell.core.limits import NAME_CHARS_MAX
-from daybell.errors import InvalidArguments, shown
+from daybell.errors import InvalidArguments, shown, suggested
 
 
 class _Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,9 +217,7 @@ def _refuse_unknown(plan: _Plan, name: str, skip: frozenset[str]) -> NoReturn:
         why = "is filled by the worker" if name in skip else "can only be given by position"
         raise InvalidArguments(f"{plan.name}(): {shown(name)} {why}; leave it out", field=name)
     known = [known for known in plan.parameters if known not in skip]
-    closest = difflib.get_close_matches(str(name)[:NAME_CHARS_MAX], known, n=1)
-    takes = f"it takes {', '.join(known)}" if known else "it takes none"
-    hint = f"did you mean {closest[0]!r}?" if closest else takes
+    hint = suggested(name, known, otherwise=f"it takes {', '.join(known) or 'none'}")
     raise InvalidArguments(f"{plan.name}() has no argument {shown(name)}; {hint}", field=name)
 
 

@@ -12,7 +12,6 @@ All of this takes time in proportion to nodes and edges.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
@@ -37,7 +36,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import ORDER_STEP, NewNode, Node, NodeState, Plan, node_name
-from daybell.errors import InvalidWorkflow, PayloadTooLarge, shown
+from daybell.errors import InvalidWorkflow, PayloadTooLarge, shown, suggested
 
 FIELDS: Final = ("nodes", "edges", "params", "fail_fast", "max_running")
 _EDGE_FIELDS: Final = ("from", "to", "when")
@@ -268,7 +267,13 @@ def _read_edges(value: Any, nodes: Mapping[str, GraphNode], field: str) -> _Edge
         where = f"{field}[{place}]"
         parent, child, when = _read_edge(one, where)
         for name in (parent, child):
-            if not isinstance(name, str) or name not in nodes:
+            if not isinstance(name, str):
+                raise InvalidWorkflow(
+                    f"the edge from {shown(parent)} to {shown(child)} names {shown(name)}, which is"
+                    " no name; an edge is between two nodes",
+                    field=where,
+                )
+            if name not in nodes:
                 raise InvalidWorkflow(f"an edge {_unknown(name, nodes)}", field=where)
         if parent == child:
             raise InvalidWorkflow(f"node {shown(parent)} cannot wait for itself", field=where)
@@ -366,14 +371,12 @@ def _inheriting(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNod
 def _check_names(given: Mapping[str, Any], known: Sequence[str], *, what: str, field: str) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            hint = suggested(name, known, otherwise=f"it has {', '.join(known)}")
             raise InvalidWorkflow(f"{what} has no {shown(name)}; {hint}", field=f"{field}.{name}")
 
 
 def _unknown(name: object, nodes: Mapping[str, GraphNode]) -> str:
-    near = difflib.get_close_matches(str(name), nodes, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "add it to nodes"
+    hint = suggested(name, nodes, otherwise="add it to nodes")
     return f"names {shown(name)}, which is no node; {hint}"
 
 

@@ -9,7 +9,6 @@ see `core.outputs`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, TypeVar, cast
 
@@ -38,7 +37,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.rules import Rule
 from daybell.core.run import MAP_ITEMS_MAX, Spec
-from daybell.errors import InvalidWorkflow, UsageError, shown
+from daybell.errors import InvalidWorkflow, UsageError, shown, suggested
 
 T = TypeVar("T")
 
@@ -302,7 +301,7 @@ class _Reading:
     def _rule(self) -> Rule:
         rule = self._given.get("rule", Rule.ALL_SUCCESS)
         if rule not in RULES:
-            self._refuse(f"has the rule {shown(rule)}; {_hint(rule, RULES)}", "rule")
+            self._refuse(f"has the rule {shown(rule)}; {suggested(rule, RULES)}", "rule")
         return Rule(rule)
 
     def _map(self) -> Any:
@@ -338,7 +337,7 @@ class _Reading:
     def _check_fields(self) -> None:
         for name in self._given:
             if name not in FIELDS and name != "workflow":
-                self._refuse(f"has no field {shown(name)}; {_hint(name, FIELDS)}", name)
+                self._refuse(f"has no field {shown(name)}; {suggested(name, FIELDS)}", name)
         if "name" not in self._given:
             raise InvalidWorkflow("a node has no name", field=f"{self._field}.name")
 
@@ -357,11 +356,6 @@ class _Reading:
 
     def _refuse(self, why: str, name: str) -> NoReturn:
         raise InvalidWorkflow(f"{self._called} {why}", field=f"{self._field}.{name}")
-
-
-def _hint(name: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
 
 
 def _outputs_by_name(values: Mapping[str, Any]) -> Iterable[Output]:

@@ -8,7 +8,6 @@ One without a default must be given; a plain text is the name of such a one. Nod
 
 from __future__ import annotations
 
-import difflib
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,7 +17,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.limits import NAME_CHARS_MAX, PARAMETERS_MAX
 from daybell.core.references import LITERAL, is_literal, names_in
-from daybell.errors import InvalidArguments, InvalidWorkflow, PayloadError, shown
+from daybell.errors import InvalidArguments, InvalidWorkflow, PayloadError, shown, suggested
 
 if TYPE_CHECKING:
     from daybell.core.graph_node import GraphNode
@@ -202,8 +201,8 @@ def _read_name(value: object, field: str) -> str:
 
 
 def _hint(name: object, params: Params) -> str:
-    near = difflib.get_close_matches(str(name), [param.name for param in params], n=1)
-    return f"did you mean {near[0]!r}?" if near else f"it takes {_listed(params)}"
+    names = [param.name for param in params]
+    return suggested(name, names, otherwise=f"it takes {_listed(params)}")
 
 
 def _listed(params: Params) -> str:

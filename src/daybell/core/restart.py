@@ -7,6 +7,7 @@ ended: `core.progress` does the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -14,7 +15,9 @@ from msgspec.structs import replace
 
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import FAIL_FAST, LOST, Node, NodeState, Run, Stopping, node_name
-from daybell.errors import UsageError, shown
+from daybell.errors import UsageError, shown, suggested
+
+NAMED_MAX: Final = 5
 
 
 class Restart(msgspec.Struct, frozen=True):
@@ -91,9 +94,22 @@ def _check_labels(labels: Iterable[str], rows: Mapping[str, Node]) -> None:
     for label in labels:
         found = True
         if label not in rows:
-            raise UsageError(f"the run has no node {shown(label)}", field="from")
+            raise UsageError(
+                f"the run has no node {shown(label)}; {_meant(label, rows)}", field="from"
+            )
     if not found:
         raise UsageError("no node is named to begin with", field="from")
+
+
+def _meant(label: str, rows: Mapping[str, Node]) -> str:
+    """What somebody may have had in mind who wrote this."""
+    node = rows.get(node_name(label))
+    if node is not None and node.spawned:
+        return f"its items are {node.label}[0] to {node.label}[{node.spawned - 1}]"
+    there = sorted((one for one in rows.values() if one.group is None), key=lambda one: one.order)
+    names = [one.label for one in there]
+    more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+    return suggested(label, names, otherwise=f"it has {', '.join(names[:NAMED_MAX])}{more}")
 
 
 def _below(seeds: Iterable[str], graph: Mapping[str, Node]) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeGuard, cast, get_args
@@ -21,7 +20,14 @@ from daybell.core.limits import (
     RETRIES_MAX,
     RETRY_NAMES_MAX,
 )
-from daybell.errors import InvalidArguments, InvalidRetry, PermanentError, RetryLater, shown
+from daybell.errors import (
+    InvalidArguments,
+    InvalidRetry,
+    PermanentError,
+    RetryLater,
+    shown,
+    suggested,
+)
 
 RETRIES: Final = 3
 BASE_SECONDS: Final = 1.0
@@ -269,13 +275,9 @@ def when(asked: RetryLater) -> tuple[Seconds, Instant | None]:
 def _from_mapping(fields: Mapping[str, Any]) -> Retry:
     for key in fields:
         if key not in _KEYS:
-            closest = difflib.get_close_matches(str(key)[:NAME_CHARS_MAX], sorted(_KEYS), n=1)
-            hint = (
-                f"; did you mean {closest[0]!r}?"
-                if closest
-                else f"; it has {', '.join(sorted(_KEYS))}"
-            )
-            raise InvalidRetry(f"a retry policy has no {shown(key)}{hint}", field="retries")
+            known = sorted(_KEYS)
+            hint = suggested(key, known, otherwise=f"it has {', '.join(known)}")
+            raise InvalidRetry(f"a retry policy has no {shown(key)}; {hint}", field="retries")
     shared = {k: fields[k] for k in _SHARED_KEYS if k in fields}
     backoff = fields.get("backoff", "delays" if "delays" in fields else "exponential")
     if backoff == "delays" and isinstance(fields.get("delays"), list | tuple):

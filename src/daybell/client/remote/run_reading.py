@@ -6,7 +6,7 @@ import msgspec
 
 from daybell.client.remote.reading import Wire, identity, time
 from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
-from daybell.core.execution import State
+from daybell.core.execution import AttemptSpan, Outcome, State
 from daybell.core.graph import GraphEdge
 
 
@@ -38,4 +38,16 @@ def _node(of: Wire) -> RunNode:
         started_at=time(of["started_at"]),
         finished_at=time(of["finished_at"]),
         items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
+        attempts=tuple(_span(one) for one in of.get("attempts", ())),
+    )
+
+
+def _span(of: Wire) -> AttemptSpan:
+    outcome = of["outcome"]
+    return AttemptSpan(
+        of["attempt"],
+        None if outcome is None else Outcome(outcome),
+        identity(of["worker_id"]),
+        time(of["started_at"]),
+        time(of["ended_at"]),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 
-from daybell.errors import UsageError, shown
+from daybell.errors import UsageError, shown, suggested
 
 
 def read_fields(value: Any, kind: type[msgspec.Struct], what: str) -> dict[str, Any]:
@@ -19,8 +18,7 @@ def read_fields(value: Any, kind: type[msgspec.Struct], what: str) -> dict[str, 
     given: dict[str, Any] = {}
     for name, one in cast("Mapping[str, Any]", value).items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+            hint = suggested(name, known, otherwise=f"it takes {', '.join(known)}")
             raise UsageError(f"{what} has no {shown(name)}; {hint}", field=f"{what}.{name}")
         if one is not None:
             given[name] = one

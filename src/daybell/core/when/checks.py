@@ -9,7 +9,7 @@ from datetime import datetime
 from daybell.core.instant import Instant, from_datetime, from_iso
 from daybell.core.limits import INSTANT_MAX, NAME_CHARS_MAX
 from daybell.core.when.zone import INSTANT_MIN, instant_of
-from daybell.errors import InvalidSchedule, UsageError, shown
+from daybell.errors import InvalidSchedule, UsageError, shown, suggested
 
 Moment = Instant | int | str | datetime  # what a caller may write for a time
 
@@ -18,8 +18,7 @@ def check_keys(given: Mapping[str, object], allowed: tuple[str, ...], *, what: s
     """Refuse a key that means nothing: a typo must not silently become a default."""
     for key in given:
         if key not in allowed:
-            meant = nearest(key, allowed)
-            hint = f"did you mean {meant!r}?" if meant else f"it takes {', '.join(allowed)}"
+            hint = suggested(key, allowed, otherwise=f"it takes {', '.join(allowed)}")
             raise InvalidSchedule(f"{what} has no {shown(key)}; {hint}", field=str(key))
 
 
