@@ -312,6 +312,7 @@ def test_what_makes_no_graph_is_refused(app: App, t: Any):
     assert "has no nodes" in refused(app, lambda: None)
     assert "cannot wait for itself" in refused(app, lambda: t.nap >> t.nap)
     assert "cannot be a node" in refused(app, lambda: t.nap >> len)
+    assert "branches into nothing" in refused(app, lambda: t.nap.branch([]))
     assert "has two conditions" in refused(
         app, lambda: (t.nap.when("result") >> t.extract, t.nap.when("not result") >> t.extract)
     )
@@ -323,6 +324,20 @@ def test_what_makes_no_graph_is_refused(app: App, t: Any):
     assert "two of timeout=" in refused(app, lambda: (t.nap.node(timeout=1), t.nap.node(timeout=2)))
     assert "'rul'" in refused(app, lambda: t.nap.node(rul="all_done"))
     assert "all_dun" in refused(app, lambda: t.extract >> t.nap.node(rule="all_dun"))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda t: t.nap >> [], "node 'nap' of workflow 'etl' has an empty list after it"),
+        (lambda t: [] >> t.nap, "node 'nap' of workflow 'etl' has an empty list before it"),
+        (lambda t: t.nap << [], "node 'nap' of workflow 'etl' has an empty list before it"),
+        (lambda t: [] << t.nap, "node 'nap' of workflow 'etl' has an empty list after it"),
+        (lambda t: t.extract >> t.nap >> [[], ()], "node 'nap' of workflow 'etl' has an empty"),
+    ],
+)
+def test_an_empty_list_is_not_a_list_of_nodes(app: App, t: Any, write: Any, said: str):
+    assert said in refused(app, lambda: write(t))
 
 
 def test_a_name_is_one_nodes(app: App, t: Any):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from daybell.client.requests import read_limit
 from daybell.core import arguments, payload
@@ -92,11 +92,20 @@ class Draft:
             self.ends(first), heads=begins, first=begins, last=self._last(then), is_chain=True
         )
 
-    def _join(self, parents: Iterable[End], children: Iterable[End]) -> None:
-        children = list(children)
+    def _join(self, parents: list[End], children: list[End]) -> None:
+        if not parents or not children:
+            self._refuse_empty(parents, children)
         for parent in parents:
             for child in children:
                 self._link(parent, child.node)
+
+    def _refuse_empty(self, parents: list[End], children: list[End]) -> NoReturn:
+        """Whoever wrote an empty list believes that there is something in it."""
+        beside = self.named((parents or children)[0].node)  # two lists have no `>>`
+        where = "after" if parents else "before"
+        raise InvalidWorkflow(
+            f"{beside} has an empty list {where} it; put nodes into the list, or leave it out"
+        )
 
     def heads(self, thing: Linkable) -> list[End]:
         """The nodes that are meant by what comes before."""

@@ -196,10 +196,11 @@ class Node(Linked):
     def branch(self, *nodes: Linkable) -> Links:
         """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
         self.home.check_open(self)
-        if not nodes:
+        heads = self.home.heads(nodes)
+        if not heads:
             raise InvalidWorkflow(f"{self.home.named(self)} branches into nothing")
         self._check_chooses(nodes)
-        for end in self.home.heads(nodes):
+        for end in heads:
             self.home.link(self.when(condition_for(end.node.name)), end.node)
             self.choices[end.node.name] = None
         return Links(self.home.ends(nodes), heads=[End(self)])
