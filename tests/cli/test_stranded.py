@@ -8,6 +8,7 @@ from daybell import Client
 from daybell.cli.doctor import check_store
 from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
+from daybell.client.why import why
 from daybell.core.lifecycle import after_unknown
 from daybell.settings import Settings
 from tests.builders import a_worker, apply, claim
@@ -79,6 +80,29 @@ async def test_the_doctor_looks_for_them(tmp_path, monkeypatch):
     names = [one.name for one in await check_store(Settings(database_url=url)) if not one.is_ok]
 
     assert names == ["overdue executions"]
+
+
+async def test_the_doctor_does_not_call_fine_what_waits_in_vain(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Client(url, migrate=True) as opened:
+        await opened.define("load")
+        node = {"name": "load", "task": "load", "queue": "db"}
+        await opened.create("etl", workflow={"nodes": [node]})
+        worker = a_worker(queues=("default", "db"), kinds=("http", "workflow"))
+        await opened.store.register(opened.tenant, worker, lease=60.0)
+        id = (await opened.enqueue("etl")).id
+        before = await check_store(Settings(database_url=url))
+        await work(opened.store, rounds=1)
+        because = (await why(opened, str(id))).detail
+    at_once = partial(check_stranded, patience=NOW)
+    monkeypatch.setattr("daybell.cli.doctor.check_stranded", at_once)
+
+    told = {one.name: one.found for one in await check_store(Settings(database_url=url))}
+
+    lack = "no live worker of queue 'db' runs tasks"
+    assert f"{lack}, and 1 job waits for one: etl" in [one.found for one in before]
+    assert lack in told["overdue executions"] and lack in because
+    assert "kinds" not in told
 
 
 async def test_a_node_that_nobody_can_take_is_named_with_its_workflow(client):

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from daybell.cli.edge import DONE, FAILED, told, with_flag
-from daybell.cli.lacking import check_kinds
+from daybell.cli.lacking import check_kinds, is_fine
 from daybell.cli.overdue import check_schedules
 from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
@@ -60,8 +60,7 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
         found += await check_schedules(store)
-        found += [*await check_kinds(store), *await check_stranded(store)]
-        found += await check_tasks(store)
+        found += await _check_takers(store)
         return [*found, await check_gates(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):
@@ -73,6 +72,14 @@ async def check_store(settings: Settings, *, flag: str | None = None) -> list[Ch
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()
+
+
+async def _check_takers(store: Store) -> list[Check]:
+    """Whether somebody runs what is to run. Where something waits in vain, only that is said: a run
+    that began waits for its nodes, whoever could begin another.
+    """
+    waiting = [*await check_stranded(store), *await check_tasks(store)]
+    return [one for one in await check_kinds(store) if not (waiting and is_fine(one))] + waiting
 
 
 def _failed(name: str, said: str, *, otherwise: str = "") -> Check:

@@ -27,12 +27,15 @@ from daybell.core.worker import Worker
 from daybell.store.protocol import Store
 
 NAMED_MAX: Final = 5
+KINDS: Final = "kinds"
 
 _Lane = tuple[str, str]  # a queue, and what its workers must offer
 
 
 async def check_kinds(store: Store) -> list[Check]:
-    """The jobs of all tenants. Of tasks only the secrets: nobody says what their code needs."""
+    """The jobs of all tenants. Of tasks only the secrets: nobody says what their code needs. It is
+    about what is to begin: what waits in vain by now, `check_stranded` and `check_tasks` find.
+    """
     checks: list[Check] = []
     now = (await store.health()).now
     for tenant in await store.list_tenants():
@@ -54,13 +57,13 @@ async def check_kinds(store: Store) -> list[Check]:
 
 def _closed(job: Job, workers: Sequence[Worker], now: Instant) -> list[_Lane]:
     """The lanes of a job that nobody serves: its own, and those of its nodes. Of nodes that are
-    tasks, too, nobody says what their code needs.
+    tasks, too, nobody says which of them a worker has, but whether it has any.
     """
     lanes = {(job.definition.queue, job.definition.needs): None}
     if job.definition.kind == "workflow":
         graph = Graph.from_settings(job.definition.settings)
         for node in graph.nodes:
-            if node.kind not in (JOB, "task"):
+            if node.kind != JOB:
                 inline = graph.definition_of(node, job.definition)
                 lanes[inline.queue, inline.needs] = None
     return [
@@ -80,8 +83,13 @@ def judge(
             for lane in lanes:
                 waiting[lane].append(job)
     checks = [_unoffered(tenant, queue, needs, names) for (queue, needs), names in waiting.items()]
-    fine = Check(name="kinds", is_ok=True, found=f"somebody runs all that is to run{_of(tenant)}")
+    fine = Check(name=KINDS, is_ok=True, found=f"somebody runs all that is to run{_of(tenant)}")
     return checks or [fine]
+
+
+def is_fine(check: Check) -> bool:
+    """Whether it says that somebody runs all that is to run."""
+    return check.name == KINDS and check.is_ok
 
 
 def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
@@ -89,7 +97,7 @@ def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
     jobs = show.count(len(names), "job")
     verb = "waits" if len(names) == 1 else "wait"
     return Check(
-        name="kinds",
+        name=KINDS,
         is_ok=False,
         found=f"{lack.found}{_of(tenant)}, and {jobs} {verb} for one: {_named(names)}",
         advice=lack.advice,
