@@ -2,9 +2,20 @@
 
 from daybell.core.execution import Outcome, State
 from daybell.core.view import ExecutionFilter
+from daybell.store.ids import mint
 from daybell.store.outcomes import Revival
-from tests.builders import LEASE, TENANT, a_report, apply, enqueued, look, retry, success
-from tests.store.runs import a_plan, begun, run_to_end, take, waiting_run
+from tests.builders import (
+    LEASE,
+    TENANT,
+    a_report,
+    an_execution,
+    apply,
+    enqueued,
+    look,
+    retry,
+    success,
+)
+from tests.store.runs import a_mapped_plan, a_plan, begun, detail, run_to_end, take, waiting_run
 
 PLAN = a_plan({"a": ["b"]})
 
@@ -79,3 +90,57 @@ async def test_a_run_that_was_retried_once_has_two_attempts(store):
         (1, Outcome.FAILED),
         (2, Outcome.SUCCEEDED),
     ]
+
+
+async def spans(store, run, **options):
+    """The attempts at the nodes of a run: by label, with who has or had them."""
+    labels = {one.node.execution: one.node.label for one in (await detail(store, run)).nodes}
+    found = await store.node_attempts(TENANT, run, **options)
+    return {
+        labels[id]: [(one.attempt, one.outcome, one.worker) for one in each]
+        for id, each in found.items()
+    }
+
+
+async def test_the_attempts_at_nodes_are_told_ended_or_not(store, clock):
+    run = await begun(store, a_plan({"a": ["b"], "c": []}))
+    first = await take(store)
+    a, c = sorted(first.executions, key=lambda one: str(one.node))
+    assert await apply(store, first, retry(a, delay=0.0), success(c)) == []
+    assert await spans(store, run) == {
+        "a": [(1, Outcome.FAILED, first.worker)],
+        "c": [(1, Outcome.SUCCEEDED, first.worker)],
+    }
+
+    await clock.advance(60)
+    second = await take(store)
+    await store.report(TENANT, worker=second.worker, reports=[a_report(second.one, ran=2.0)])
+
+    failed, current = (await store.node_attempts(TENANT, run))[a.id]
+    assert (current.attempt, current.outcome, current.worker) == (2, None, second.worker)
+    assert (failed.ended_at - failed.started_at, current.ended_at) == (1.0, None)
+    assert current.started_at - failed.ended_at >= 57
+    await apply(store, second, success(second.one))
+    await run_to_end(store)
+    told = await spans(store, run)
+    assert told["a"] == [
+        (1, Outcome.FAILED, first.worker),
+        (2, Outcome.SUCCEEDED, second.worker),
+    ]
+    assert [outcome for _, outcome, _ in told["b"]] == [Outcome.SUCCEEDED]
+    assert (await spans(store, run, limit=1))["a"] == told["a"][1:]
+
+
+async def test_attempts_at_items_are_left_out_and_those_at_what_was_taken_over_are_not(store):
+    run = await begun(store, a_mapped_plan())
+    await run_to_end(store, results={"list": [1, 2]}, failing=["join"])
+    other = (await store.rerun(TENANT, run, an_execution("etl"))).id
+    again = await take(store)
+    await store.expand(TENANT, worker=again.worker, claimed=again.one, plan=a_mapped_plan())
+
+    before, after = await spans(store, run), await spans(store, other)
+
+    assert set(before) == {"list", "join"}
+    assert [outcome for _, outcome, _ in before["join"]] == [Outcome.FAILED]
+    assert after == {"list": before["list"]}
+    assert await store.node_attempts(TENANT, mint()) == {}

@@ -186,6 +186,7 @@ OPERATIONS = {
     ),
     "advance": lambda s, t, k: s.advance(t, k.running.id),
     "get_run": lambda s, t, k: s.get_run(t, k.running.id),
+    "node_attempts": lambda s, t, k: s.node_attempts(t, k.running.id),
     "rerun": lambda s, t, k: s.rerun(t, k.dead, an_execution(k.job)),
     "steps": lambda s, t, k: s.steps(t, k.running.id),
     "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),

@@ -153,6 +153,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
 
 
+class AttemptSpan(msgspec.Struct, frozen=True, gc=False):
+    """An attempt as a chart shows it: ended or not, and without its error."""
+
+    attempt: int
+    outcome: Outcome | None  # None here and as its end: it goes on
+    worker: UUID | None
+    started_at: Instant | None
+    ended_at: Instant | None
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution as a person sees it."""
 

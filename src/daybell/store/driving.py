@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
+from daybell.core.execution import TERMINAL, Attempt, AttemptSpan, Execution, Outcome, State
 from daybell.core.instant import Instant
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import (
@@ -151,6 +151,18 @@ def without_job(start: Start) -> NodeEnd:
     return NodeEnd(
         label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
     )
+
+
+def newest(
+    spans: Iterable[tuple[UUID, AttemptSpan]], limit: int
+) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    """Of each execution the last attempts, in order."""
+    found: dict[UUID, list[AttemptSpan]] = {}
+    for id, span in spans:
+        found.setdefault(id, []).append(span)
+    for each in found.values():
+        each.sort(key=lambda span: span.attempt)
+    return {id: tuple(each[-limit:]) for id, each in found.items()}
 
 
 def shown_node(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.execution import AttemptSpan, Claimed, Enqueued, NewExecution, State
 from daybell.core.lifecycle import after_cancel
 from daybell.core.run import Plan, RunDetail
 from daybell.store import driving
 from daybell.store.checks import check_limit
 from daybell.store.memory import moves, progress, restarting
 from daybell.store.memory.executions import holds
-from daybell.store.memory.tables import Part, RunRow, Tables, shown_state
+from daybell.store.memory.tables import Part, Row, RunRow, Tables, shown_state
 from daybell.store.wakeups import Signal
 
 
@@ -60,6 +60,22 @@ class MemoryRuns(Part):
             row = tables.runs.get((tenant, id))
             return None if row is None else self._detail(tables, tenant, row)
 
+    async def node_attempts(
+        self, tenant: str, id: UUID, *, limit: int = 20
+    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+        check_limit(limit)
+        with self._begin(tenant) as tables:
+            run = tables.runs.get((tenant, id))
+            nodes = [] if run is None else [one.node for one in run.nodes.values()]
+            found = (
+                tables.rows.get((tenant, one.execution))
+                for one in nodes
+                if one.execution is not None and one.group is None
+            )
+            return driving.newest(
+                ((row.execution.id, span) for row in found if row for span in spans(row)), limit
+            )
+
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
@@ -85,6 +101,17 @@ class MemoryRuns(Part):
             row.run,
             tuple(driving.shown_node(one.node, one.result, executions) for one in nodes),
             tables.rows[tenant, row.run.id].execution.finished_at,
+        )
+
+
+def spans(row: Row) -> Iterator[AttemptSpan]:
+    """The attempts at an execution, ended or not."""
+    for one in row.attempts:
+        yield AttemptSpan(one.attempt, one.outcome, one.worker, one.started_at, one.ended_at)
+    last = row.execution
+    if last.outcome is not None or last.state is State.RUNNING:
+        yield AttemptSpan(
+            last.attempt, last.outcome, last.worker, last.started_at, last.finished_at
         )
 
 

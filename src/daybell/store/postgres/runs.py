@@ -23,6 +23,7 @@ from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.moves import HELD, IS_HELD, by_lease, fences
+from daybell.store.postgres.node_attempts import Charting
 from daybell.store.postgres.run_rows import (
     NODE_COLUMNS,
     RUN_COLUMNS,
@@ -31,14 +32,14 @@ from daybell.store.postgres.run_rows import (
     read_run,
 )
 from daybell.store.postgres.specs import Outdated, Specs
-from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH, Viewing
+from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH
 
 logger = logging.getLogger("daybell.store")
 
 _read_spec = msgspec.json.Decoder(Spec).decode
 
 
-class Running(Applying, Viewing):
+class Running(Applying, Charting):
     """See `protocol.Runs`."""
 
     async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:

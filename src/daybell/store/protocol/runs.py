@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.execution import AttemptSpan, Claimed, Enqueued, NewExecution
 from daybell.core.run import Plan, RunDetail
 
 
@@ -48,6 +48,16 @@ class Runs(Protocol):
         """The nodes of a run in order, without the items of mapped ones; None: it has none (yet).
 
         A node that has an execution is shown with that one's state.
+        """
+        ...
+
+    async def node_attempts(
+        self, tenant: str, id: UUID, *, limit: int = 20
+    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+        """The attempts at the nodes of a run, by their executions: of each the newest, oldest
+        first, also the one that goes on. Items of mapped nodes are left out; there are too many.
+
+        The cost is that of the nodes that have begun, however long the history is.
         """
         ...
 

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import Claimed, Enqueued, NewExecution
+from daybell.core.execution import AttemptSpan, Claimed, Enqueued, NewExecution
+from daybell.core.instant import Instant
 from daybell.core.lifecycle import after_cancel
 from daybell.core.run import Plan, RunDetail
 from daybell.store import driving
 from daybell.store.checks import check_limit
-from daybell.store.codes import STATES
+from daybell.store.codes import OUTCOMES, STATES
 from daybell.store.sqlite import progress, restarting
 from daybell.store.sqlite.advancing import Advancing, go_on
 from daybell.store.sqlite.apply import FENCE, fence, judge
 from daybell.store.sqlite.names import RunKey, Transaction
 from daybell.store.sqlite.node_rows import NODE_COLUMNS, read_nodes
-from daybell.store.sqlite.rows import shown_state
+from daybell.store.sqlite.rows import shown_state, uuid_or_none
 from daybell.store.sqlite.run_rows import RUN_COLUMNS, read_run
 from daybell.store.wakeups import Signal
 
@@ -50,6 +51,14 @@ class SqliteRuns(Advancing):
 
     async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
         return await self._read(lambda tx: get_run(tx, tx.names.tenant(tx, tenant), id))
+
+    async def node_attempts(
+        self, tenant: str, id: UUID, *, limit: int = 20
+    ) -> dict[UUID, tuple[AttemptSpan, ...]]:
+        check_limit(limit)
+        return await self._read(
+            lambda tx: node_attempts(tx, tx.names.tenant(tx, tenant), id, limit)
+        )
 
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
@@ -119,3 +128,38 @@ def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
         for node, row in zip(read_nodes(tx, rows), rows, strict=True)
     ]
     return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)
+
+
+# Numbers rise by one with each attempt: what is older than the newest is not even read.
+_ATTEMPTS: Final = """
+SELECT e.id, a.attempt, a.outcome, a.worker, a.started_at, a.ended_at
+  FROM execution r CROSS JOIN node ON node.run = r.n AND node.of IS NULL
+       CROSS JOIN execution e ON e.tenant = r.tenant AND e.id = node.execution
+       CROSS JOIN attempt a ON a.execution = e.n AND a.attempt >= e.attempt - ?3
+ WHERE r.tenant = ?1 AND r.id = ?2
+"""
+_LAST_ATTEMPTS: Final = """
+SELECT e.id, e.attempt, e.outcome, e.worker, e.started_at, e.finished_at
+  FROM execution r CROSS JOIN node ON node.run = r.n AND node.of IS NULL
+       CROSS JOIN execution e ON e.tenant = r.tenant AND e.id = node.execution
+ WHERE r.tenant = ?1 AND r.id = ?2 AND (e.outcome IS NOT NULL OR e.state = 5)
+"""
+
+
+def node_attempts(
+    tx: Transaction, owner: int, id: UUID, limit: int
+) -> dict[UUID, tuple[AttemptSpan, ...]]:
+    rows = tx.execute(_ATTEMPTS, (owner, id.bytes, limit)).fetchall()
+    rows += tx.execute(_LAST_ATTEMPTS, (owner, id.bytes)).fetchall()
+    return driving.newest(((UUID(bytes=row[0]), _span(*row[1:])) for row in rows), limit)
+
+
+def _span(
+    attempt: int,
+    outcome: int | None,
+    worker: bytes | None,
+    started_at: Instant | None,
+    ended_at: Instant | None,
+) -> AttemptSpan:
+    ended_as = None if outcome is None else OUTCOMES[outcome]
+    return AttemptSpan(attempt, ended_as, uuid_or_none(worker), started_at, ended_at)
