@@ -134,3 +134,27 @@ async def test_a_node_that_no_version_has_is_given_back(tmp_path):
         unknown = await app.handlers.ask(a_claimed(job="any", version=version, node="gone"))
 
     assert unknown is None
+
+
+async def test_what_is_known_of_nodes_stays_when_others_are_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr("daybell.sdk.kinds.WORKFLOWS_MAX", 2)
+    app = an_app(f"sqlite:///{tmp_path / 'daybell.db'}")
+    for name in ("one", "two", "three"):
+        with app.workflow(name):
+            app.tasks["find"].node("only")
+
+    async with app:
+        jobs = {name: await app.client().job(name) for name in ("one", "two", "three")}
+        nodes = {
+            name: a_claimed(job=name, version=job.version, node="only")
+            for name, job in jobs.items()
+        }
+        assert await app.handlers.ask(nodes["one"]) is not None
+        assert await app.handlers.ask(nodes["two"]) is not None
+        app.handlers.learn([jobs["one"]])  # again, as whoever opens an app does
+        assert app.handlers.find(nodes["one"]) is not None
+
+        await app.handlers.ask(nodes["three"])  # one is too many
+        known = {name for name, node in nodes.items() if app.handlers.find(node) is not None}
+        assert known == {"one", "three"}
+        assert await app.handlers.ask(nodes["two"]) is not None

@@ -17,6 +17,7 @@ from daybell.core import payload
 from daybell.core.branching import check_choice
 from daybell.core.execution import Claimed
 from daybell.core.graph import Graph
+from daybell.core.graph_node import GraphNode
 from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.outputs import filled_settings
@@ -49,11 +50,13 @@ class WorkflowHandler:
 
     def __init__(self, definition: JobDefinition) -> None:
         self.retry = definition.retry
-        self._definition = definition
+        self.definition = definition
+        # How its nodes are run, as far as that was asked for: kept by whoever finds that out.
+        self.handlers: dict[tuple[str, bool], Branching | NodeHandler] = {}
 
     @cached_property
     def _graph(self) -> Graph:
-        return Graph.from_settings(self._definition.settings)
+        return Graph.from_settings(self.definition.settings)
 
     async def run(self, running: Expandable) -> str | None:
         """Begin the run. What it consists of is in the store when this returns."""
@@ -65,18 +68,17 @@ class WorkflowHandler:
         await running.expand(plan)
         return None
 
-    async def definition_of(self, name: str) -> JobDefinition | None:
-        """How a node of it is run; None: there is none of that name."""
+    async def node(self, name: str) -> GraphNode | None:
+        """A node of it, if there is one of that name."""
         graph = self.__dict__.get("_graph") or await self._aside(lambda: self._graph)
-        node = graph.by_name.get(name)
-        return None if node is None else graph.definition_of(node, self._definition)
+        return graph.by_name.get(name)
 
-    def branch_of(self, name: str) -> tuple[str, ...]:
-        """The nodes that this one chooses among."""
-        return self._graph.by_name[name].branch
+    def definition_of(self, node: GraphNode) -> JobDefinition:
+        """How a node of it is run."""
+        return self._graph.definition_of(node, self.definition)
 
     async def _aside(self, work: Callable[[], Any]) -> Any:
-        if len(self._definition.settings) > QUICK_CHARS:
+        if len(self.definition.settings) > QUICK_CHARS:
             return await asyncio.to_thread(work)
         return work()
 

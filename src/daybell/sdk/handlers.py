@@ -26,14 +26,15 @@ from daybell.settings import Settings
 
 if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
+    from daybell.core.graph_node import GraphNode
     from daybell.runners.kind import KindHandler
     from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
-    from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
+    from daybell.runners.workflow import BranchHandler, Branching, NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
     from daybell.sdk.task import Task
 
     TaskHandler = PythonHandler | ProcessHandler
-    Handler = TaskHandler | BranchHandler | KindHandler | NodeHandler | WorkflowHandler
+    Handler = TaskHandler | Branching | KindHandler | NodeHandler | WorkflowHandler
 
 
 logger = logging.getLogger("daybell.sdk")
@@ -51,9 +52,8 @@ class AppHandlers:
         )
         # By what the definition says: a job may have a task's name and run another one.
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
-        # Nodes of workflows, by version and name; and what runs several of them.
-        self._tasks_of_nodes: dict[tuple[Version, str, bool], TaskHandler | BranchHandler] = {}
-        self._alike: dict[tuple[object, ...], TaskHandler] = {}
+        # What runs several nodes of workflows, of which there may be ten thousand.
+        self._alike: dict[tuple[object, ...], TaskHandler | BranchHandler] = {}
         self._kinds = Kinds(app)
         self.secrets = Secrets(app)
         self.pool_options: PoolOptions | None = None
@@ -80,12 +80,10 @@ class AppHandlers:
         if claimed.kind == "workflow":
             return self._kinds.find_workflow(version)
         if claimed.node is not None:
-            # Of a node that is a job of its own, nothing is known under the node's name.
-            name = node_name(claimed.node)
-            found = self._tasks_of_nodes.get((version, name, self._isolates))
-            found = found or self._kinds.find(version, name)
-            if found is not None:
-                return found
+            # A node that is a job of its own belongs to another workflow than its job, if to any.
+            workflow = self._kinds.find_workflow(version)
+            if workflow is not None:
+                return workflow.handlers.get((node_name(claimed.node), self._isolates))
         return self._by_version.get(self._key(*version)) or self._kinds.find(version)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
@@ -95,11 +93,10 @@ class AppHandlers:
             await self._ask_for_job(claimed)
         workflow = self._kinds.find_workflow(version)
         if workflow is not None and claimed.node is not None and claimed.kind != "workflow":
-            name = node_name(claimed.node)
-            definition = await workflow.definition_of(name)
-            if definition is not None:
-                await self._kinds.load(definition.kind)
-                self._learn_node(version, name, definition, workflow.branch_of(name))
+            node = await workflow.node(node_name(claimed.node))
+            if node is not None:
+                await self._kinds.load(node.kind)
+                self._learn_node(workflow, node)
         return self.find(claimed)
 
     async def _ask_for_job(self, claimed: Claimed) -> None:
@@ -134,35 +131,43 @@ class AppHandlers:
             else self._make(task, job.definition, isolate=key[1])
         )
 
-    def _learn_node(
-        self, version: Version, name: str, definition: JobDefinition, branch: tuple[str, ...]
-    ) -> None:
+    def _learn_node(self, workflow: WorkflowHandler, node: GraphNode) -> None:
         """Know what runs a node of a workflow."""
-        if definition.kind != "task":
-            self._kinds.learn_node(version, name, definition)
+        key = node.name, self._isolates
+        if node.kind != "task":
+            workflow.handlers[key] = self._kinds.make_node(workflow.definition_of(node))
             return
-        task = self._app.tasks.get(task_of(definition) or "")
-        if task is None:
-            return
+        retry, timeout = workflow.definition.retry, workflow.definition.timeout
+        how = (
+            node.runs,
+            node.retry or retry,
+            node.timeout or timeout,
+            workflow.definition.on_lost,
+            node.branch,
+            self._isolates,
+        )
+        handler = self._alike.get(how)
+        if handler is None:
+            task = self._app.tasks.get(node.runs)
+            if task is None:
+                return
+            if len(self._alike) >= REMEMBERED_MAX:
+                self._alike.clear()
+            handler = self._alike[how] = self._make_node(task, workflow.definition_of(node))
+            if node.branch:
+                handler = self._alike[how] = _choosing(handler, node.branch)
+        workflow.handlers[key] = handler
+
+    def _make_node(self, task: Task[..., Any, Any], definition: JobDefinition) -> TaskHandler:
         if definition.retry.to_json() == task.definition.retry.to_json():
             # The store does not know the functions in it.
             definition = replace(definition, retry=task.definition.retry)
-        # Nodes that are run alike have one handler: there may be ten thousand.
-        how = task.name, definition.retry, definition.timeout, definition.on_lost, self._isolates
-        handler = self._alike.get(how)
-        if handler is None:
-            kept = task.definition.store_result
-            own = replace(definition, store_result=kept)
-            handler = self._alike[how] = self._make(task, own, isolate=self._isolates)
-        if len(self._tasks_of_nodes) >= REMEMBERED_MAX:
-            self._tasks_of_nodes.clear()
-        key = version, name, self._isolates
-        self._tasks_of_nodes[key] = _choosing(handler, branch) if branch else handler
+        own = replace(definition, store_result=task.definition.store_result)
+        return self._make(task, own, isolate=self._isolates)
 
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
         self._by_version.clear()
-        self._tasks_of_nodes.clear()
         self._kinds.forget()
         self.secrets.forget()
 

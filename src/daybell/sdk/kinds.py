@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from daybell.runners.workflow import NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
 
-REMEMBERED_MAX: Final = 10_000  # versions of jobs, and nodes
-WORKFLOWS_MAX: Final = 100  # each with its whole graph
+REMEMBERED_MAX: Final = 10_000  # versions of jobs
+WORKFLOWS_MAX: Final = 100  # versions, each with its whole graph
 
 # What runs jobs of a kind, with all that it imports when it is used.
 MODULES: Final = {
@@ -38,7 +38,6 @@ MODULES: Final = {
 POSTGRES_MODULE: Final = "daybell.runners.sql_postgres"
 
 Version = tuple[str, str, int]  # tenant, job and number
-NodeVersion = tuple[Version, str]  # with the name of a node, or none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +74,10 @@ class Kinds:
             *(f"sql:{name}" for name in sorted(options.connections)),
         )
 
-    def find(self, version: Version, node: str = "") -> KindHandler | NodeHandler | None:
-        """What runs a job, or a node of a workflow, as far as it is known."""
+    def find(self, version: Version) -> KindHandler | None:
+        """What runs a job, as far as it is known."""
         shared = self._shared.get(asyncio.get_running_loop())
-        return None if shared is None else shared.handlers.get((version, node))
+        return None if shared is None else shared.handlers.get(version)
 
     def find_workflow(self, version: Version) -> WorkflowHandler | None:
         """What begins runs of a workflow, and knows its nodes."""
@@ -104,22 +103,17 @@ class Kinds:
             return
         shared, version = self._here(), (job.tenant, job.name, job.version)
         if job.definition.kind == "workflow":
-            from daybell.runners.workflow import WorkflowHandler
-
-            if len(shared.workflows) >= WORKFLOWS_MAX:
-                shared.workflows.clear()
-            shared.workflows[version] = WorkflowHandler(job.definition)
+            shared.learn_workflow(version, job.definition)
             return
         handler = shared.make(job.definition)
         if handler is not None:
-            shared.keep(version, "", handler)
+            shared.keep(version, handler)
 
-    def learn_node(self, version: Version, node: str, definition: JobDefinition) -> None:
-        """Know how a node of a workflow is run that has no code."""
+    def make_node(self, definition: JobDefinition) -> NodeHandler:
+        """What runs a node of a workflow that has no code."""
         from daybell.runners.workflow import NodeHandler
 
-        shared = self._here()
-        shared.keep(version, node, NodeHandler(definition, shared.make))
+        return NodeHandler(definition, self._here().make)
 
     def _here(self) -> Shared:
         loop = asyncio.get_running_loop()
@@ -152,7 +146,7 @@ class Shared:
     """What jobs have in common in one event loop, made when the first of a kind comes."""
 
     def __init__(self, kinds: Kinds, reveal: Reveal) -> None:
-        self.handlers: dict[NodeVersion, KindHandler | NodeHandler] = {}
+        self.handlers: dict[Version, KindHandler] = {}
         self.workflows: dict[Version, WorkflowHandler] = {}
         self._kinds = kinds
         self._reveal = reveal
@@ -165,11 +159,24 @@ class Shared:
         """
         return self._kinds.options
 
-    def keep(self, version: Version, node: str, handler: KindHandler | NodeHandler) -> None:
-        """Remember how something is run."""
+    def keep(self, version: Version, handler: KindHandler) -> None:
+        """Remember how a job is run."""
         if len(self.handlers) >= REMEMBERED_MAX:
             self.handlers.clear()
-        self.handlers[version, node] = handler
+        self.handlers[version] = handler
+
+    def learn_workflow(self, version: Version, definition: JobDefinition) -> None:
+        """Remember a workflow, and with it what is found out about its nodes: that takes longer
+        than to run a short one of them.
+        """
+        from daybell.runners.workflow import WorkflowHandler
+
+        known = self.workflows.pop(version, None)
+        if known is None or known.definition != definition:
+            known = WorkflowHandler(definition)
+        if len(self.workflows) >= WORKFLOWS_MAX:
+            del self.workflows[next(iter(self.workflows))]
+        self.workflows[version] = known
 
     def make(self, definition: JobDefinition) -> KindHandler | None:
         """How a job is run; None: it is of a kind that a newer version brought."""
