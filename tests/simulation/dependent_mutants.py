@@ -25,11 +25,6 @@ FAILED: Final = (
     "        case OnFailure.SKIP:\n            return Begin.NOW\n",
 )
 NOBODY_LOOKS: Final = ("engine/scheduler.py", "            self.dependents.loop,\n", "")
-LONG_REST: Final = (
-    "engine/dependents.py",
-    "return min(max(LOOK_SECONDS, REST * took), REST_SECONDS_MAX)",
-    "return max(LOOK_SECONDS, REST * took)",
-)
 
 OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ("one dependency is enough for a round", "memory", (ONE_IS_ENOUGH,)),
@@ -37,7 +32,6 @@ OF_DEPENDENTS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ("a dependency that has not ended lets others begin", "memory", (UNFINISHED,)),
     ("what is to be skipped begins", "memory", (FAILED,)),
     ("nobody looks after what waits", "memory", (NOBODY_LOOKS,)),
-    ("who stood still rests ten times as long", "sqlite", (LONG_REST,)),
     (
         "a round is fired wherever the cursor is",
         "memory",
