@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from daybell import Client
+from daybell.cli.overdue import check_schedules
 from daybell.client import workflow_calls
 from daybell.core.execution import State
 from daybell.errors import (
@@ -382,6 +383,22 @@ async def test_a_workflow_is_run_by_another_with_what_it_takes(client):
             await client.create("etl", workflow=a_workflow(fine, wrong))
         assert refused.value.field == f"workflow.nodes[1].args.{field}"
     await client.create("etl", workflow=a_workflow(fine, {**fine, "name": "y", "args": {"day": 1}}))
+
+
+async def test_a_schedule_that_no_longer_fits_the_parameters_is_told(client):
+    await client.create("etl", workflow=PARAMETERISED)
+    await client.schedule("etl", "0 2 * * *", args={"day": 1}, name="nightly")
+    assert not [one for one in await client.warnings("etl") if "schedule" in one]
+
+    await client.update("etl", workflow=a_workflow({"name": "a", "task": "resize"}))
+
+    vain = "schedule 'nightly', which was added at run time, would call it in vain: workflow 'etl'"
+    (told,) = [one for one in await client.warnings("etl") if "schedule" in one]
+    assert told.startswith(vain) and "'day'" in told and told.endswith("or unschedule it")
+    (check,) = [one for one in await check_schedules(client.store) if "in vain" in one.name]
+    assert not check.is_ok and check.found.startswith(f"etl: {vain}")
+    await client.unschedule("etl", "nightly")
+    assert not [one for one in await client.warnings("etl") if "schedule" in one]
 
 
 async def test_a_parameter_that_no_node_uses_is_told(client):

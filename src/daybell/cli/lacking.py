@@ -148,8 +148,7 @@ def _is_to_run(look: Look) -> bool:
 
 
 def _fires(schedule: Schedule) -> bool:
-    is_on = schedule.cursor is not None or schedule.delay is not None or schedule.is_reboot
-    return is_on and not schedule.is_paused
+    return schedule.is_to_fire and not schedule.is_paused
 
 
 def _of(tenant: str) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from daybell.cli import show
+from daybell.client.workflow_calls import vain_schedules
 from daybell.core.instant import Instant
 from daybell.core.schedule import Schedule
 from daybell.core.view import Check
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER, Leadership
-from daybell.errors import InvalidSchedule
+from daybell.errors import InvalidSchedule, JobNotFound
 from daybell.store.protocol import Store
 
 OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
@@ -21,10 +24,32 @@ NAMED_MAX: Final = 5
 async def check_schedules(store: Store) -> list[Check]:
     """The schedules of all tenants."""
     found: list[Schedule] = []
+    vain: list[Check] = []
     for tenant in await store.list_tenants():
-        found += await store.list_schedules(tenant)
+        of_tenant = await store.list_schedules(tenant)
+        found += of_tenant
+        vain += await _check_calls(store, tenant, of_tenant)
     now = (await store.health()).now
-    return judge(found, await store.list_leaders(), now=now)
+    return judge(found, await store.list_leaders(), now=now) + vain
+
+
+async def _check_calls(store: Store, tenant: str, found: Iterable[Schedule]) -> list[Check]:
+    """Schedules that call a workflow with what it took once. Those that come with a definition were
+    looked at together with it.
+    """
+    added: dict[str, list[Schedule]] = defaultdict(list)
+    for one in found:
+        if not one.is_declared:
+            added[one.job].append(one)
+    checks: list[Check] = []
+    for job, schedules in sorted(added.items()):
+        with suppress(JobNotFound):  # it was deleted meanwhile
+            definition = (await store.get_job(tenant, job)).definition
+            for told in vain_schedules(definition, schedules):
+                said, _, advice = told.rpartition("; ")
+                name = "schedules that call in vain"
+                checks.append(Check(name=name, is_ok=False, found=f"{job}: {said}", advice=advice))
+    return checks
 
 
 def judge(found: Sequence[Schedule], leaders: Sequence[Leadership], *, now: Instant) -> list[Check]:
@@ -93,8 +118,7 @@ def _fault(schedule: Schedule) -> str | None:
 
 def _is_vain(schedule: Schedule) -> bool:
     """Whether it will not fire and never has. One that has is simply over."""
-    is_over = schedule.cursor is None and schedule.delay is None and not schedule.is_reboot
-    return is_over and schedule.last_at is None and not schedule.missed
+    return not schedule.is_to_fire and schedule.last_at is None and not schedule.missed
 
 
 def _is_late(schedule: Schedule, now: Instant) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daybell.client.offers import able, lack_of
+from daybell.client.workflow_calls import vain_schedules
 from daybell.core import payload
 from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition
@@ -35,6 +36,8 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
     if definition.kind == "workflow":
         graph = Graph.from_settings(definition.settings)
         found += _about_nodes(graph)
+        schedules = await store.list_schedules(tenant, job=definition.name)
+        found += vain_schedules(definition, schedules)
     return [
         *found,
         *await _unset_secrets(store, tenant, definition),

@@ -14,6 +14,7 @@ from daybell.core.execution import NewExecution
 from daybell.core.instant import Seconds
 from daybell.core.job import Job, JobDefinition
 from daybell.core.params import Params, check_given, decoded, params_of
+from daybell.core.schedule import Schedule
 from daybell.errors import InvalidArguments, NotFound, Unavailable, shown
 from daybell.store.protocol import Store
 
@@ -121,6 +122,22 @@ def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out:
     except InvalidArguments as error:
         said = f"{what} {error}{way_out}".strip()
         raise InvalidArguments(said, field=_field(error)) from None
+
+
+def vain_schedules(definition: JobDefinition, schedules: Iterable[Schedule]) -> list[str]:
+    """What is wrong with those of a workflow's schedules that were added at run time, before it
+    took what it takes now; in sentences for people.
+    """
+    told: list[str] = []
+    for one in schedules:
+        if one.is_declared or not one.is_to_fire:
+            continue
+        name = f"schedule {shown(one.name)}, which was added at run time,"
+        try:
+            check_args(definition, one.args, what=f"{name} would call it in vain:")
+        except InvalidArguments as error:
+            told.append(f"{error}; schedule it anew with other args, or unschedule it")
+    return told
 
 
 def _params_in(definition: JobDefinition) -> Params | None:

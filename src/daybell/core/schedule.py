@@ -62,6 +62,11 @@ class Schedule(msgspec.Struct, frozen=True):
         """What whoever fires it has to advance; None: it will not fire by itself."""
         return self.next_at if self.since is None else self.since
 
+    @property
+    def is_to_fire(self) -> bool:
+        """Whether there is a time at which it will fire, unless it is paused."""
+        return self.cursor is not None or self.delay is not None or self.is_reboot
+
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at the schedules found, and when it is worth looking again."""
