@@ -21,6 +21,7 @@ from daybell.store.sqlite import files
 from daybell.store.sqlite.access import SqliteAccess
 from daybell.store.sqlite.apply import SqliteApply
 from daybell.store.sqlite.audit import SqliteAudit
+from daybell.store.sqlite.changes import Log
 from daybell.store.sqlite.claim import SqliteClaim
 from daybell.store.sqlite.connection import Clock, Reader, Writer
 from daybell.store.sqlite.definitions import SqliteDefinitions
@@ -97,16 +98,18 @@ class SqliteStore(
 
     async def _watch_file(self) -> None:
         """Notice what another process has committed to the file."""
-        seen, cursor = 0, None
+        log, seen, cursor = Log(self._path), 0, None
         while True:
             try:
-                version = await self._read(_data_version)
-                if version != seen:
-                    # Of a schedule only the first cursor counts, whichever way it was moved.
-                    before, cursor = cursor, await self._read(next_cursor)
-                    if cursor != before:
-                        self._schedule_listeners.wake()
-                    self._listeners.wake()
+                if log.is_worth_a_look():
+                    version = await self._read(_data_version)
+                    if version != seen:
+                        # Of a schedule only the first cursor counts, whichever way it was moved.
+                        before, cursor = cursor, await self._read(next_cursor)
+                        if cursor != before:
+                            self._schedule_listeners.wake()
+                        self._listeners.wake()
+                    log.looked(is_new=version != seen)
                     seen = version
             except Unavailable:
                 pass  # the next look may go well
