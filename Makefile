@@ -49,8 +49,12 @@ chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
 
 simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS); first=$$?; \
-	$(BIN)/python -m tests.simulation --flows --seeds $$(( $(SEEDS) / 5 )) --workers $(WORKERS) $(ARGS) && exit $$first
+	@status=0; \
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS) || status=1; \
+	for kind in flows dependents; do \
+		$(BIN)/python -m tests.simulation --$$kind --seeds $$(( $(SEEDS) / 5 )) --workers $(WORKERS) $(ARGS) \
+			|| status=1; \
+	done; exit $$status
 
 mutants: .venv/.dev ## Break the code on purpose, and see whether simulation and chaos notice
 	@$(BIN)/python -m tests.simulation.mutants $(ARGS); first=$$?; \
