@@ -45,6 +45,7 @@ SHOWN_CHARS_MAX: Final = 60
 # Names that are compared with one that does not exist, and how much of it.
 COMPARED_MAX: Final = 1_000
 COMPARED_CHARS_MAX: Final = 200
+LISTED_MAX: Final = 5
 
 
 class DaybellError(Exception):
@@ -250,6 +251,13 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}>"
     cut = isinstance(value, str) and len(value) > SHOWN_CHARS_MAX
     return f"{text[:SHOWN_CHARS_MAX]}…" if cut or len(text) > SHOWN_CHARS_MAX + 2 else text
+
+
+def listed(names: Iterable[str], *, most: int = LISTED_MAX, between: str = ", ") -> str:
+    """How a message lists names: the first of them, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - most:,} more" if len(known) > most else ""
+    return between.join(known[:most]) + more
 
 
 def suggested(name: object, known: Iterable[str], *, otherwise: str | None = None) -> str:

@@ -5,7 +5,16 @@ import inspect
 import pytest
 
 from daybell import errors
-from daybell.errors import DaybellError, InvalidArguments, PermanentError, RetryLater, shown
+from daybell.errors import (
+    COMPARED_MAX,
+    DaybellError,
+    InvalidArguments,
+    PermanentError,
+    RetryLater,
+    listed,
+    shown,
+    suggested,
+)
 
 FAMILIES = {"UsageError", "Conflict", "NotFound", "AccessDenied", "SchemaError", "Unavailable"}
 
@@ -83,3 +92,23 @@ def test_a_long_value_is_shown_cut(value):
 
     assert len(text) <= 62
     assert text.endswith("…")
+
+
+def test_names_are_listed_up_to_a_point():
+    assert (listed([]), listed("ab")) == ("", "a, b")
+    assert listed("abcde") == "a, b, c, d, e"
+    assert listed(map(str, range(1_003)), most=2, between="; ") == "0; 1 and 1,001 more"
+
+
+def test_a_name_that_does_not_exist_is_told_what_is_like_it():
+    assert suggested("lod", ["extract", "load"]) == "did you mean 'load'?"
+    assert suggested("x", ["extract", "load"]) == "there are extract, load"
+    assert suggested("x", ["extract", "load"], otherwise="it has two") == "it has two"
+    assert suggested(5, ["load"], otherwise="no") == "no"
+
+
+def test_of_very_many_names_only_some_are_compared():
+    names = (f"n{number}" for number in range(10**9))
+
+    assert suggested("load", names, otherwise="no") == "no"
+    assert next(names) == f"n{COMPARED_MAX}"

@@ -11,6 +11,7 @@ import typer
 
 from daybell.cli.edge import DONE, FAILED, MISUSED, complain
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
+from daybell.errors import listed
 
 if TYPE_CHECKING:
     from daybell.cli.declared import Declarations
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from daybell.settings import Settings
 
 FAULTS_MAX: Final = 50  # that are told at once
-NAMES_MAX: Final = 5  # of jobs that something is said of
 
 
 def apply(
@@ -162,7 +162,7 @@ def _warn(plan: Plan) -> None:
             for warning in step.warnings:
                 said[warning].append(step.name)
     for warning, names in said.items():
-        complain(f"warning: {show.printable(f'{_named(names)}: {warning}')}")
+        complain(f"warning: {show.printable(f'{listed(names)}: {warning}')}")
 
 
 def _show(plan: Plan, *, is_pruned: bool) -> None:
@@ -182,7 +182,7 @@ def _show(plan: Plan, *, is_pruned: bool) -> None:
         typer.echo(
             show.printable(
                 f"{show.count(len(plan.orphans), 'job')} of this set {'is' if one else 'are'} in no"
-                f" file; --prune deletes {'it' if one else 'them'}: {_named(plan.orphans)}"
+                f" file; --prune deletes {'it' if one else 'them'}: {listed(plan.orphans)}"
             )
         )
 
@@ -195,7 +195,7 @@ def _ask(plan: Plan, *, yes: bool) -> None:
     names = [step.name for step in plan.steps if step.action == PRUNED]
     if names:
         confirm(
-            f"delete {show.count(len(names), 'job')} that no file declares ({_named(names)})?"
+            f"delete {show.count(len(names), 'job')} that no file declares ({listed(names)})?"
             " Schedules go, and what has not ended is cancelled.",
             yes=yes,
         )
@@ -232,8 +232,8 @@ def _sum_up(plan: Plan, *, dry_run: bool) -> None:
     else:
         left = [one for one in plan.steps if not one.is_done and one.action in words]
         made = [one for one in plan.steps if one.is_done and one.action in words]
-        typer.echo(f"done: {_named([one.name for one in made]) or 'nothing'}")
-        typer.echo(f"not done: {_named([one.name for one in left])}; repeating it is safe")
+        typer.echo(f"done: {listed([one.name for one in made]) or 'nothing'}")
+        typer.echo(f"not done: {listed([one.name for one in left])}; repeating it is safe")
 
 
 def _show_json(plan: Plan, *, dry_run: bool, is_pruned: bool) -> None:
@@ -257,8 +257,3 @@ def _show_json(plan: Plan, *, dry_run: bool, is_pruned: bool) -> None:
     left = [] if is_pruned else plan.orphans
     said = {"source": plan.source, "dry_run": dry_run, **counts, "in_no_file": left, "items": items}
     show.echo_json(said)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more

@@ -10,17 +10,20 @@ from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from daybell.cli.edge import complain, use_store
 from daybell.cli.show import printable
 from daybell.cli.stopping import interruptible
 from daybell.client import Client
 from daybell.engine.queues import Queues
-from daybell.errors import DaybellError, QuotaExceeded, UsageError
+from daybell.errors import DaybellError, QuotaExceeded, UsageError, listed
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError, load_app
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
+
+SAMPLE_MAX: Final = 12
 
 
 class HookError(DaybellError):
@@ -164,8 +167,6 @@ def warn(app: App, queues: str) -> None:
         )
 
 
-def sample(names: Iterable[str], *, most: int = 12) -> str:
+def sample(names: Iterable[str]) -> str:
     """A list of names, cut where nobody reads on."""
-    names = list(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return listed(names, most=SAMPLE_MAX)

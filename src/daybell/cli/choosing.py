@@ -13,13 +13,19 @@ from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_bound
 from daybell.core.duration import parse_duration
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.errors import ExecutionNotFound, InvalidDuration, JobNotFound, UsageError, shown
+from daybell.errors import (
+    ExecutionNotFound,
+    InvalidDuration,
+    JobNotFound,
+    UsageError,
+    listed,
+    shown,
+)
 
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
 PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
 PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
 NAME_BEGIN: Final = re.compile(r"[A-Za-z0-9]")
-FITTING_MAX: Final = 5  # ids that are named to somebody who could have meant each
 
 
 async def find(client: AnyClient, text: str) -> UUID:
@@ -46,10 +52,9 @@ async def find(client: AnyClient, text: str) -> UUID:
             f" {shown(text)}; an id is a UUID such as {EXAMPLE}"
         )
     if len(fitting) > 1:
-        named = ", ".join(fitting[:FITTING_MAX])
-        more = f" and {len(fitting) - FITTING_MAX} more" if len(fitting) > FITTING_MAX else ""
         raise UsageError(
-            f"{shown(text)} fits several executions: {named}{more}; give more of the id", field="id"
+            f"{shown(text)} fits several executions: {listed(fitting)}; give more of the id",
+            field="id",
         )
     return UUID(fitting[0])
 

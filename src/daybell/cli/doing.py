@@ -21,7 +21,7 @@ from daybell.core.kinds import (
     read_settings,
 )
 from daybell.core.params import params_of
-from daybell.errors import UsageError
+from daybell.errors import UsageError, listed
 
 NODES_MAX: Final = 8  # of a workflow, that are named
 
@@ -113,9 +113,7 @@ def _line(command: CommandSettings) -> str:
 
 
 def _nodes(graph: Graph) -> str:
-    named = ", ".join(graph.order[:NODES_MAX])
-    more = f" and {len(graph.order) - NODES_MAX:,} more" if len(graph.order) > NODES_MAX else ""
-    return f"{show.count(len(graph.order), 'node')}: {named}{more}"
+    return f"{show.count(len(graph.order), 'node')}: {listed(graph.order, most=NODES_MAX)}"
 
 
 def _params(graph: Graph) -> str | None:

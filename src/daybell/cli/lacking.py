@@ -24,9 +24,9 @@ from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
 from daybell.core.view import Check
 from daybell.core.worker import Worker
+from daybell.errors import listed
 from daybell.store.protocol import Store
 
-NAMED_MAX: Final = 5
 KINDS: Final = "kinds"
 
 _Lane = tuple[str, str]  # a queue, and what its workers must offer
@@ -99,7 +99,7 @@ def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
     return Check(
         name=KINDS,
         is_ok=False,
-        found=f"{lack.found}{_of(tenant)}, and {jobs} {verb} for one: {_named(names)}",
+        found=f"{lack.found}{_of(tenant)}, and {jobs} {verb} for one: {listed(names)}",
         advice=lack.advice,
     )
 
@@ -122,13 +122,12 @@ def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[st
     if not unset:
         found = f"all that jobs refer to are set{_of(tenant)}"
         return Check(name="secrets", is_ok=True, found=found)
-    told = "; ".join(f"{name} of {_named(used[name])}" for name in unset[:NAMED_MAX])
-    more = f" and {len(unset) - NAMED_MAX:,} more" if len(unset) > NAMED_MAX else ""
+    told = listed((f"{name} of {listed(used[name])}" for name in unset), between="; ")
     flag = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
     return Check(
         name="secrets",
         is_ok=False,
-        found=f"not set{_of(tenant)}: {told}{more}",
+        found=f"not set{_of(tenant)}: {told}",
         advice=f"set it with `daybell secrets set {unset[0]}{flag}`",
     )
 
@@ -153,8 +152,3 @@ def _fires(schedule: Schedule) -> bool:
 
 def _of(tenant: str) -> str:
     return "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
-
-
-def _named(names: list[str]) -> str:
-    rest = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + rest

@@ -12,9 +12,9 @@ from daybell.client.workflows import RunNode, WorkflowRun
 from daybell.core.branching import condition_in_words
 from daybell.core.execution import State
 from daybell.core.instant import Instant
+from daybell.errors import listed
 
 PARENTS_MAX: Final = 3  # that are named of each node
-FAILED_MAX: Final = 5
 
 
 def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
@@ -32,7 +32,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
         (
             one.name,
             one.status,
-            _after(parents.get(one.name, [])),
+            listed(parents.get(one.name, []), most=PARENTS_MAX),
             _waited(one, now=now),
             show.moment(one.started_at) if one.started_at is not None else "",
             _took(one, now=now),
@@ -54,14 +54,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
     show.echo_table(columns, rows, empty="no nodes")
     typer.echo(f"{run.ended:,} of {show.count(run.total, 'node')} ended ({run.percent:g} %)")
     if state is State.SUCCEEDED and run.failed:
-        named = ", ".join(run.failed[:FAILED_MAX])
-        more = f" and {len(run.failed) - FAILED_MAX:,} more" if len(run.failed) > FAILED_MAX else ""
-        typer.echo(show.printable(f"succeeded, with failed nodes: {named}{more}"))
-
-
-def _after(parents: list[str]) -> str:
-    more = f" and {len(parents) - PARENTS_MAX:,} more" if len(parents) > PARENTS_MAX else ""
-    return ", ".join(parents[:PARENTS_MAX]) + more
+        typer.echo(show.printable(f"succeeded, with failed nodes: {listed(run.failed)}"))
 
 
 def _waited(node: RunNode, *, now: Instant) -> str:

@@ -14,11 +14,10 @@ from daybell.core.schedule import Schedule
 from daybell.core.view import Check
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER, Leadership
-from daybell.errors import InvalidSchedule, JobNotFound
+from daybell.errors import InvalidSchedule, JobNotFound, listed
 from daybell.store.protocol import Store
 
 OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
-NAMED_MAX: Final = 5
 
 
 async def check_schedules(store: Store) -> list[Check]:
@@ -129,5 +128,4 @@ def _is_late(schedule: Schedule, now: Instant) -> bool:
 
 def _named(schedules: Sequence[Schedule]) -> str:
     jobs = sorted({one.job for one in schedules})
-    rest = f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else ""
-    return f"{show.count(len(schedules), 'schedule')} of {', '.join(jobs[:NAMED_MAX])}{rest}"
+    return f"{show.count(len(schedules), 'schedule')} of {listed(jobs)}"

@@ -24,7 +24,7 @@ from daybell.cli.edge import DONE, complain
 from daybell.cli.show import printable
 from daybell.cli.stopping import Stop
 from daybell.core.instant import Seconds
-from daybell.errors import UsageError
+from daybell.errors import UsageError, listed
 from daybell.runners.waiting import first_of
 from daybell.settings import Settings
 
@@ -116,8 +116,7 @@ class Changes:
         """What has changed since the last time, in words."""
         self._heard.clear()
         names, self._names = sorted(self._names), set()
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        return printable(", ".join(names[:NAMED_MAX]) + more)
+        return printable(listed(names, most=NAMED_MAX))
 
     async def _watch(self) -> None:
         from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]

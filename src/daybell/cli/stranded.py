@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
 
 from daybell.cli import show
 from daybell.cli.overdue import OVERDUE_SECONDS
@@ -18,10 +17,8 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import Check, ExecutionFilter
-from daybell.errors import JobNotFound
+from daybell.errors import JobNotFound, listed
 from daybell.store.protocol import Store
-
-NAMED_MAX: Final = 5
 
 
 async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -> list[Check]:
@@ -82,9 +79,7 @@ def _stranded(tenant: str, queue: str, needs: str, found: list[Execution]) -> Ch
     of = "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
     many = show.count(len(found), "execution")
     since: Instant = min(one.run_at for one in found)
-    jobs = sorted({one.job for one in found})
-    rest = f" and {len(jobs) - NAMED_MAX:,} more" if len(jobs) > NAMED_MAX else ""
-    named = ", ".join(jobs[:NAMED_MAX]) + rest
+    named = listed(sorted({one.job for one in found}))
     waits = "waits" if len(found) == 1 else "wait"
     return Check(
         name="overdue executions",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
 
 from daybell.cli import show
 from daybell.client.offers import definition_of
@@ -17,10 +16,8 @@ from daybell.core.job import DEFAULT_TENANT, JobDefinition, task_of
 from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import Check, ExecutionFilter
-from daybell.errors import JobNotFound
+from daybell.errors import JobNotFound, listed
 from daybell.store.protocol import Store
-
-NAMED_MAX: Final = 5
 
 _Version = tuple[str, int]
 
@@ -55,15 +52,13 @@ def _unknown(tenant: str, put_off: list[Execution], known: dict[_Version, JobDef
         run = definition_of(one, known[one.job, one.version])
         users[task_of(run) or run.name].add(one.job)
     named = [_named(task, users[task]) for task in sorted(users)]
-    rest = f" and {len(named) - NAMED_MAX:,} more" if len(named) > NAMED_MAX else ""
     of = "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
     many = show.count(len(put_off), "execution")
     waits = "waits" if len(put_off) == 1 else "wait"
     return Check(
         name="tasks",
         is_ok=False,
-        found=f"{many}{of} {waits} for a task that no worker had which took them:"
-        f" {', '.join(named[:NAMED_MAX])}{rest}",
+        found=f"{many}{of} {waits} for a task that no worker had which took them: {listed(named)}",
         advice="start a worker whose app has it, `daybell worker APP`, or import its module there;"
         " if several apps share a queue, give each a queue of its own",
     )

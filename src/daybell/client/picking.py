@@ -16,14 +16,13 @@ from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import ExecutionFilter
-from daybell.errors import Conflict
+from daybell.errors import Conflict, listed
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 from daybell.store.quotas import QUEUED_WAIT_SECONDS, exceeded
 
 Told = Callable[[UUID], NewEntry]  # what the audit log is told of an execution that runs again
 
-NAMED_MAX: Final = 5  # nodes in a message
 _HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 
 
@@ -119,7 +118,7 @@ class Picks:
             return ""
         first = run.failed[0]
         return (
-            f", with failed nodes: {', '.join(run.failed[:NAMED_MAX])}; from_={first!r} (or --from"
+            f", with failed nodes: {listed(run.failed)}; from_={first!r} (or --from"
             f" {first}) runs that and what depends on it again"
         )
 

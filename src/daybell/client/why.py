@@ -21,7 +21,7 @@ from daybell.core.lifecycle import UNKNOWN_TASK
 from daybell.core.run import node_name
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
-from daybell.errors import AccessDenied, NotFound
+from daybell.errors import AccessDenied, NotFound, listed
 
 if TYPE_CHECKING:
     from daybell.client.remote.client import AnyClient
@@ -36,7 +36,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     next_at: Instant | None = None  # when that may change by itself
 
 
-_NAMED_MAX: Final = 5
 # What does not change by itself: a person has to start, resume or deploy something.
 LACKS: Final = frozenset(
     {"no_worker", "no_worker_of_kind", "draining", "queue_paused", UNKNOWN_TASK}
@@ -169,8 +168,7 @@ async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
     if execution.state is State.SUCCEEDED:
         return _succeeded_all_the_same(execution, run.failed) if run.failed else None
     begun = [f"{one.name} ({one.status})" for one in run.nodes if one.is_begun and not one.is_ended]
-    more = f" and {len(begun) - _NAMED_MAX:,} more" if len(begun) > _NAMED_MAX else ""
-    named = f"; it waits for {', '.join(begun[:_NAMED_MAX])}{more}" if begun else ""
+    named = f"; it waits for {listed(begun)}" if begun else ""
     asked = "" if execution.cancel_requested_at is None else ", and it was asked to stop"
     lack = await lacking(client, execution)
     because = "" if lack is None else f". {lack.execution.node}: {lack.detail}"
@@ -179,9 +177,8 @@ async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
 
 
 def _succeeded_all_the_same(execution: Execution, failed: Sequence[str]) -> Reason:
-    more = f" and {len(failed) - _NAMED_MAX:,} more" if len(failed) > _NAMED_MAX else ""
     detail = (
-        f"it has succeeded, with failed nodes: {', '.join(failed[:_NAMED_MAX])}{more}. None of them"
+        f"it has succeeded, with failed nodes: {listed(failed)}. None of them"
         f" was a last one; `daybell executions retry {execution.id} --from {failed[0]}` begins"
         " there again"
     )

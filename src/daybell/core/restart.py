@@ -7,7 +7,6 @@ ended: `core.progress` does the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -15,9 +14,7 @@ from msgspec.structs import replace
 
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import FAIL_FAST, LOST, Node, NodeState, Run, Stopping, node_name
-from daybell.errors import UsageError, shown, suggested
-
-NAMED_MAX: Final = 5
+from daybell.errors import UsageError, listed, shown, suggested
 
 
 class Restart(msgspec.Struct, frozen=True):
@@ -108,8 +105,7 @@ def _meant(label: str, rows: Mapping[str, Node]) -> str:
         return f"its items are {node.label}[0] to {node.label}[{node.spawned - 1}]"
     there = sorted((one for one in rows.values() if one.group is None), key=lambda one: one.order)
     names = [one.label for one in there]
-    more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
-    return suggested(label, names, otherwise=f"it has {', '.join(names[:NAMED_MAX])}{more}")
+    return suggested(label, names, otherwise=f"it has {listed(names)}")
 
 
 def _below(seeds: Iterable[str], graph: Mapping[str, Node]) -> set[str]:
