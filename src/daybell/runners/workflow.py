@@ -18,13 +18,12 @@ from daybell.core.branching import check_choice
 from daybell.core.execution import Claimed
 from daybell.core.graph import Graph
 from daybell.core.graph_node import GraphNode
-from daybell.core.instant import Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.outputs import filled_settings
 from daybell.core.params import decoded, plain_by_name
-from daybell.core.retry import Retry
 from daybell.core.run import Plan
 from daybell.errors import UsageError
+from daybell.runners.around import Around, Handled
 from daybell.runners.kind import KindHandler
 from daybell.runners.running import Running, Stoppable
 
@@ -52,7 +51,7 @@ class WorkflowHandler:
         self.retry = definition.retry
         self.definition = definition
         # How its nodes are run, as far as that was asked for: kept by whoever finds that out.
-        self.handlers: dict[tuple[str, bool], Branching | NodeHandler] = {}
+        self.handlers: dict[tuple[str, bool], Handled | NodeHandler] = {}
 
     @cached_property
     def _graph(self) -> Graph:
@@ -90,36 +89,15 @@ def _given(claimed: Claimed) -> dict[str, Any]:
     return given if claimed.node is None else plain_by_name(given)
 
 
-class Branching(Protocol):
-    """How a task is run: see `engine.handlers.Handler`."""
-
-    @property
-    def retry(self) -> Retry: ...
-    @property
-    def timeout(self) -> Seconds | None: ...
-    @property
-    def goes_on(self) -> bool: ...
-    @property
-    def grace(self) -> Seconds: ...
-    @property
-    def starts_once(self) -> bool: ...
-    async def run(self, running: Any) -> str | None: ...
-
-
-class BranchHandler:
+class BranchHandler(Around):
     """A task that chooses which nodes come next: it must name some of them."""
 
-    def __init__(self, task: Branching, names: tuple[str, ...]) -> None:
-        self.retry = task.retry
-        self.timeout = task.timeout
-        self.goes_on = task.goes_on
-        self.grace = task.grace
-        self.starts_once = task.starts_once
-        self._task = task
+    def __init__(self, task: Handled, names: tuple[str, ...]) -> None:
+        super().__init__(task)
         self._names = names
 
     async def run(self, running: Running) -> str | None:
-        result = await self._task.run(running)
+        result = await self.inner.run(running)
         check_choice(result, self._names)
         return result
 

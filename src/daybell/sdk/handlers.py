@@ -27,14 +27,15 @@ from daybell.settings import Settings
 if TYPE_CHECKING:
     # A program that only enqueues starts no processes, and should not pay for what could.
     from daybell.core.graph_node import GraphNode
+    from daybell.runners.around import Handled
     from daybell.runners.kind import KindHandler
     from daybell.runners.processes import PoolOptions, Processes, ProcessHandler
-    from daybell.runners.workflow import BranchHandler, Branching, NodeHandler, WorkflowHandler
+    from daybell.runners.workflow import BranchHandler, NodeHandler, WorkflowHandler
     from daybell.sdk.app import App
     from daybell.sdk.task import Task
 
     TaskHandler = PythonHandler | ProcessHandler
-    Handler = TaskHandler | Branching | KindHandler | NodeHandler | WorkflowHandler
+    Handler = TaskHandler | Handled | KindHandler | NodeHandler | WorkflowHandler
 
 
 logger = logging.getLogger("daybell.sdk")

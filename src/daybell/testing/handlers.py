@@ -12,6 +12,7 @@ from uuid import UUID
 from daybell.core.execution import Claimed
 from daybell.engine.handlers import Handler, Handlers, Running
 from daybell.errors import Suspended
+from daybell.runners.around import Around
 from daybell.runners.threads import Call, Threads
 from daybell.sdk.app import App, AppHandlers
 
@@ -43,21 +44,16 @@ class BenchHandlers:
         return self._handlers.mask_json(text)
 
 
-class Watched:
+class Watched(Around):
     """A handler of which the store's text of an error is not enough to know."""
 
     def __init__(self, handler: Handler, errors: Errors) -> None:
-        self.retry = handler.retry
-        self.timeout = handler.timeout
-        self.grace = handler.grace
-        self.goes_on = handler.goes_on
-        self.starts_once = handler.starts_once
-        self._handler = handler
+        super().__init__(handler)
         self._errors = errors
 
     async def run(self, running: Running) -> str | None:
         try:
-            return await self._handler.run(running)
+            return await self.inner.run(running)
         except Suspended:  # no error: it goes on another time
             raise
         except BaseException as error:
