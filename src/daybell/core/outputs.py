@@ -25,6 +25,7 @@ from daybell.core.references import (
     as_data,
     is_literal,
     is_reference,
+    joined_parts,
     joined_text,
     literal,
 )
@@ -104,10 +105,10 @@ def _filled(value: Any, find: Find, *, is_text: bool = False) -> Any:
         return as_literal(joined_text([data]) if is_text and data is not None else data)
     if is_literal(value):
         return value
-    if (parts := _joined(value)) is not None:
+    if (parts := joined_parts(value, _refers)) is not None:
         put_in = [_filled(part, find) for part in parts]
         # A secret is seen by a worker alone, and a result when its node has ended.
-        if any(is_reference(part) or output(part) is not None for part in put_in):
+        if any(is_reference(part) or _refers(part) for part in put_in):
             return {JOIN: put_in}
         return joined_text(as_data(part) for part in put_in)
     if isinstance(value, dict):
@@ -220,16 +221,8 @@ def check_path(path: str, *, field: str) -> None:
         raise InvalidWorkflow(f"path {shown(path)} has an empty part", field=field)
 
 
-def _joined(value: Any) -> list[Any] | None:
-    """What is joined, if something in it refers to a result."""
-    if not isinstance(value, dict):
-        return None
-    given = cast("dict[str, Any]", value)
-    parts = given.get(JOIN) if len(given) == 1 else None
-    if not isinstance(parts, list):
-        return None
-    listed = cast("list[Any]", parts)
-    return listed if any(output(part) is not None for part in listed) else None
+def _refers(value: Any) -> bool:
+    return output(value) is not None
 
 
 def _part(value: Any, key: str) -> Any:

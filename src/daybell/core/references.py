@@ -47,7 +47,9 @@ def is_reference(value: Any) -> bool:
     """Whether it stands for something else: by itself, or joined with others."""
     if not isinstance(value, dict):
         return False
-    return any(reference(value, noun) is not None for noun in NOUNS) or _joined(value) is not None
+    if any(reference(value, noun) is not None for noun in NOUNS):
+        return True
+    return joined_parts(value, is_reference) is not None
 
 
 def literal(value: Any) -> Any:
@@ -86,7 +88,7 @@ def filled(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> Any:
         return look_up(named)
     if is_literal(value):
         return value[LITERAL] if noun == "secret" else value  # the last that is put in
-    if (parts := _joined(value)) is not None:
+    if (parts := joined_parts(value, is_reference)) is not None:
         put_in = [filled(part, noun, look_up) for part in parts]
         if noun != "secret" and any(map(is_reference, put_in)):
             return {JOIN: put_in}
@@ -137,8 +139,10 @@ def check_secret_name(value: object) -> str:
     return name
 
 
-def _joined(value: Any) -> list[Any] | None:
-    """What is joined; None: it is something else. Without a reference in it, it is plain data."""
+def joined_parts(value: Any, refers: Callable[[Any], bool]) -> list[Any] | None:
+    """What is joined; None: it is something else. Without a part that refers to something, it is
+    plain data.
+    """
     if not isinstance(value, dict):
         return None
     given = cast("dict[str, Any]", value)
@@ -146,7 +150,7 @@ def _joined(value: Any) -> list[Any] | None:
     if not isinstance(parts, list):
         return None
     listed = cast("list[Any]", parts)
-    return listed if any(map(is_reference, listed)) else None
+    return listed if any(map(refers, listed)) else None
 
 
 def _walk(value: Any) -> Iterator[Any]:
