@@ -1,0 +1,57 @@
+"""An executor, and how what it runs ends."""
+
+from daybell.core.retry import Retry
+from daybell.engine.executor import Executor
+from daybell.engine.run import Host
+from daybell.store.ids import mint
+from daybell.store.memory import MemoryStore
+from tests.engine.tasks import Task, Tasks
+from tests.engine.virtual import VirtualClock
+
+NO_JITTER = Retry(jitter=0.0)
+
+
+class Ends(list):
+    """What the executor reported, and how often it said that a slot is free."""
+
+    freed = 0
+
+    def add(self, claimed, move, _):
+        self.append((claimed, move))
+
+    def free(self):
+        self.freed += 1
+
+
+def an_executor(*, clock=None, **tasks):
+    ends = Ends()
+    clock, known = clock or VirtualClock(), Tasks(**tasks)
+    host = Host(clock, mask=known.mask, mask_json=known.mask_json, begin=MemoryStore().begin)
+    executor = Executor(
+        known, worker=mint(), host=host, clock=clock, finish=ends.add, freed=ends.free
+    )
+    return executor, ends
+
+
+def fence(claimed):
+    return claimed.id, claimed.attempt
+
+
+async def the_end_of(claimed, function, *, clock=None, **options):
+    """What one run of this function as a task leads to."""
+    task = Task(function, retry=NO_JITTER, **options)
+    executor, ends = an_executor(clock=clock, **{claimed.job: task})
+    executor.start(claimed)
+    await executor.wait()
+    [(ended, move)] = ends
+    assert ended is claimed
+    assert (move.id, move.attempt, move.lease) == (claimed.id, claimed.attempt, claimed.lease)
+    assert ends.freed == 1 and len(executor) == 0
+    return move
+
+
+def raising(error):
+    async def task(_):
+        raise error
+
+    return task
