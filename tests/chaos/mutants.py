@@ -40,6 +40,7 @@ MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
+OF_EVENTS: Final = ("tests/store/test_events.py",)
 OF_SCHEDULES: Final = (
     "tests/store/test_schedules.py",
     "tests/store/postgres/test_schedule_races.py",
@@ -193,6 +194,27 @@ MUTANTS: Final = (
             ),
         ),
         ("tests/store/test_steps.py",),
+    ),
+    Mutant(
+        "a wait does not see the event that came before it",
+        (
+            (
+                "store/postgres/steps.py",
+                "self.earlier(link, owner, left,",
+                "self.earlier(link, owner, [],",
+            ),
+        ),
+        OF_EVENTS,
+    ),
+    Mutant(
+        "the event that has ended a wait ends the next one, too",
+        (("store/postgres/finding.py", "(search.wait.id, it[1]) not in taken", "it"),),
+        OF_EVENTS,
+    ),
+    Mutant(
+        "an event between the record of a wait and the move to it is overlooked",
+        (("store/postgres/waits.py", "and move.id not in waiting", "and False"),),
+        OF_EVENTS,
     ),
 )
 

@@ -3,9 +3,10 @@
 import pytest
 
 from daybell.chaos.app import ALONE, TICKING
-from daybell.chaos.load import RUNS
+from daybell.chaos.load import RUNS, WAITS
 from daybell.chaos.report import Summary
 from daybell.chaos.run import Options
+from daybell.chaos.sends import TURNS
 from tests.chaos.places import on_postgres, on_sqlite
 
 RATE = 300.0
@@ -30,6 +31,9 @@ def demand(summary: Summary) -> None:
     assert flows.states["succeeded"] > flows.acknowledged / 2
     assert flows.nodes > 5 * flows.acknowledged
     assert flows.steps > flows.acknowledged
+    events = summary.events
+    assert events.acknowledged > ENOUGH * RATE * WAITS * TURNS * summary.seconds
+    assert 0 < events.early < events.acknowledged, "all came before their waits, or none did"
 
 
 @pytest.mark.postgres

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from statistics import median
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from daybell.chaos.effects import END, ENDS, START, Effect
 from daybell.chaos.fleet import Happening
 from daybell.chaos.flow_runs import FlowRun, lineage
 from daybell.chaos.load import Call, Cancel
+from daybell.chaos.sends import Send
 from daybell.chaos.ticks import Course
 from daybell.core import payload
 from daybell.core.execution import Execution, State
@@ -58,6 +60,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     courses: Sequence[Course] = ()  # of schedules
     runs: Mapping[UUID, FlowRun] = {}  # of workflows
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
+    sends: Sequence[Send] = ()  # of events that some of these wait for
 
     @cached_property
     def starts(self) -> dict[UUID, list[Effect]]:
@@ -76,6 +79,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for effect in self.effects
             if effect.what in ENDS
         }
+
+    @cached_property
+    def clock(self) -> Seconds:
+        """What the time is when the machine's own clock, which effects have, is at zero."""
+        return median(one.now - one.at for one in self.effects) if self.effects else 0.0
 
     def end_of(self, start: Effect) -> Effect | None:
         return self.ends.get((start.execution, start.attempt, start.pid))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -126,7 +125,7 @@ def _node_before_its_parents(history: History) -> Iterator[str]:
 
 def _begun_after_a_cancel(history: History) -> Iterator[str]:
     """Once it is answered that a run is cancelled, or will be, no more of it is started."""
-    clock = _clock(history)
+    clock = history.clock
     for cancel in history.cancels:
         if cancel.answer not in (Cancellation.CANCELLED, Cancellation.REQUESTED):
             continue
@@ -193,7 +192,7 @@ def went_on_late(
     """Nodes that became executions long after the last that they waited for, and runs that ended
     long after their last node. Trouble of the store does not count, as with orphans.
     """
-    clock = _clock(history)
+    clock = history.clock
     for run in history.runs.values():
         for what, since, until in _waits(run):
             at = well_again(since - clock, until - clock, troubles, within)
@@ -287,11 +286,6 @@ def _waits(run: FlowRun) -> Iterator[tuple[str, float, float]]:
     last = max((at or 0.0 for at in over.values()), default=0.0)
     if run.execution.finished_at is not None and last:
         yield "the end", last, run.execution.finished_at
-
-
-def _clock(history: History) -> Seconds:
-    """What the time is when the machine's own clock, which marks have, is at zero."""
-    return median(one.now - one.at for one in history.effects) if history.effects else 0.0
 
 
 def _step_marks(history: History) -> dict[UUID, dict[int, list[int]]]:

@@ -12,7 +12,8 @@ import msgspec
 
 from daybell.chaos.app import NO_NUMBER, flaky, keyed, long, quick, threaded
 from daybell.chaos.flows import OUTER
-from daybell.chaos.nodes import durable
+from daybell.chaos.nodes import durable, durable_waiting
+from daybell.chaos.sends import PAUSE_SECONDS, TRIES_MAX, TURNS, WITHIN_SECONDS, Send, send
 from daybell.client import Client
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
@@ -21,6 +22,8 @@ from daybell.errors import Conflict, NotFound, Unavailable
 TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
 KEYS: Final = 6
+WAITS: Final = 0.01  # of durable functions that wait for events, for each enqueue
+WAITS_FROM: Final = 1_000_000_000  # their numbers: nothing else has such
 RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of the load, or more
 
 
@@ -53,10 +56,12 @@ class Load:
         self._rate = rate
         self._dice = Random(f"load {seed}")
         self._flow_dice = Random(f"runs {seed}")
+        self._wait_dice = Random(f"waits {seed}")
         self._clock = clock
         self._flying: set[asyncio.Task[None]] = set()
         self.calls: list[Call] = []
         self.cancels: list[Cancel] = []
+        self.sends: list[Send] = []
         self.left_out = 0
 
     @property
@@ -66,7 +71,7 @@ class Load:
     async def run(self, seconds: Seconds) -> None:
         """Ask, whatever the answers are, and wait for the last ones."""
         began = self._clock.monotonic()
-        asked = runs = 0
+        asked = runs = waits = 0
         while (now := self._clock.monotonic() - began) < seconds:
             while asked < now * self._rate:
                 asked += 1
@@ -74,6 +79,9 @@ class Load:
             while runs < now * self._rate * RUNS:
                 runs += 1
                 self._begin(OUTER[runs % len(OUTER)])
+            while waits < now * self._rate * WAITS:
+                waits += 1
+                self._have_waited(WAITS_FROM + waits)
             await self._clock.sleep(TURN_SECONDS)
         await asyncio.gather(*self._flying)
 
@@ -124,6 +132,30 @@ class Load:
         else:
             self._fly(self._take_back(flow, {}, after=after))
 
+    def _have_waited(self, number: int) -> None:
+        """Ask for what waits for events, and send them, in any order."""
+        delays = [self._wait_dice.uniform(0.0, WITHIN_SECONDS) for _ in range(TURNS)]
+        if len(self._flying) >= FLYING_MAX:
+            self.left_out += 1
+        else:
+            self._fly(self._wait(number, delays))
+
+    async def _wait(self, number: int, delays: list[Seconds]) -> None:
+        # The key lets it be asked for until that is answered: one that nobody knows of would wait
+        # for ever.
+        job, key = durable_waiting.name, f"wait-{number}"
+        id = await self._call(job, {"number": number}, tries=TRIES_MAX, unique_key=key)
+        if id is None:
+            return
+        sends = [Send(execution=id, number=number, turn=turn) for turn in range(TURNS)]
+        self.sends += sends
+        await asyncio.gather(
+            *(
+                send(self._client, one, after=after, clock=self._clock)
+                for one, after in zip(sends, delays, strict=True)
+            )
+        )
+
     def _fly(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._flying.add(task)
@@ -132,7 +164,9 @@ class Load:
     async def _enqueue(self, job: str, args: dict[str, Any], **options: Any) -> None:
         await self._call(job, args, **options)
 
-    async def _call(self, job: str, args: dict[str, Any], **options: Any) -> UUID | None:
+    async def _call(
+        self, job: str, args: dict[str, Any], *, tries: int = 1, **options: Any
+    ) -> UUID | None:
         call = Call(
             number=args.get("number", NO_NUMBER),
             job=job,
@@ -140,14 +174,18 @@ class Load:
             key=options.get("unique_key"),
         )
         self.calls.append(call)
-        try:
-            answer = await self._client.enqueue(job, args, **options)
-        except Unavailable:
-            call.failed_at = self._clock.monotonic()
-            return None  # perhaps it is there and perhaps not: nothing was promised
-        call.id, call.is_new = answer.id, answer.created
-        call.answered_at = self._clock.monotonic()
-        return answer.id
+        for left in reversed(range(tries)):
+            try:
+                answer = await self._client.enqueue(job, args, **options)
+            except Unavailable:
+                if left:
+                    await self._clock.sleep(PAUSE_SECONDS)
+                continue
+            call.id, call.is_new = answer.id, answer.created
+            call.answered_at = self._clock.monotonic()
+            return answer.id
+        call.failed_at = self._clock.monotonic()
+        return None  # perhaps it is there and perhaps not: nothing was promised
 
     async def _take_back(
         self, job: str, args: dict[str, Any], *, after: Seconds, **options: Any

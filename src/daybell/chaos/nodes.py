@@ -17,6 +17,7 @@ AGAIN: Final = Retry.fixed(0.2, retries=5, jitter=0)
 STEPS: Final = ("first", "second", "third")  # of the durable function
 BETWEEN_SECONDS: Final = 0.03  # a step's effect and its end: here it may be killed
 SLEEP_SECONDS: Final = 0.2
+EVENT: Final = "chaos.went_on"
 
 
 def weight(given: Any) -> int:
@@ -64,6 +65,24 @@ async def durable(
             if place == 1:
                 await ctx.sleep(SLEEP_SECONDS)
         return {"weight": 1 + weight(ups), "attempts": attempts}
+
+
+@app.task(queue=QUEUE, max_crashes=CRASHES_MAX)
+async def durable_waiting(ctx: Context, number: int) -> dict[str, Any]:
+    """Waits for two events that look alike, and then for a person; does a step before each. Says
+    what it was told, too.
+    """
+    with effects().told(ctx, number):
+        attempts: list[int] = []
+        tokens: list[str | None] = []
+        for place, name in enumerate(STEPS):
+            attempts.append(await ctx.step(name, _leave, ctx, place))
+            if place < 2:
+                event = await ctx.wait_for_event(EVENT, match={"number": number})
+                tokens.append(event.data["note"])
+            else:
+                tokens.append((await ctx.wait_for_approval()).note)
+        return {"weight": 1, "attempts": attempts, "tokens": tokens}
 
 
 async def _leave(ctx: Context, place: int) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from daybell.chaos.checker import Violation
 from daybell.chaos.flow_runs import Figures
 from daybell.chaos.recovery import Return, quantile
+from daybell.chaos.wait_checker import EventFigures
 from daybell.core.instant import Seconds
 
 
@@ -35,6 +36,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int
     ticks: dict[str, int]  # on record, by what became of them
     workflows: Figures
+    events: EventFigures
     unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
@@ -77,6 +79,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "schedules": self.schedules,
             "ticks": self.ticks,
             "workflows": msgspec.to_builtins(self.workflows),
+            "events": msgspec.to_builtins(self.events),
             "unfinished": self.unfinished,
             "notes": list(self.notes),
             "broken": dict(broken),
@@ -98,6 +101,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "ticks": f"{_listed(self.ticks) or 'none'} of {self.schedules} schedules;"
             f" {counts['tick doubled']} doubled, {counts['tick lost']} lost",
             "workflows": self._workflows(),
+            "events": f"{self.events.acknowledged:,} acknowledged of {self.events.asked:,} sent;"
+            f" {self.events.taken:,} ended a wait, {self.events.early:,} were there before it",
             "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
             "violations": _listed(counts) or "none",

@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.chaos import effects, recovery
 from daybell.chaos.app import QUEUE, SCHEDULED, TENANT
-from daybell.chaos.checker import History, Violation, check
+from daybell.chaos.checker import RULES, History, Violation, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import START
 from daybell.chaos.fleet import SCHEDULER, WORKER, Fleet, Happening, environment
@@ -31,6 +31,7 @@ from daybell.chaos.proxy import Proxy, can_stand_before
 from daybell.chaos.recovery import SLACK_SECONDS, Sample
 from daybell.chaos.report import Summary
 from daybell.chaos.ticks import counted, courses, cursors
+from daybell.chaos.wait_checker import WAIT_RULES, events_of
 from daybell.client import Client
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
@@ -216,6 +217,7 @@ class Run:
             courses=await courses(self._client, first, await cursors(self._client, SCHEDULED), due),
             runs=await flow_runs(self._client, draw(options.seed), executions),
             steps=await recorded_steps(self._client, executions),
+            sends=load.sends,
         )
         return self._judge(history, is_quiet)
 
@@ -339,7 +341,7 @@ class Run:
     def _judge(self, history: History, is_quiet: bool) -> Summary:
         options = self._options
         promised = options.lease + sweep_seconds(options.lease) + SLACK_SECONDS
-        violations = check(history) + check(history, FLOW_RULES)
+        violations = check(history, (*RULES, *FLOW_RULES, *WAIT_RULES))
         violations += [Violation("did not end", what) for what in self.fleet.faults]
         violations += [Violation("unexpected error", what) for what in complaints(self._folder)]
         if not is_quiet:
@@ -374,6 +376,7 @@ class Run:
             schedules=len(history.courses),
             ticks=counted(history.courses),
             workflows=figures(history),
+            events=events_of(history),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
             notes=self._notes(),
             violations=violations,
