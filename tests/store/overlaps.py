@@ -1,0 +1,34 @@
+"""Executions that may be in the way of others, and what they are told."""
+
+import pytest
+
+from daybell.core.overlap import Overlap
+from daybell.core.view import ExecutionFilter
+from daybell.errors import ExecutionInTheWay
+from daybell.store.ids import mint
+from tests.builders import TENANT, an_execution, apply, success
+
+EVERYTHING = ExecutionFilter()
+RULES = [Overlap.SKIP, Overlap.QUEUE, Overlap.QUEUE_ALL, Overlap.REPLACE]
+
+
+async def count(store):
+    return sum((await store.count_executions(TENANT, EVERYTHING)).values())
+
+
+async def ticked(store, *, schedule=None, job="resize", **options):
+    """An execution as a tick enqueues it; the answer, and its id."""
+    new = an_execution(job, schedule=schedule or mint(), **options)
+    (answer,) = await store.enqueue(TENANT, [new])
+    assert (answer.id, answer.created) == (new.id, True)
+    return answer
+
+
+async def refused(store, *executions):
+    with pytest.raises(ExecutionInTheWay) as caught:
+        await store.enqueue(TENANT, executions or [an_execution()])
+    return caught.value
+
+
+async def ended(store, hands):
+    assert await apply(store, hands, success(hands.one)) == []
