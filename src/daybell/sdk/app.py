@@ -35,10 +35,11 @@ from daybell.sdk.decorator import (
     Function,
     Loose,
 )
+from daybell.sdk.enqueuing import CallOptions
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller
-from daybell.sdk.task import CallOptions, Task, check_options
+from daybell.sdk.task import Task, check_options
 from daybell.sdk.workflow import Weaving, Workflow
 from daybell.settings import Settings, masked_url
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from daybell.client.when import When
@@ -19,9 +19,14 @@ from daybell.core.event import Published
 from daybell.core.execution import Execution, State
 from daybell.core.schedule import Schedule
 from daybell.errors import UsageError
+from daybell.sdk.enqueuing import Enqueuing
 from daybell.sdk.handle import Handle
 from daybell.sdk.scheduling import Scheduling
 from daybell.sdk.task import Task
+
+if TYPE_CHECKING:
+    from daybell.sdk.app import AnyJob
+    from daybell.sdk.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,10 +110,33 @@ class SyncApp:
         return run(self._app.publish(name, data, source=source, id=id))
 
 
-class SyncTask(Generic[P, R]):
+class SyncEnqueuing(Generic[R]):
+    """Methods of a task or a workflow that wait instead of being awaited."""
+
+    def __init__(self, job: Enqueuing[R]) -> None:
+        self._job = job
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
+        if self._job.connection is not None:
+            return self._enqueue_through(self._job.bound_many(items))
+        return [SyncHandle(handle) for handle in run(self._job.enqueue_many(items))]
+
+    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
+        """Not done on the background loop, because the connection is this thread's."""
+        from daybell.client import calls
+
+        job = self._job
+        calls.check_connection(job.connection, is_async=False)
+        call = run(job.app.prepare(cast("AnyJob", job), items, job.call_options))
+        answers = calls.send_sync(job.connection, call)
+        return [SyncHandle(handle) for handle in job.handles(answers)]
+
+
+class SyncTask(SyncEnqueuing[R], Generic[P, R]):
     """A task's methods that wait instead of being awaited."""
 
     def __init__(self, task: Task[P, R, Any]) -> None:
+        super().__init__(task)
         self._task = task
 
     def __repr__(self) -> str:
@@ -116,24 +144,24 @@ class SyncTask(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         if self._task.connection is not None:
-            (handle,) = self._enqueue_through([self._task.bound(args, kwargs)])
-            return handle
+            return self._enqueue_through([self._task.bound(args, kwargs)])[0]
         return SyncHandle(run(self._task.enqueue(*args, **kwargs)))
 
-    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[R]]:
-        if self._task.connection is not None:
-            return self._enqueue_through(self._task.bound_many(items))
-        return [SyncHandle(handle) for handle in run(self._task.enqueue_many(items))]
 
-    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[R]]:
-        """Not done on the background loop, because the connection is this thread's."""
-        from daybell.client import calls
+class SyncWorkflow(SyncEnqueuing[Any]):
+    """A workflow's methods that wait instead of being awaited."""
 
-        task = self._task
-        calls.check_connection(task.connection, is_async=False)
-        call = run(task.app.prepare(task, items, task.call_options))
-        answers = calls.send_sync(task.connection, call)
-        return [SyncHandle(handle) for handle in task.handles(answers)]
+    def __init__(self, workflow: Workflow) -> None:
+        super().__init__(workflow)
+        self._workflow = workflow
+
+    def __repr__(self) -> str:
+        return f"<SyncWorkflow {self._workflow.name}>"
+
+    def enqueue(self, /, *args: Any, **params: Any) -> SyncHandle[Any]:
+        if self._workflow.connection is not None:
+            return self._enqueue_through([self._workflow.bound(args, params)])[0]
+        return SyncHandle(run(self._workflow.enqueue(*args, **params)))
 
 
 class SyncHandle(Generic[R]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
@@ -14,21 +14,21 @@ from msgspec.structs import replace
 from daybell.client.requests import TaskOptions, check_options, read_definition
 from daybell.client.workflow_calls import check_call
 from daybell.core import payload
-from daybell.core.execution import Enqueued
 from daybell.core.graph import Graph
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
 from daybell.core.limits import WORKFLOW_BYTES_MAX, check_name
 from daybell.core.params import Params, check_given
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError, shown
 from daybell.sdk.draft import Draft
+from daybell.sdk.enqueuing import CallOptions, Enqueuing
 from daybell.sdk.handle import Handle
 from daybell.sdk.nodes import NODE_OPTIONS, Node, Nodelike, NodeOptions, draft, open_draft
 from daybell.sdk.params import Declared, ParamsGiven, read_declared
-from daybell.sdk.task import CallOptions, Task, checked
+from daybell.sdk.task import Task
 
 if TYPE_CHECKING:
     from daybell.sdk.app import App
-    from daybell.sdk.sync import SyncHandle
+    from daybell.sdk.sync import SyncWorkflow
 
 # What a function has and a graph has not.
 _OF_TASKS: Final = ("store_result",)
@@ -38,7 +38,7 @@ _OF_NODES: Final = ("retries", "timeout")
 RUN_OPTIONS: Final = frozenset(CallOptions.__optional_keys__ - {*_OF_NODES})
 
 
-class Workflow(Nodelike):
+class Workflow(Nodelike, Enqueuing[Any]):
     """A graph of tasks and other jobs, which is a job itself: made by `app.workflow(…)`.
 
     Inside its block, `a >> b` says that b comes after a. When the block ends, it is checked as a
@@ -134,102 +134,28 @@ class Workflow(Nodelike):
         """Have it run with these parameters. Its result is that of its one last node, or of all of
         them by name.
         """
-        given = self.bound(args, params)
-        if self.connection is not None:
-            (handle,) = await self._enqueue_through([given])
-            return handle
-        return self._handle(*await self.app.enqueue(self, given, self._options))
-
-    async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[Any]]:
-        """Have it run once per item, which has the parameters by name; all or nothing."""
-        checked = self.bound_many(items)
-        if self.connection is not None:
-            return await self._enqueue_through(checked)
-        answers = await self.app.enqueue_many(self, checked, self._options)
-        return [self._handle(id, created=True) for id in answers]
-
-    async def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[Handle[Any]]:
-        from daybell.client import calls
-
-        calls.check_connection(self.connection, is_async=True)
-        call = await self.app.prepare(self, items, self._options)
-        return self.handles(await calls.send(self.connection, call))
+        return await self._enqueue_one(args, params)
 
     @property
     def sync(self) -> SyncWorkflow:
         """The same from code without an event loop."""
+        from daybell.sdk.sync import SyncWorkflow
+
         return SyncWorkflow(self)
 
-    @property
-    def connection(self) -> Any:
-        """The caller's connection that it enqueues through, if `options` named one."""
-        return None if self.app.stand_in is not None else self._options.get("connection")
-
-    @property
-    def call_options(self) -> CallOptions:
-        """What `options` were given."""
-        return self._options
-
-    def bound(self, args: tuple[Any, ...], params: Mapping[str, Any]) -> dict[str, Any]:
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What it is called with, checked."""
         _ = self.definition
         if args:
             names = ", ".join(f"{name}=…" for name in self.params)
             takes = f"its parameters by name: enqueue({names})" if names else "no arguments"
             raise InvalidArguments(f"workflow {self.name!r} takes {takes}")
-        check_given(self._params, params, what=f"workflow {self.name!r}")
-        return dict(params)
-
-    def bound_many(self, items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The same for each item, as it is asked for."""
-        if self._options.get("unique_key") is not None:
-            raise UsageError("a unique_key is for one execution; enqueue_many takes none")
-        return (checked(position, item, self.bound) for position, item in enumerate(items))
-
-    def handles(self, answers: Iterable[Enqueued]) -> list[Handle[Any]]:
-        """What is returned for these answers of a store."""
-        return [self._handle(answer.id, answer.created) for answer in answers]
+        check_given(self._params, kwargs, what=f"workflow {self.name!r}")
+        return dict(kwargs)
 
     def _handle(self, id: UUID, created: bool) -> Handle[Any]:
         client = functools.partial(self.app.client_for, self._options.get("tenant"))
         return Handle(client, id, created=created)
-
-
-class SyncWorkflow:
-    """A workflow's methods that wait instead of being awaited."""
-
-    def __init__(self, workflow: Workflow) -> None:
-        self._workflow = workflow
-
-    def __repr__(self) -> str:
-        return f"<SyncWorkflow {self._workflow.name}>"
-
-    def enqueue(self, /, *args: Any, **params: Any) -> SyncHandle[Any]:
-        from daybell.sdk.sync import SyncHandle, run
-
-        workflow = self._workflow
-        if workflow.connection is not None:
-            (handle,) = self._enqueue_through([workflow.bound(args, params)])
-            return handle
-        return SyncHandle(run(workflow.enqueue(*args, **params)))
-
-    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[SyncHandle[Any]]:
-        from daybell.sdk.sync import SyncHandle, run
-
-        if self._workflow.connection is not None:
-            return self._enqueue_through(self._workflow.bound_many(items))
-        return [SyncHandle(handle) for handle in run(self._workflow.enqueue_many(items))]
-
-    def _enqueue_through(self, items: Iterable[dict[str, Any]]) -> list[SyncHandle[Any]]:
-        """Not done on the background loop, because the connection is this thread's."""
-        from daybell.client import calls
-        from daybell.sdk.sync import SyncHandle, run
-
-        workflow = self._workflow
-        calls.check_connection(workflow.connection, is_async=False)
-        call = run(workflow.app.prepare(workflow, items, workflow.call_options))
-        answers = calls.send_sync(workflow.connection, call)
-        return [SyncHandle(handle) for handle in workflow.handles(answers)]
 
 
 class Weaving:
