@@ -75,3 +75,12 @@ async def test_head_does_not_begin_a_stream(path, http):
     answer = await http.head(path, headers={"Accept": "text/event-stream"})
 
     assert answer.status_code == 405
+
+
+async def test_a_wrong_method_does_not_wait_for_the_document_of_all(http, monkeypatch):
+    def made(*_: object, **__: object) -> None:
+        raise AssertionError("it takes half a second, in which nobody else is answered")
+
+    monkeypatch.setattr("daybell.api.openapi.get_openapi", made)
+
+    assert (await http.delete("/executions")).headers["allow"] == "GET, HEAD"

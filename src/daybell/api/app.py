@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from daybell import __version__
 from daybell.api import (
@@ -86,10 +88,21 @@ def create_api(
     )
     problems.install(app)
     app.add_middleware(Heads)
-    app.include_router(health.router(readiness or Readiness(client.tenants)))
-    app.include_router(openapi.router)
-    for module in RESOURCES:
-        app.include_router(module.router, prefix=BASE)
+    alive = health.router(readiness or Readiness(client.tenants))
+    prefixed = [("", alive), ("", openapi.router), *((BASE, one.router) for one in RESOURCES)]
+    for prefix, router in prefixed:
+        app.include_router(router, prefix=prefix)
+    app.state.methods = _methods_of(prefixed)
     app.state.roles = openapi.roles_of(module.router for module in RESOURCES)
     app.openapi = lambda: openapi.document(app)
     return app
+
+
+def _methods_of(prefixed: Iterable[tuple[str, APIRouter]]) -> dict[str, set[str]]:
+    """What can be done at each path."""
+    found: dict[str, set[str]] = {}
+    for prefix, router in prefixed:
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                found.setdefault(prefix + route.path, set()).update(route.methods or ())
+    return found

@@ -172,10 +172,9 @@ async def _of_status(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request) -> list[str]:
     """All that can be done at a path: each route knows only of its own method."""
     found: set[str] = set()
-    for path, methods in request.app.openapi()["paths"].items():
+    for path, methods in request.app.state.methods.items():
         if compile_path(path)[0].fullmatch(request.url.path):
-            found.update(method.upper() for method in methods)
-            found.update({"HEAD"} if "get" in methods else ())
+            found |= methods | ({"HEAD"} if "GET" in methods else set())
     return sorted(found)
 
 
