@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from daybell.core.execution import Claimed
+from daybell.core.execution import Claimed, State
 from daybell.core.lifecycle import Transition
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
+from daybell.core.view import ExecutionFilter
 from daybell.engine.dispatcher import Dispatcher
 from daybell.engine.events import Events
 from daybell.engine.executor import Executor
@@ -120,6 +121,11 @@ async def a_store(clock: Any = None) -> MemoryStore:
     store = MemoryStore(clock=(clock or VirtualClock()).now)
     await store.open()
     return store
+
+
+async def counts(store: Any) -> dict[State, int]:
+    """How many executions there are in each state."""
+    return await store.count_executions(TENANT, ExecutionFilter())
 
 
 @dataclass

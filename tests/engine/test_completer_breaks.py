@@ -10,7 +10,7 @@ from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.engine.loop import Loop
 from tests.builders import claim, claimed, enqueued, look, states, success
 from tests.engine.test_completer import Bench, a_bench
-from tests.engine.virtual import VirtualClock, in_virtual_time, turns, until
+from tests.engine.virtual import VirtualClock, in_virtual_time, seconds, turns, until
 
 MANY = 2000
 
@@ -45,10 +45,6 @@ async def a_finish_loop(count, breaks):
     bench.add_all()
     loop.start()
     return bench, choking, loop
-
-
-def seconds():
-    return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("place", [0, 1, 1234, MANY - 1])

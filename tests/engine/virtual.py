@@ -86,3 +86,8 @@ async def turns(count: int = 20) -> None:
     """Let everything that can go on go on, without any time passing."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def seconds() -> float:
+    """The time by the loop that runs the test."""
+    return asyncio.get_running_loop().time()
