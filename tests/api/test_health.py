@@ -83,4 +83,4 @@ async def test_a_wrong_method_does_not_wait_for_the_document_of_all(http, monkey
 
     monkeypatch.setattr("daybell.api.openapi.get_openapi", made)
 
-    assert (await http.delete("/executions")).headers["allow"] == "GET, HEAD"
+    assert (await http.delete("/executions")).headers["allow"] == "GET, HEAD, POST"
