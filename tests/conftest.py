@@ -33,7 +33,5 @@ def servers():
 @pytest.fixture
 async def store(place):
     """An open store with nothing in it, where a module or a folder says that stores are."""
-    opened = place.connect()
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with place.opened() as opened:
+        yield opened

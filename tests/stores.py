@@ -80,6 +80,16 @@ class Place:
         """A store on this data, not opened yet; of the memory store there is only one."""
         return self.memory or connect(self.kind, self.url, self.clock)
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Store]:
+        """The same, open as long as this lasts."""
+        store = self.connect()
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
 
 def connect(kind: str, url: str, clock: ManualClock | None = None) -> Store:
     """A store by the names used here; for other processes too, then on the real clock."""

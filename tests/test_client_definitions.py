@@ -12,11 +12,11 @@ from tests.stores import open_place
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def client(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as place:
-        store = place.connect()
-        await store.open()
+    async with (
+        open_place(request.param, tmp_path, servers) as place,
+        place.opened() as store,
+    ):
         yield Client(store)
-        await store.close()
 
 
 async def test_dependencies_are_kept_and_changed(client):

@@ -23,13 +23,13 @@ ODD = [
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def client(request, tmp_path, servers):
-    async with open_place(request.param, tmp_path, servers) as place:
-        store = place.connect()
-        await store.open()
+    async with (
+        open_place(request.param, tmp_path, servers) as place,
+        place.opened() as store,
+    ):
         opened = Client(store)
         await opened.define("resize", queue="images")
         yield opened
-        await store.close()
 
 
 async def test_a_job_from_its_creation_to_its_end(http, client):

@@ -27,13 +27,7 @@ def clock(place):
 async def crowd(place):
     """Four stores on the same data."""
     async with AsyncExitStack() as stack:
-        opened = []
-        for _ in range(4):
-            store = place.connect()
-            await store.open()
-            stack.push_async_callback(store.close)
-            opened.append(store)
-        yield opened
+        yield [await stack.enter_async_context(place.opened()) for _ in range(4)]
 
 
 @pytest.fixture(params=SHARED_KINDS)
@@ -45,7 +39,5 @@ async def shared(request, tmp_path, servers):
 
 @pytest.fixture
 async def shared_store(shared):
-    store = shared.connect()
-    await store.open()
-    yield store
-    await store.close()
+    async with shared.opened() as store:
+        yield store

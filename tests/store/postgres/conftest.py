@@ -30,10 +30,8 @@ async def sql(place):
 @pytest.fixture
 async def another_store(place):
     """A second process, as far as the database can tell."""
-    opened = place.connect()
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with place.opened() as opened:
+        yield opened
 
 
 @pytest.fixture
