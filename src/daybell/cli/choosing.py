@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from difflib import get_close_matches
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from daybell.errors import (
     UsageError,
     listed,
     shown,
+    suggested,
 )
 
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
@@ -82,8 +82,8 @@ async def _more_about(client: AnyClient, name: str) -> str:
     if not NAME_BEGIN.match(name):
         return ""
     page = await client.jobs(prefix=name[0], limit=PAGE_ITEMS_MAX)
-    near = get_close_matches(name, [job.name for job in page.items], n=1)
-    return f"; did you mean {shown(near[0])}?" if near else ""
+    hint = suggested(name, [job.name for job in page.items], otherwise="")
+    return f"; {hint}" if hint else ""
 
 
 async def moments(client: AnyClient, filters: Filters) -> Filters:

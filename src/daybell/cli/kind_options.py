@@ -303,15 +303,13 @@ def _part(kind: str, name: str, value: Any) -> Any:
 
 
 async def _template_named(client: AnyClient, name: str) -> NewTemplate:
-    from difflib import get_close_matches
-
-    from daybell.errors import TemplateNotFound, shown
+    from daybell.errors import TemplateNotFound, suggested
 
     try:
         return (await client.template(name)).template
     except TemplateNotFound as error:
-        near = get_close_matches(name, [one.name for one in await client.templates()], n=1)
-        hint = f"did you mean {shown(near[0])}?" if near else "see daybell templates list"
+        names = [one.name for one in await client.templates()]
+        hint = suggested(name, names, otherwise="see daybell templates list")
         raise TemplateNotFound(f"{error}; {hint}") from None
 
 
