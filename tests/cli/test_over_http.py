@@ -1,100 +1,25 @@
 """Every command says the same over HTTP as on the database.
 
-Two stores with the same past: one is asked by itself, the other by way of a server. What is done to
-one is done to the other, and what is said must be the same, but for ids, times and who did it.
+What is done to one side is done to the other, and what is said must be the same, but for ids, times
+and who did it.
 """
 
-import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from typer.main import get_command
 
-from daybell import App, Client, ExecutionFailed, Retry, cli, cron
-from tests.cli.terminal import Running, daybell, environment
-
-COMMANDS = get_command(cli.app)  # made of its functions once, and not again for every command
-KEY_ROLES = ("superadmin", "operator")
-URL, KEY = "DAYBELL_API_URL", "DAYBELL_API_KEY"
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Side(NamedTuple):
-    """One of the two stores, and how it is asked."""
-
-    url: str
-    variables: dict[str, str]
-
-
-def an_app(url: str) -> App:
-    app = App(url)
-
-    @app.task
-    async def greet(name: str = "you") -> str:
-        sys.stdout.write(f"greeting {name}\n")
-        return f"Hello, {name}"
-
-    @app.task(retries=0)
-    async def fail() -> None:
-        raise ValueError("no \x1b[31mgood")
-
-    @app.task(
-        schedule=cron("0 9 * * mon-fri", tz="Europe/Rome"),
-        misfire="fire_all",
-        misfire_limit=3,
-        retries=Retry.fixed("5s", retries=9),
-    )
-    async def report(day: str = "monday") -> None: ...
-
-    assert greet and fail and report
-    return app
-
-
-async def _live(url: str) -> dict[str, str]:
-    """A past: what succeeded, what died, what waits. Answers keys by role."""
-    async with Client(url, migrate=True) as client:
-        keys = {role: (await client.create_key(role, role=role))[1] for role in KEY_ROLES}
-    app = an_app(url)
-    async with app, app.worker():
-        await (await app.tasks["greet"].enqueue("Ada")).result(timeout=30)
-        for one in [await app.tasks["fail"].enqueue() for _ in range(4)]:
-            with pytest.raises(ExecutionFailed):
-                await one.result(timeout=30)
-    async with Client(url) as client:
-        await client.enqueue("greet", {"name": "Grace"}, delay="1h", unique_key="grace")
-    return keys
-
-
-class World(NamedTuple):
-    here: Side
-    there: Side
-    keys: dict[str, str]
-    address: str
+from tests.cli.in_process import Said, typing
+from tests.cli.sides import Side, a_world
+from tests.cli.terminal import environment
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("http")
-    urls = [f"sqlite:///{folder}/{name}.db" for name in ("here", "there")]
-    _, keys = [asyncio.run(_live(url)) for url in urls]
-    with Running("server", "--port", "0", folder=folder, DAYBELL_DATABASE_URL=urls[1]) as server:
-        (line,) = server.wait_for("listening: ")
-        (address,) = re.findall(r"http://[\d.:]+", line)
-        yield World(
-            Side(urls[0], {"DAYBELL_DATABASE_URL": urls[0]}),
-            Side(urls[1], {"DAYBELL_API_URL": address, "DAYBELL_API_KEY": keys["superadmin"]}),
-            keys,
-            address,
-        )
+    with a_world(tmp_path_factory.mktemp("http")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -102,21 +27,7 @@ def run(monkeypatch, capsys, tmp_path):
     """Runs a command in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str, **variables: str) -> Said:
-        with monkeypatch.context() as patch:
-            for name in ("DATABASE_URL", "API_URL", "API_KEY"):
-                patch.delenv(f"DAYBELL_{name}", raising=False)
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["daybell", *words])
-            patch.setattr(cli, "app", COMMANDS)
-            with pytest.raises(SystemExit) as end:
-                cli.main()
-        out, err = capsys.readouterr()
-        return Said(int(str(end.value.code)), out, err)
-
-    return run
+    return typing(monkeypatch, capsys)
 
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -475,106 +386,3 @@ def test_the_guide_shows_what_works(world, tmp_path):
     )
 
     assert (done.stdout, done.stderr) == ("queued\npaused\nno job named 'gret'\n", "")
-
-
-def test_a_server_whose_store_is_away_says_so(run, world, tmp_path):
-    away = "postgresql://127.0.0.1:1/daybell"
-    with Running("server", "--port", "0", folder=tmp_path, DAYBELL_DATABASE_URL=away) as server:
-        (line,) = server.wait_for("listening: ")
-        (address,) = re.findall(r"http://[\d.:]+", line)
-
-        said = run("jobs", "list", DAYBELL_API_URL=address, DAYBELL_API_KEY="dbk_any")
-
-    assert said.code == 1
-    assert said.err.startswith(f"error: {address}: the store cannot be used now")
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [(None, "takes a key: set DAYBELL_API_KEY"), ("dbk_wrong", "does not know this key")],
-)
-def test_a_wrong_key_is_told(run, world, key, said):
-    variables = {"DAYBELL_API_URL": world.address} | ({} if key is None else {KEY: key})
-
-    ended = run("jobs", "list", **variables)
-
-    assert ended.code == 1
-    assert said in ended.err
-    assert "dbk_wrong" not in ended.err
-
-
-def test_a_key_opens_what_its_role_allows(run, world):
-    variables = {"DAYBELL_API_URL": world.address, KEY: world.keys["operator"]}
-
-    refused = run("jobs", "create", "new", "--task", "report", **variables)
-    foreign = run("jobs", "list", "--tenant", "acme", **variables)
-    own = run("jobs", "list", "--tenant", "default", **variables)
-
-    assert refused.code == foreign.code == 1
-    assert "this takes a key with the role admin; this one's role is operator" in refused.err
-    assert "tenant 'acme' is not this key's" in foreign.err
-    assert own.code == 0
-
-
-def test_the_key_decides_whose_jobs_these_are(run, world):
-    async def prepare():
-        async with Client(world.there.url) as client:
-            await client.ensure_tenant("other")
-            return (await client.for_tenant("other").create_key("theirs", role="viewer"))[1]
-
-    key = asyncio.run(prepare())
-
-    theirs = run("jobs", "list", DAYBELL_API_URL=world.address, DAYBELL_API_KEY=key)
-    named = run("jobs", "list", "--tenant", "other", **world.there.variables)
-
-    assert theirs.out == named.out == "no jobs; a worker defines those of its app\n"
-
-
-def test_a_store_that_is_named_wins_over_a_server(run, world):
-    ended = run("jobs", "list", "--database-url", world.here.url, DAYBELL_API_URL="http://[::1]:1")
-
-    assert ended.code == 0
-    assert "report" in ended.out
-
-
-def test_a_server_may_be_named_by_a_flag(run, world):
-    key = {KEY: world.keys["operator"], URL: "http://[::1]:1"}
-
-    named = run("--api-url", world.address, "jobs", "list", **key)
-    both = run("--api-url", world.address, "jobs", "list", "--database-url", world.here.url)
-
-    assert named.code == 0
-    assert "report" in named.out
-    assert both.code == 2
-    assert "exclude each other" in both.err
-    after = run("jobs", "list", "--api-url", world.address)
-    assert (after.code, "--api-url here; it goes before the command" in after.err) == (2, True)
-    migrate = run("--api-url", world.address, "migrate")
-    assert "and only --api-url is given" in migrate.err
-
-
-@pytest.mark.parametrize("command", ["migrate", "doctor", "scheduler", "server", "bench", "chaos"])
-def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, command):
-    ended = run(command, DAYBELL_API_URL=world.address)
-
-    assert ended.code == 2
-    assert f"daybell {command} works on the database itself" in ended.err
-
-
-def test_a_worker_needs_a_store_unless_its_app_names_one(folder):
-    url = "http://127.0.0.1:1"
-    (folder / "own.py").write_text('from daybell import App\napp = App("sqlite:///own.db")\n')
-
-    refused = daybell("worker", "app:app", folder=folder, DAYBELL_API_URL=url)
-    own = daybell("worker", "own:app", "--tenant", "a/b", folder=folder, DAYBELL_API_URL=url)
-
-    assert refused.code == 2
-    assert "daybell worker works on the database itself" in refused.err
-    assert "tenant name 'a/b'" in own.err  # it got that far
-
-
-def test_an_address_of_something_else_is_told(run, world):
-    ended = run("jobs", "list", **world.there.variables | {URL: f"{world.address}/elsewhere"})
-
-    assert ended.code == 1
-    assert "there is nothing at this path" in ended.err
