@@ -1,0 +1,289 @@
+"""Leases that have ended: who is dead, what is lost with them, and what becomes of it."""
+
+import pytest
+
+from daybell.core.execution import Outcome, State
+from daybell.core.lifecycle import after_loss
+from daybell.core.worker import Report, WorkerState
+from daybell.errors import LeaseLost
+from daybell.store.ids import mint
+from tests.builders import (
+    LEASE,
+    TENANT,
+    a_move,
+    a_report,
+    an_execution,
+    apply,
+    claim,
+    claimed,
+    defined,
+    look,
+    registered,
+    states,
+    success,
+)
+
+
+async def test_nothing_is_lost_while_leases_last(store, clock):
+    await claimed(store, 2)
+    await clock.advance(59)
+
+    assert (await store.lost()).executions == []
+
+    assert [w.state for w in await store.list_workers(TENANT)] == [WorkerState.LIVE]
+
+
+async def test_a_worker_whose_lease_ended_is_dead_and_its_work_is_listed(store, clock):
+    await defined(store, max_crashes=5)
+    hands = await claimed(store, 2)
+    await clock.advance(61)
+
+    lost = (await store.lost()).executions
+
+    assert {entry.claimed.id for entry in lost} == {one.id for one in hands.executions}
+    assert sorted((entry.claimed for entry in lost), key=by_id) == hands.executions
+    assert {(entry.worker, entry.max_crashes, entry.retry) for entry in lost} == {
+        (hands.worker, 5, True)
+    }
+    (worker,) = await store.list_workers(TENANT, include_dead=True)
+    assert (worker.state, worker.running) == (WorkerState.DEAD, 2)
+
+
+async def test_a_dead_worker_learns_it_at_its_next_call(store, clock):
+    hands = await claimed(store)
+    await clock.advance(61)
+    await store.lost()
+
+    with pytest.raises(LeaseLost):
+        await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+    with pytest.raises(LeaseLost):
+        await claim(store, worker=hands.worker)
+    with pytest.raises(LeaseLost):
+        await claim(store, worker=hands.worker, lease=hands.lease)
+
+
+async def test_a_renewal_before_the_reaper_comes_keeps_the_worker_alive(store, clock):
+    hands = await claimed(store)
+    await clock.advance(61)
+
+    await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+
+    assert (await store.lost()).executions == []
+    assert await apply(store, hands, success(hands.one)) == []
+
+
+async def test_listing_what_is_lost_changes_no_execution(store, clock):
+    hands = await claimed(store)
+    await clock.advance(61)
+
+    first = (await store.lost()).executions
+    second = (await store.lost()).executions
+
+    assert first == second
+    assert await states(store, [hands.one.id]) == [State.RUNNING]
+
+
+async def test_a_dead_workers_own_report_still_counts_until_somebody_decides(store, clock):
+    hands = await claimed(store)
+    await clock.advance(61)
+    await store.lost()
+
+    assert await apply(store, hands, success(hands.one)) == []
+
+    assert (await store.lost()).executions == []
+    assert await states(store, [hands.one.id]) == [State.SUCCEEDED]
+
+
+async def test_what_was_lost_goes_back_and_is_not_listed_again(store, clock):
+    hands = await claimed(store, 2)
+    await clock.advance(61)
+    lost = (await store.lost()).executions
+
+    moves = [after_loss(entry.claimed, max_crashes=entry.max_crashes) for entry in lost]
+    verdicts = await store.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
+
+    assert verdicts == []
+    assert (await store.lost()).executions == []
+    assert await states(store, [one.id for one in hands.executions]) == [State.QUEUED] * 2
+    assert {one.crashes for one in (await claim(store)).executions} == {1}
+
+
+async def test_what_a_job_says_about_loss_comes_from_the_executions_version(store, clock):
+    await defined(store, max_crashes=1, on_lost="dead")
+    await claimed(store)
+    await defined(store, max_crashes=9, on_lost="retry")
+    await clock.advance(61)
+
+    (lost,) = (await store.lost()).executions
+
+    assert (lost.max_crashes, lost.retry) == (1, False)
+
+
+async def test_a_retired_worker_is_dead_and_what_it_still_holds_is_found(store):
+    hands = await claimed(store)
+
+    await store.retire(TENANT, hands.worker)
+
+    (lost,) = (await store.lost()).executions
+    assert (lost.worker, lost.claimed) == (hands.worker, hands.one)
+    with pytest.raises(LeaseLost):
+        await store.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])
+
+
+async def test_retiring_twice_or_a_stranger_does_no_harm(store):
+    worker = await registered(store)
+
+    await store.retire(TENANT, worker)
+    await store.retire(TENANT, worker)
+    await store.retire(TENANT, mint())
+
+    assert len(await store.list_workers(TENANT, include_dead=True)) == 1
+
+
+async def test_a_draining_worker_whose_lease_ends_is_dead_too(store, clock):
+    hands = await claimed(store)
+    await store.drain(TENANT, hands.worker)
+    await clock.advance(61)
+
+    (lost,) = (await store.lost()).executions
+
+    assert lost.worker == hands.worker
+
+
+async def test_work_of_living_workers_is_never_listed_as_lost(store, clock):
+    await claimed(store)
+    await clock.advance(50)
+    alive = await claimed(store)
+    await clock.advance(20)
+
+    lost = (await store.lost()).executions
+
+    assert len(lost) == 1
+    assert lost[0].claimed.id != alive.one.id
+
+
+async def test_what_is_lost_is_listed_for_all_tenants(store, clock):
+    await store.add_tenants(["acme"])
+    here = await claimed(store)
+    there = await claimed(store, tenant="acme")
+    await clock.advance(61)
+
+    lost = (await store.lost()).executions
+
+    assert {(entry.claimed.tenant, entry.claimed.id) for entry in lost} == {
+        (TENANT, here.one.id),
+        ("acme", there.one.id),
+    }
+
+
+async def test_a_list_of_what_is_lost_has_a_limit_and_goes_on_after_it(store, clock):
+    for _ in range(5):
+        await claimed(store)
+    await clock.advance(61)
+
+    found = []
+    while batch := (await store.lost(limit=2)).executions:
+        assert len(batch) <= 2
+        for entry in batch:
+            move = after_loss(entry.claimed, max_crashes=9)
+            assert await store.apply(TENANT, worker=entry.worker, transitions=[move]) == []
+            found.append(entry.claimed.id)
+
+    assert len(found) == len(set(found)) == 5
+
+
+async def test_a_lost_one_with_a_request_to_cancel_says_so_and_ends_cancelled(store, clock):
+    hands = await claimed(store)
+    await store.cancel(TENANT, [hands.one.id])
+    await clock.advance(61)
+
+    (lost,) = (await store.lost()).executions
+    assert lost.claimed.cancel_requested
+    await store.apply(
+        TENANT, worker=lost.worker, transitions=[after_loss(lost.claimed, max_crashes=9)]
+    )
+
+    assert await states(store, [hands.one.id]) == [State.CANCELLED]
+
+
+async def test_an_execution_lost_too_often_is_dead(store, clock):
+    await defined(store, max_crashes=2)
+    await store.enqueue(TENANT, [new := an_execution()])
+    for _ in range(2):
+        hands = await claim(store)
+        await clock.advance(61)
+        (lost,) = (await store.lost()).executions
+        move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
+        await store.apply(TENANT, worker=hands.worker, transitions=[move])
+
+    seen = await look(store, new.id)
+    assert (seen.state, seen.reason, seen.crashes) == (State.DEAD, "worker_lost", 2)
+
+
+def by_id(one):
+    return one.id
+
+
+async def test_a_lost_attempt_began_when_it_was_last_seen_to(store, clock):
+    hands = await claimed(store, 2)
+    seen, unseen = hands.executions
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(seen, ran=3.0)])
+    began = clock.now() - 3.0
+    await clock.advance(LEASE + 1)
+    for lost in (await store.lost()).executions:
+        move = a_move(lost.claimed, State.QUEUED, Outcome.LOST)
+        await store.apply(TENANT, worker=lost.worker, transitions=[move])
+
+    attempts = [(await store.get_execution(TENANT, one.id)).attempts for one in (seen, unseen)]
+    assert [[one.started_at for one in ended] for ended in attempts] == [[began], [None]]
+
+
+async def test_a_lost_one_that_ends_began_when_it_was_last_seen_to(store, clock):
+    hands = await claimed(store)
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, ran=3.0)])
+    began = clock.now() - 3.0
+    await clock.advance(LEASE + 1)
+    (lost,) = (await store.lost()).executions
+    move = a_move(lost.claimed, State.DEAD, Outcome.LOST, reason="worker_lost")
+    await store.apply(TENANT, worker=lost.worker, transitions=[move])
+
+    assert (await look(store, hands.one.id)).started_at == began
+
+
+async def test_nobody_is_marked_dead_by_a_clock_that_has_jumped(store, clock):
+    hands = await claimed(store)
+    expected = clock.now() + 5.0
+    await clock.advance(3600)
+
+    assert (await store.lost(not_after=expected)).executions == []
+    (worker,) = await store.list_workers(TENANT)
+    assert (worker.id, worker.state) == (hands.worker, WorkerState.LIVE)
+    assert len((await store.lost(not_after=clock.now())).executions) == 1
+
+
+async def test_a_lease_counts_from_when_the_clock_is_known_to_run_evenly(store, clock):
+    hands = await claimed(store)
+    await clock.advance(3600)
+    since = clock.now()
+
+    losses = await store.lost(since=since)
+    assert (losses.now, losses.executions) == (since, [])
+    assert (await store.lost(since=float("inf"))).executions == []
+    await clock.advance(LEASE - 1)
+    assert (await store.lost(since=since)).executions == []
+    await clock.advance(2)
+
+    (lost,) = (await store.lost(since=since)).executions
+    assert lost.worker == hands.worker
+
+
+async def test_what_is_lost_says_whether_it_had_begun(store, clock):
+    hands = await claimed(store, 2)
+    begun = hands.executions[0]
+    report = Report(id=begun.id, attempt=begun.attempt, lease=begun.lease, ran=0.0)
+    assert await store.report(TENANT, worker=hands.worker, reports=[report]) == []
+    await clock.advance(LEASE + 1)
+
+    found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
+
+    assert found == {one.id: one.id == begun.id for one in hands.executions}
