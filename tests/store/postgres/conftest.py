@@ -28,6 +28,14 @@ async def sql(place):
 
 
 @pytest.fixture
+async def another(place):
+    """A connection of somebody else."""
+    connection = await asyncpg.connect(place.url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
 async def another_store(place):
     """A second process, as far as the database can tell."""
     async with place.opened() as opened:

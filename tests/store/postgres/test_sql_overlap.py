@@ -1,7 +1,5 @@
 """`SELECT daybell.enqueue(…)` of a job that minds overlap: the same rule as in the store."""
 
-import json
-
 import asyncpg
 import pytest
 
@@ -11,13 +9,9 @@ from daybell.errors import ExecutionInTheWay, UsageError
 from daybell.store.postgres.borrowed import Call, send
 from tests.builders import TENANT, an_execution, apply, claim, defined, look, success
 from tests.store.postgres.invariants import violations
+from tests.store.postgres.sql_calls import enqueue
 
-ONE = "SELECT daybell.enqueue($1, '{}', $2::text::jsonb)"
 MANY = "SELECT id FROM daybell.enqueue_many($1, $2::text[])"
-
-
-async def enqueue(connection, job="resize", **options):
-    return await connection.fetchval(ONE, job, json.dumps(options))
 
 
 async def states(store, *ids):
