@@ -1,34 +1,24 @@
-"""Jobs that depend on jobs: what waits, how the others stand, and who begins."""
+"""Executions that wait for other jobs: who waits, who is released, and who is ruled out."""
 
-import asyncio
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
-from daybell.core.dependencies import Ended, OnFailure, Upstream
+from daybell.core.dependencies import OnFailure
 from daybell.core.execution import State
 from daybell.core.overlap import Overlap, backfill_gate
-from daybell.core.schedule import Decision, Firing, Tick
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
-    a_job,
     a_schedule,
     a_tick,
-    an_execution,
     apply,
     claim,
-    claimed,
-    dead,
-    death,
     defined,
     enqueued,
-    finished,
     fired,
     look,
     put,
-    retry,
     shown,
     states,
     success,
@@ -51,25 +41,6 @@ async def waits(store, schedule, at=None, **options):
     tick = a_tick(at, job="load", schedule=schedule.id, awaits=True, **options)
     [id] = await fired(store, schedule, tick)
     return id
-
-
-async def a_round(store, clock, **options):
-    """A schedule that fires after others."""
-    await defined(store, "extract")
-    schedule = a_schedule("load", rule='{"after":["extract"]}', since=clock.now(), **options)
-    await put(store, schedule, **DEPENDS)
-    return schedule
-
-
-def a_round_of(schedule, at, *, expect, **options):
-    new = an_execution("load", schedule=schedule.id, scheduled_for=at)
-    ticks = (Tick(at=at, execution=new),)
-    return Firing(
-        tenant=TENANT, schedule=schedule.id, expect=expect, next_at=at, ticks=ticks, **options
-    )
-
-
-# Executions that wait
 
 
 async def test_a_tick_of_a_job_with_dependencies_waits_for_them(store, clock):
@@ -261,249 +232,3 @@ async def test_one_that_waits_expires_like_any_other(store, clock):
     assert (await look(store, id)).reason == "expired"
     assert (await store.dependents()).waiting == ()
     assert await store.recount_gates() == []
-
-
-# Schedules that fire after others
-
-
-async def test_a_schedule_after_others_is_found_and_never_due(store, clock):
-    schedule = await a_round(store, clock)
-
-    due = await store.due_schedules()
-    assert (due.schedules, due.next_at) == ((), None)
-    [found] = (await store.dependents()).schedules
-    assert (found.schedule.id, found.schedule.since) == (schedule.id, schedule.since)
-    assert (found.schedule.next_at, found.schedule.cursor) == (None, schedule.since)
-    assert (found.dependencies, found.on_failure) == (("extract",), OnFailure.WAIT)
-
-
-async def test_a_round_is_fired_once(store, clock):
-    schedule = await a_round(store, clock)
-    at = clock.now() + 10
-    await clock.advance(11)
-
-    firings = [a_round_of(schedule, at, expect=schedule.since) for _ in range(2)]
-
-    assert await store.fire(firings) == [True, False]
-    one = await shown(store, schedule)
-    assert (one.since, one.next_at, one.last_at, one.fired) == (at, None, at, 1)
-    [record] = await store.list_ticks(TENANT, schedule.id)
-    assert (record.at, record.decision) == (at, Decision.FIRED)
-    assert [one.id for one in (await claim(store)).executions] == [record.execution]
-
-
-async def test_a_round_that_is_passed_is_on_record(store, clock):
-    schedule = await a_round(store, clock)
-    at = clock.now() + 10
-    tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed")
-    firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
-
-    assert await store.fire([firing]) == [True]
-
-    one = await shown(store, schedule)
-    assert (one.since, one.fired, one.skipped) == (at, 0, 1)
-    [record] = await store.list_ticks(TENANT, schedule.id)
-    assert (record.decision, record.reason) == (Decision.SKIPPED, "upstream_failed")
-
-
-async def test_a_paused_one_is_not_found_and_does_not_fire(store, clock):
-    schedule = await a_round(store, clock)
-    await store.pause_job(TENANT, "load")
-
-    assert (await store.dependents()).schedules == ()
-    firing = a_round_of(schedule, clock.now(), expect=schedule.since)
-    assert await store.fire([firing]) == [False]
-
-    moved = replace(firing, ticks=(), next_at=clock.now() + 5)
-    await store.resume_job(TENANT, "load", [moved])
-    assert (await shown(store, schedule)).since == clock.now() + 5
-    assert len((await store.dependents()).schedules) == 1
-
-
-async def test_a_definition_that_says_the_same_keeps_the_round(store, clock):
-    schedule = await a_round(store, clock)
-    at = clock.now() + 10
-    await store.fire([a_round_of(schedule, at, expect=schedule.since)])
-    again = replace(schedule, since=clock.now() + 500)
-    job = a_job("load", description="new", declared=(again,), **DEPENDS)
-
-    await store.define_jobs(TENANT, [job])
-    assert (await shown(store, schedule)).since == at
-
-    other = replace(again, rule='{"after":["extract","clean"]}')
-    await store.define_jobs(
-        TENANT, [a_job("load", description="newer", declared=(other,), **DEPENDS)]
-    )
-    assert (await shown(store, schedule)).since == again.since
-
-
-async def test_of_many_who_fire_the_same_round_one_does(crowd, clock):
-    store = crowd[0]
-    schedule = await a_round(store, clock)
-    at = clock.now() + 10
-    await clock.advance(11)
-
-    answers = await asyncio.gather(
-        *(one.fire([a_round_of(schedule, at, expect=schedule.since)]) for one in crowd)
-    )
-
-    assert sorted(answer for [answer] in answers) == [False, False, False, True]
-    assert len((await claim(store)).executions) == 1
-
-
-# How a dependency stands
-
-
-async def test_nothing_has_ended_of_what_never_ran_or_is_unknown(store, clock):
-    await defined(store, "extract")
-    await enqueued(store, job="extract")
-
-    assert await store.ended_since(TENANT, [("extract", 0.0), ("nobody", 0.0)]) == [
-        Ended(),
-        Ended(),
-    ]
-    [known, unknown] = await store.upstream(TENANT, [("extract", clock.now()), ("nobody", 1e10)])
-    assert (known.state, unknown) == (State.QUEUED, Upstream())
-
-
-async def test_what_ended_since_is_told_by_the_newest(store, clock):
-    await finished(store, job="extract")
-    first = clock.now()
-    await clock.advance(10)
-    await dead(store, job="extract")
-    second = clock.now()
-
-    [all_of_it, since, later] = await store.ended_since(
-        TENANT, [("extract", 0.0), ("extract", first), ("extract", second)]
-    )
-
-    assert all_of_it == Ended(succeeded_at=first, ended_at=second, state=State.DEAD)
-    assert since == Ended(ended_at=second, state=State.DEAD)
-    assert later == Ended()
-
-
-async def test_what_an_overlap_rule_skipped_does_not_count(store, clock):
-    schedule = a_schedule("extract", next_at=clock.now())
-    await put(store, schedule)
-    await fired(store, schedule)
-    first = clock.now()
-    await clock.advance(60)
-    await fired(store, schedule)  # skipped: the one before has not ended
-
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    [one] = await store.upstream(TENANT, [("extract", first + 60)])
-    assert one.state is State.QUEUED
-
-
-async def test_the_latest_that_was_due_counts_and_not_the_last_that_was_made(store, clock):
-    await defined(store, "extract")
-    schedule = a_schedule("extract", next_at=100.0)
-    await store.put_schedules(TENANT, [schedule])
-    for at in (300.0, 200.0):  # as when a backfill makes up for the first
-        hands = await claimed(store, job="extract", schedule=schedule.id, scheduled_for=at)
-        end = success if at == 200.0 else death
-        await apply(store, hands, end(hands.executions[0]))
-
-    asked = [("extract", at) for at in (199.0, 200.0, 299.0, 300.0, 400.0)]
-    found = await store.upstream(TENANT, asked)
-
-    assert [one.state for one in found] == [
-        None,
-        State.SUCCEEDED,
-        State.SUCCEEDED,
-        State.DEAD,
-        State.DEAD,
-    ]
-    assert [one.has_newer_success for one in found] == [True, False, False, False, False]
-    assert [one.is_behind for one in found] == [True] * 5  # it has still to fire for 100
-
-
-@pytest.mark.parametrize("timed", [False, True])
-async def test_if_none_was_due_a_later_failure_is_told(store, clock, timed):
-    at = clock.now()
-    await defined(store, "extract")
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream()]
-
-    await clock.advance(10)
-    await dead(store, job="extract", **({"scheduled_for": at + 10} if timed else {}))
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
-    [due] = await store.upstream(TENANT, [("extract", at + 10)])
-    assert (due.state, due.has_newer_failure) == (State.DEAD, False)
-
-    await finished(store, job="extract")
-    [both] = await store.upstream(TENANT, [("extract", at)])
-    assert (both.has_newer_success, both.has_newer_failure) == (True, True)
-
-
-async def test_if_none_was_due_a_later_cancel_is_told(store, clock):
-    at = clock.now()
-    await clock.advance(10)
-    [id] = await enqueued(store, job="extract")
-    await store.cancel(TENANT, [id])
-
-    assert await store.upstream(TENANT, [("extract", at)]) == [Upstream(has_newer_failure=True)]
-
-
-async def test_of_two_for_one_time_the_later_counts(store, clock):
-    await defined(store, "extract")
-    for end in (death, success):
-        hands = await claimed(store, job="extract", scheduled_for=100.0, schedule=mint())
-        await apply(store, hands, end(hands.executions[0]))
-
-    [one] = await store.upstream(TENANT, [("extract", 100.0)])
-
-    assert one.state is State.SUCCEEDED
-
-
-@pytest.mark.parametrize("paused", [False, True])
-async def test_a_tick_that_is_still_to_fire_is_waited_for(store, clock, paused):
-    schedule = a_schedule("extract", next_at=clock.now())
-    await put(store, schedule)
-    if paused:
-        await store.pause_job(TENANT, "extract")
-
-    [before, then] = await store.upstream(
-        TENANT, [("extract", clock.now() - 1), ("extract", clock.now())]
-    )
-
-    assert (before.is_behind, then.is_behind) == (False, not paused)
-
-
-async def test_a_delayed_one_is_due_at_its_time_and_a_retry_does_not_move_it(store, clock):
-    await defined(store, "extract")
-    now = clock.now()
-    await enqueued(store, job="extract", delay=100.0)
-    [before, after] = await store.upstream(TENANT, [("extract", now), ("extract", now + 100)])
-    assert (before.state, after.state) == (None, State.SCHEDULED)
-
-    await clock.advance(101)
-    hands = await claim(store)
-    await apply(store, hands, retry(hands.executions[0], delay=1000.0))
-
-    [one] = await store.upstream(TENANT, [("extract", clock.now())])
-    assert one.state is State.RETRYING
-
-
-async def test_a_retried_dead_letter_has_not_ended(store, clock):
-    [id] = await dead(store, job="extract")
-    await store.revive(TENANT, [id])
-
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    [one] = await store.upstream(TENANT, [("extract", clock.now())])
-    assert one.state is State.QUEUED
-
-
-async def test_a_deleted_job_has_no_executions(store, clock):
-    await finished(store, job="extract")
-    await store.delete_job(TENANT, "extract")
-
-    assert await store.ended_since(TENANT, [("extract", 0.0)]) == [Ended()]
-    assert await store.upstream(TENANT, [("extract", clock.now())]) == [Upstream()]
-
-
-async def test_another_tenant_has_other_jobs(store, clock):
-    await store.add_tenant("acme")
-    await finished(store, job="extract")
-
-    assert await store.ended_since("acme", [("extract", 0.0)]) == [Ended()]
-    assert await store.upstream("acme", [("extract", clock.now())]) == [Upstream()]

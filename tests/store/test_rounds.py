@@ -1,0 +1,113 @@
+"""Schedules that fire after other jobs: a round is fired once."""
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
+from daybell.core.dependencies import OnFailure
+from daybell.core.schedule import Decision, Firing, Tick
+from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, put, shown
+
+DEPENDS: dict[str, Any] = {"dependencies": ("extract",)}
+
+
+async def a_round(store, clock, **options):
+    """A schedule that fires after others."""
+    await defined(store, "extract")
+    schedule = a_schedule("load", rule='{"after":["extract"]}', since=clock.now(), **options)
+    await put(store, schedule, **DEPENDS)
+    return schedule
+
+
+def a_round_of(schedule, at, *, expect, **options):
+    new = an_execution("load", schedule=schedule.id, scheduled_for=at)
+    ticks = (Tick(at=at, execution=new),)
+    return Firing(
+        tenant=TENANT, schedule=schedule.id, expect=expect, next_at=at, ticks=ticks, **options
+    )
+
+
+async def test_a_schedule_after_others_is_found_and_never_due(store, clock):
+    schedule = await a_round(store, clock)
+
+    due = await store.due_schedules()
+    assert (due.schedules, due.next_at) == ((), None)
+    [found] = (await store.dependents()).schedules
+    assert (found.schedule.id, found.schedule.since) == (schedule.id, schedule.since)
+    assert (found.schedule.next_at, found.schedule.cursor) == (None, schedule.since)
+    assert (found.dependencies, found.on_failure) == (("extract",), OnFailure.WAIT)
+
+
+async def test_a_round_is_fired_once(store, clock):
+    schedule = await a_round(store, clock)
+    at = clock.now() + 10
+    await clock.advance(11)
+
+    firings = [a_round_of(schedule, at, expect=schedule.since) for _ in range(2)]
+
+    assert await store.fire(firings) == [True, False]
+    one = await shown(store, schedule)
+    assert (one.since, one.next_at, one.last_at, one.fired) == (at, None, at, 1)
+    [record] = await store.list_ticks(TENANT, schedule.id)
+    assert (record.at, record.decision) == (at, Decision.FIRED)
+    assert [one.id for one in (await claim(store)).executions] == [record.execution]
+
+
+async def test_a_round_that_is_passed_is_on_record(store, clock):
+    schedule = await a_round(store, clock)
+    at = clock.now() + 10
+    tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed")
+    firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
+
+    assert await store.fire([firing]) == [True]
+
+    one = await shown(store, schedule)
+    assert (one.since, one.fired, one.skipped) == (at, 0, 1)
+    [record] = await store.list_ticks(TENANT, schedule.id)
+    assert (record.decision, record.reason) == (Decision.SKIPPED, "upstream_failed")
+
+
+async def test_a_paused_one_is_not_found_and_does_not_fire(store, clock):
+    schedule = await a_round(store, clock)
+    await store.pause_job(TENANT, "load")
+
+    assert (await store.dependents()).schedules == ()
+    firing = a_round_of(schedule, clock.now(), expect=schedule.since)
+    assert await store.fire([firing]) == [False]
+
+    moved = replace(firing, ticks=(), next_at=clock.now() + 5)
+    await store.resume_job(TENANT, "load", [moved])
+    assert (await shown(store, schedule)).since == clock.now() + 5
+    assert len((await store.dependents()).schedules) == 1
+
+
+async def test_a_definition_that_says_the_same_keeps_the_round(store, clock):
+    schedule = await a_round(store, clock)
+    at = clock.now() + 10
+    await store.fire([a_round_of(schedule, at, expect=schedule.since)])
+    again = replace(schedule, since=clock.now() + 500)
+    job = a_job("load", description="new", declared=(again,), **DEPENDS)
+
+    await store.define_jobs(TENANT, [job])
+    assert (await shown(store, schedule)).since == at
+
+    other = replace(again, rule='{"after":["extract","clean"]}')
+    await store.define_jobs(
+        TENANT, [a_job("load", description="newer", declared=(other,), **DEPENDS)]
+    )
+    assert (await shown(store, schedule)).since == again.since
+
+
+async def test_of_many_who_fire_the_same_round_one_does(crowd, clock):
+    store = crowd[0]
+    schedule = await a_round(store, clock)
+    at = clock.now() + 10
+    await clock.advance(11)
+
+    answers = await asyncio.gather(
+        *(one.fire([a_round_of(schedule, at, expect=schedule.since)]) for one in crowd)
+    )
+
+    assert sorted(answer for [answer] in answers) == [False, False, False, True]
+    assert len((await claim(store)).executions) == 1
