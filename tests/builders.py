@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from daybell.core.access import NewKey, Role
 from daybell.core.audit import NewEntry
@@ -20,6 +20,7 @@ from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
 from daybell.core.secret import NewSecret
 from daybell.core.step import NewStep, StepKind
 from daybell.core.template import NewTemplate
+from daybell.core.tenant import NO_QUOTAS, Tenant
 from daybell.core.view import JobFilter
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
@@ -220,6 +221,11 @@ async def enqueued(
         await defined(store, job, tenant=tenant)
     new = [an_execution(job, **options) for _ in range(count)]
     return [answer.id for answer in await store.enqueue(tenant, new)]
+
+
+async def limit(store: Store, tenant: str = TENANT, **quotas: int) -> Tenant:
+    """Give a tenant these quotas and no others."""
+    return await store.set_quotas(tenant, **{**asdict(NO_QUOTAS), **quotas})
 
 
 async def registered(store: Store, *, tenant: str = TENANT, lease: float = LEASE) -> UUID:
