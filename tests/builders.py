@@ -21,7 +21,7 @@ from daybell.core.secret import NewSecret
 from daybell.core.step import NewStep, StepKind
 from daybell.core.template import NewTemplate
 from daybell.core.tenant import NO_QUOTAS, Tenant
-from daybell.core.view import JobFilter
+from daybell.core.view import ExecutionFilter, JobFilter
 from daybell.core.worker import NewWorker, Report
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
@@ -303,6 +303,11 @@ async def look(store: Store, id: UUID, *, tenant: str = TENANT) -> Execution:
 
 async def states(store: Store, ids: Sequence[UUID], *, tenant: str = TENANT) -> list[State]:
     return [(await look(store, id, tenant=tenant)).state for id in ids]
+
+
+async def count(store: Store, *, tenant: str = TENANT) -> int:
+    """How many executions there are, however they stand."""
+    return sum((await store.count_executions(tenant, ExecutionFilter())).values())
 
 
 def steps(product: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ FIRING: Final = "store/postgres/firing.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
 OF_SCHEDULES: Final = (
+    "tests/store/test_firing.py",
     "tests/store/test_schedules.py",
     "tests/store/postgres/test_schedule_races.py",
 )

@@ -3,17 +3,11 @@
 import pytest
 
 from daybell.core.overlap import Overlap
-from daybell.core.view import ExecutionFilter
 from daybell.errors import ExecutionInTheWay
 from daybell.store.ids import mint
 from tests.builders import TENANT, an_execution, apply, success
 
-EVERYTHING = ExecutionFilter()
 RULES = [Overlap.SKIP, Overlap.QUEUE, Overlap.QUEUE_ALL, Overlap.REPLACE]
-
-
-async def count(store):
-    return sum((await store.count_executions(TENANT, EVERYTHING)).values())
 
 
 async def ticked(store, *, schedule=None, job="resize", **options):

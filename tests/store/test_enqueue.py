@@ -14,6 +14,7 @@ from tests.builders import (
     an_execution,
     apply,
     claim,
+    count,
     dead,
     defined,
     enqueued,
@@ -24,10 +25,6 @@ from tests.builders import (
 )
 
 EVERYTHING = ExecutionFilter()
-
-
-async def count(store, tenant=TENANT):
-    return sum((await store.count_executions(tenant, EVERYTHING)).values())
 
 
 async def test_an_execution_takes_from_its_job_what_it_does_not_say_itself(store, clock):

@@ -5,6 +5,7 @@ import pytest
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_release
 from daybell.core.overlap import Overlap, backfill_gate, gate_of
+from daybell.core.view import ExecutionFilter
 from daybell.errors import UsageError
 from daybell.store.ids import mint
 from daybell.store.outcomes import Revival
@@ -15,6 +16,7 @@ from tests.builders import (
     apply,
     claim,
     claimed,
+    count,
     dead,
     death,
     defined,
@@ -24,7 +26,7 @@ from tests.builders import (
     states,
     success,
 )
-from tests.store.overlaps import EVERYTHING, RULES, count, ended, refused
+from tests.store.overlaps import RULES, ended, refused
 
 QUEUED, WAITING = State.QUEUED, State.WAITING
 SKIPPED = State.SKIPPED
@@ -236,7 +238,7 @@ async def test_a_batch_with_a_key_in_it_counts_each_slot_once(store):
 
         await apply(store, hands, *(success(one) for one in hands.executions))
 
-    assert await store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 4}
+    assert await store.count_executions(TENANT, ExecutionFilter()) == {State.SUCCEEDED: 4}
 
 
 async def test_jobs_are_not_in_each_others_way(store):

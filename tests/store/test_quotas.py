@@ -7,7 +7,7 @@ import pytest
 
 from daybell.core.overlap import Overlap
 from daybell.core.tenant import Quotas
-from daybell.core.view import ExecutionFilter, Retention
+from daybell.core.view import Retention
 from daybell.errors import DuplicateKey, QuotaExceeded, TenantNotFound, UsageError
 from tests.builders import (
     TENANT,
@@ -16,6 +16,7 @@ from tests.builders import (
     an_execution,
     apply,
     claim,
+    count,
     defined,
     enqueued,
     fired,
@@ -25,10 +26,6 @@ from tests.builders import (
 )
 
 OTHER = "acme"
-
-
-async def count(store, tenant=TENANT):
-    return sum((await store.count_executions(tenant, ExecutionFilter())).values())
 
 
 # What is kept of tenants.
