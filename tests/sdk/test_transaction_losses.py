@@ -1,0 +1,192 @@
+"""`ctx.transaction()` of those who lost the execution meanwhile: they have written nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from daybell import App, Context
+from daybell.core.execution import Execution, State
+from daybell.core.view import ExecutionFilter
+from tests.sdk.shop import a_shop, sales, user
+from tests.sdk.waiting import WAIT, eventually
+from tests.stores import POSTGRES
+
+pytestmark = pytest.mark.postgres
+END_LEASE = "UPDATE daybell.worker SET lease_until = 0 WHERE id = $1"
+
+
+@pytest.fixture(params=POSTGRES.values())
+async def url(request, servers):
+    async with a_shop(servers, request.param) as url:
+        yield url
+
+
+@pytest.fixture
+async def app(url):
+    app = App(url)
+    yield app
+    await app.close()
+
+
+async def test_what_was_cancelled_meanwhile_has_written_nothing(app: App, url):
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES (1)")
+        started.set()
+        await go_on.wait()
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await asyncio.wait_for(started.wait(), WAIT)
+        await handle.cancel()
+        go_on.set()  # long before the worker hears of it
+        await eventually(handle.status, lambda status: status == State.CANCELLED)
+
+    assert await sales(url) == []
+
+
+async def test_a_worker_that_lost_its_lease_has_written_nothing(app: App, url):
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", ctx.attempt)
+        if ctx.attempt == 1:
+            started.set()
+            await go_on.wait()
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await asyncio.wait_for(started.wait(), WAIT)
+        async with user(url) as connection:
+
+            async def look() -> Execution:
+                # Without waiting for a lease; the worker may be about to renew it.
+                await connection.execute(END_LEASE, first)
+                return await handle.execution()
+
+            first = await connection.fetchval("SELECT id FROM daybell.worker")
+            reaped = await eventually(look, lambda found: found.attempt == 2)
+        assert reaped.crashes == 1
+        go_on.set()
+        await handle.result(timeout=WAIT)
+
+    assert await sales(url) == [2]
+
+
+async def test_a_connection_that_breaks_at_the_commit_leads_to_another_attempt(app: App, url):
+    @app.task
+    async def sell(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", ctx.attempt)
+            if ctx.attempt == 1:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                async with user(url) as other:
+                    await other.execute("SELECT pg_terminate_backend($1)", pid)
+
+    async with app, app.worker():
+        handle = await sell.enqueue()
+        await handle.result(timeout=WAIT)
+        assert (await handle.execution()).failures == 0
+
+    assert await sales(url) == [2]
+
+
+WORKER = """
+import asyncio, sys
+from daybell import App, Context
+
+app = App(sys.argv[1])
+
+@app.task(retries=50, max_crashes=50)
+async def sell(ctx: Context, number: int) -> None:
+    async with ctx.transaction() as connection:
+        await connection.execute("INSERT INTO sale VALUES ($1)", number)
+        await connection.execute("SELECT pg_sleep(0.02)")
+
+async def main():
+    async with app, app.worker(concurrency=4):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_thousand_writes_while_workers_are_killed_are_a_thousand_rows(url, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    app = App(url)
+
+    @app.task(retries=50, max_crashes=50)
+    async def sell(ctx: Context, number: int) -> None: ...
+
+    async with app, workers(script, url) as crew:
+        store = (await app.open()).store
+
+        async def reach(count: int) -> None:
+            is_there = False
+            while not is_there:
+                counts = await store.count_executions("default", ExecutionFilter(job="sell"))
+                is_there = counts.get(State.SUCCEEDED, 0) >= count
+                await asyncio.sleep(0.01)
+
+        for first in range(0, 1000, 200):
+            await sell.enqueue_many([{"number": first + number} for number in range(200)])
+            # However fast they are: whoever is killed has some of these in its hands.
+            await reach(first + 1)
+            await crew.kill_one()
+            await reach(first + 200)
+
+    assert await sales(url) == list(range(1000))
+    async with user(url) as connection:
+        assert await connection.fetchval("SELECT sum(crashes) FROM daybell.history") > 0
+
+
+class Crew:
+    """Worker processes; one that is killed is followed by another."""
+
+    def __init__(self, script, url):
+        self._command = sys.executable, str(script), url
+        self._crew = []
+
+    async def hire(self):
+        environment = {**os.environ, "DAYBELL_LEASE": "1s"}
+        worker = await asyncio.create_subprocess_exec(
+            *self._command, env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert worker.stdout is not None
+        await asyncio.wait_for(worker.stdout.readline(), WAIT)
+        self._crew.append(worker)
+
+    async def kill_one(self):
+        worker = self._crew.pop(0)
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+        await self.hire()
+
+    async def end(self):
+        for worker in self._crew:
+            worker.kill()
+            await worker.wait()
+
+
+@asynccontextmanager
+async def workers(script, url):
+    crew = Crew(script, url)
+    try:
+        for _ in range(2):
+            await crew.hire()
+        yield crew
+    finally:
+        await crew.end()
