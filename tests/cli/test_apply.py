@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,63 +13,12 @@ from daybell.cli.documents import Document
 from daybell.cli.planning import Plan, make_plan, take
 from daybell.client.fields import JOB_FIELDS
 from daybell.errors import Unavailable
-from tests.cli.in_process import Typed, typing
-from tests.cli.terminal import Typing
-
-REPORT = 'name: report\nschedule: "0 0 * * *"\ncommand: python report.py\nretries: 3\n'
-PING = "name: ping\nhttp: {url: http://example.org, expect: 204}\n"
-
-
-class World:
-    """A folder of files, a store, and somebody who types."""
-
-    def __init__(self, folder, typed: Typed, url: str) -> None:
-        self.folder = folder
-        self.typed = typed
-        self.url = url
-
-    def write(self, **files: str) -> None:
-        for name, text in files.items():
-            (self.folder / "jobs" / f"{name}.yaml").write_text(text)
-
-    def remove(self, name: str) -> None:
-        (self.folder / "jobs" / f"{name}.yaml").unlink()
-
-    def apply(self, *words: str):
-        return self.typed("apply", "-f", "jobs", *words)
-
-    def applied(self, *words: str) -> str:
-        said = self.apply(*words)
-        assert said.code == 0, said.err
-        return said.out
-
-    def ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
-        async def ask() -> Any:
-            async with Client(self.url) as client:
-                return await question(client)
-
-        return asyncio.run(ask())
-
-    def versions(self) -> dict[str, int]:
-        """The jobs that there are, and at which versions."""
-        return {job.name: job.version for job in self.ask(lambda client: client.jobs()).items}
-
-    def source(self, name: str) -> str:
-        return self.ask(lambda client: client.job(name)).definition.source
+from tests.cli.job_files import PING, REPORT, a_world
 
 
 @pytest.fixture
 def world(monkeypatch, capsys, tmp_path):
-    url = f"sqlite:///{tmp_path}/daybell.db"
-
-    async def make() -> None:
-        async with Client(url, migrate=True):
-            pass
-
-    asyncio.run(make())
-    (tmp_path / "jobs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return World(tmp_path, typing(monkeypatch, capsys, DAYBELL_DATABASE_URL=url), url)
+    return a_world(monkeypatch, capsys, tmp_path)
 
 
 def test_jobs_are_made_changed_and_left_alone(world):
@@ -174,71 +121,6 @@ def test_jobs_may_depend_on_each_other_within_the_files(world):
     assert (circle.code, "dependencies lead in a circle" in circle.err) == (2, True)
 
 
-def test_only_jobs_of_the_same_set_are_pruned(world):
-    world.typed("jobs", "create", "by-hand", "--command", "ls")
-    world.write(a=REPORT, b=PING)
-    world.applied()
-    world.write(a="name: other\ncommand: ls\n", b="name: third\ncommand: ls\n")
-    world.applied("--set", "two")
-    world.write(a="name: fourth\ncommand: ls\n")
-    world.remove("b")
-
-    told = world.applied("--set", "two", "--dry-run")
-    asked = world.apply("--set", "two", "--prune")
-    before = world.versions()
-    done = world.applied("--set", "two", "--prune", "--yes")
-
-    assert "2 jobs of this set are in no file; --prune deletes them: other, third\n" in told
-    assert (asked.code, "add --yes" in asked.err) == (2, True)
-    assert "fourth" not in before
-    assert "- other\n- third\n" in done
-    assert "1 created, 2 deleted\n" in done
-    assert set(world.versions()) == {"by-hand", "report", "ping", "fourth"}
-    assert world.source("fourth") == "apply:two"
-
-
-def test_a_job_that_is_declared_again_after_it_was_pruned_comes_back(world):
-    world.write(a=REPORT, b=PING)
-    world.applied()
-    world.remove("b")
-    world.applied("--prune", "--yes")
-    world.write(b=PING)
-
-    again = world.applied()
-
-    assert "+ ping\n" in again
-    assert set(world.versions()) == {"report", "ping"}
-    assert world.applied() == "= 2 unchanged\nnothing to do\n"
-
-
-def test_who_prunes_at_a_terminal_is_asked_and_sees_colours(world):
-    world.write(a=REPORT, b=PING)
-    world.applied()
-    world.remove("b")
-
-    terminal = Typing("apply", "jobs", "--prune", folder=world.folder)
-    terminal.type("n\n", after="no file declares (ping)?")
-
-    assert terminal.end() == 1
-    assert "\x1b[31m- ping\x1b[0m" in terminal.shown
-    assert "nothing was done" in terminal.shown
-    assert set(world.versions()) == {"report", "ping"}
-
-
-@pytest.mark.parametrize("words", [[], ["--prune"], ["--yes"], ["--dry-run"]])
-def test_an_empty_folder_deletes_nothing_unless_that_is_meant(world, words):
-    world.write(a=REPORT)
-    world.applied()
-    world.write(a="# nothing\n")
-
-    said = world.apply(*words)
-
-    assert (said.code, "there are no jobs in jobs" in said.err) == (2, True)
-    assert set(world.versions()) == {"report"}
-    assert "1 deleted" in world.applied("--prune", "--yes")
-    assert world.versions() == {}
-
-
 def test_a_job_made_by_hand_is_taken_over_in_sight(world):
     world.typed("jobs", "create", "ping", "--http", "http://example.org", "--expect", "204")
     world.write(b=PING)
@@ -265,27 +147,6 @@ def test_a_job_that_code_defines_is_refused(world):
     assert said.code == 2
     assert "jobs/a.yaml:1: job 'report': job 'report' is defined by code" in said.err
     assert set(world.versions()) == {"report"}
-
-
-def test_templates_and_their_jobs_come_together(world):
-    world.write(
-        a="jobs:\n- name: users\n  template: dump\n  parameters: {table: users}\n",
-        z="name: dump\nparameters: {table: string}\n"
-        "job:\n  sql: {connection: main, statement: s, parameters: {t: {parameter: table}}}\n",
-    )
-
-    dry = world.applied("--dry-run")
-    world.applied()
-
-    assert "+ template dump\n" in dry
-    assert "+ users\n" in dry
-    assert world.applied() == "= 2 unchanged\nnothing to do\n"
-    world.write(a="jobs:\n- name: users\n  template: dump\n  parameters: {tabel: users}\n")
-    wrong = world.apply()
-    assert wrong.code == 2
-    assert "jobs/a.yaml:4: job 'users': template dump has no parameter 'tabel'" in wrong.err
-    world.write(a="name: x\ntemplate: nope\n")
-    assert "jobs/a.yaml:2: job 'x': there is no template named 'nope'" in world.apply().err
 
 
 def test_a_failure_in_the_middle_says_what_was_done(world, monkeypatch):
@@ -326,23 +187,6 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(world, monkeypa
     assert "is at version 2, not 1" in said.err
     job = world.ask(lambda client: client.job("report"))
     assert (job.version, job.definition.queue) == (2, "other")
-
-
-def test_what_somebody_else_changed_meanwhile_is_not_pruned(world, monkeypatch):
-    world.write(a=REPORT, b=PING)
-    world.applied()
-    world.remove("b")
-
-    async def late(client, step, *, source: str) -> None:
-        if step.name == "ping":
-            await client.apply_job("ping", http="http://example.org", source="apply:other")
-        await take(client, step, source=source)
-
-    monkeypatch.setattr("daybell.cli.planning.take", late)
-    said = world.apply("--prune", "--yes")
-
-    assert (said.code, "is at version 2, not 1" in said.err) == (1, True)
-    assert world.versions() == {"ping": 2, "report": 1}
 
 
 def test_the_plan_is_printed_for_programs(world):
@@ -419,39 +263,3 @@ def test_whatever_a_file_says_is_taken_or_refused_with_a_sentence(fields, comman
     planned = asyncio.run(plan())
 
     assert planned.faults or [step.name for step in planned.steps] == ["a"]
-
-
-def test_templates_are_kept_shown_and_removed(world):
-    text = (
-        "name: dump\ndescription: Saves a table\nparameters:\n  table: string\n"
-        "  rows: {type: integer, default: 5, minimum: 1}\njob:\n  command:\n    run: [dump,"
-        " {parameter: table}, {join: [--rows=, {parameter: rows}]}]\n"
-    )
-    world.write(t=text, bad="name: x\njob:\n  comand: ls\n")
-
-    none = world.typed("templates", "list")
-    made = world.typed("templates", "create", "-f", "jobs/t.yaml")
-    twice = world.typed("templates", "create", "-f", "jobs/t.yaml")
-    again = world.typed("templates", "create", "-f", "jobs/t.yaml", "--replace", "--json")
-    bad = world.typed("templates", "create", "-f", "jobs/bad.yaml")
-    shown = world.typed("templates", "show", "dump")
-    (world.folder / "jobs" / "t.yaml").write_text(
-        world.typed("templates", "show", "dump", "--yaml").out
-    )
-    world.remove("bad")
-
-    assert none.out == "no templates; daybell templates create -f FILE makes one\n"
-    assert made.out == "template dump is at version 1; parameters: table, rows\n"
-    assert (twice.code, "--replace takes its place" in twice.err) == (1, True)
-    assert json.loads(again.out)["name"] == "dump"
-    assert (bad.code, "jobs/bad.yaml:3: template 'x': a job has no field 'comand'" in bad.err) == (
-        2,
-        True,
-    )
-    assert "string, required" in shown.out
-    assert "integer, default 5, at least 1" in shown.out
-    assert world.applied() == "= 1 unchanged\nnothing to do\n"
-    assert "table, rows" in world.typed("templates", "list").out
-    assert world.typed("templates", "delete", "dump").code == 2
-    assert world.typed("templates", "delete", "dump", "--yes").out == "template dump is deleted\n"
-    assert world.typed("templates", "show", "dump").code == 1
