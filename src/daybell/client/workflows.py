@@ -23,13 +23,12 @@ from daybell.core.execution import (
 )
 from daybell.core.graph import Graph, GraphEdge
 from daybell.core.instant import Instant
+from daybell.core.limits import NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX
 from daybell.core.run import NodeView, RunDetail
 from daybell.errors import Conflict, JobNotFound, NotFound, UsageError
 from daybell.store.protocol import Store
 
 WORKFLOW: Final = "workflow"
-NODE_ATTEMPTS_MAX: Final = 20  # that are shown of a node
-RUN_ATTEMPTS_MAX: Final = 20_000  # of all of them, if that leaves one for each
 
 
 class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,6 +129,8 @@ MATCH_KEYS_MAX: Final = 20
 
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
+NODE_ATTEMPTS_MAX: Final = 20  # that a run shows of a node
+RUN_ATTEMPTS_MAX: Final = 20_000  # of all nodes together, if that leaves one for each
 WORKFLOW_EDGES_MAX: Final = 100_000
 WORKFLOW_BYTES_MAX: Final = 8 * 1024 * 1024  # as JSON
 PLAN_CHARS_MAX: Final = 64 * 1024 * 1024  # of all nodes of a run, with its parameters put in
