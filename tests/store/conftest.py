@@ -6,6 +6,9 @@ import pytest
 
 from tests.stores import KINDS, SHARED_KINDS, open_place
 
+# Where the two of a pair disagree is shown in full, as if the class were in a file of tests.
+pytest.register_assert_rewrite("tests.store.pair")
+
 
 def marked(kind):
     return pytest.param(kind, marks=[pytest.mark.postgres] if kind.startswith("postgres") else [])
