@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_loss
 from daybell.engine.events import Events
@@ -89,6 +91,28 @@ async def test_suspects_behind_a_long_one_go_back_so_that_others_can_have_them()
     found = sorted(await states(store, ids))
     assert found == [State.RUNNING, State.SCHEDULED, State.SCHEDULED]
     await worker.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("count", "seconds", "most"),
+    [(12, 5.0, 40), (30, 3.0, 48), (60, 1.5, 70), (100, 0.3, 27)],  # alone: 60, 90, 90, 30
+)
+async def test_several_workers_share_the_suspects(count, seconds, most):
+    async def work(run):
+        await asyncio.sleep(seconds)
+
+    store = await a_store()
+    ids = await suspects(store, count)
+    workers = [a_worker(store, Tasks(resize=work), concurrency=10) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+        await asyncio.sleep(0.137)
+    await asyncio.sleep(most)
+
+    assert set(await states(store, ids)) == {State.SUCCEEDED}
+    for worker in workers:
+        await worker.stop()
 
 
 @in_virtual_time

@@ -14,14 +14,14 @@ from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
-from daybell.core.lifecycle import SUSPECT_CRASHES
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.engine.clock import Clock
 from daybell.engine.events import Events, Started
-from daybell.engine.executor import SUSPECT_SECONDS, Executor
+from daybell.engine.executor import Executor
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
 from daybell.engine.queues import Queues
+from daybell.engine.suspects import Suspects, is_suspect
 from daybell.store.protocol import Store
 
 POLL_SECONDS: Final = 1.0
@@ -32,7 +32,6 @@ LIMITED_SECONDS_MAX: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger ones gain nothing and wait longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
 STRANDED_SECONDS: Final = 1.0  # without a start, until what waits for one here goes back
-SUSPECTS_MAX: Final = 100  # that wait here for each other, beside the slots
 RATE_SMOOTHING: Final = 0.3
 CLAIM_SECONDS_MAX: Final = 0.1  # a store slower than this is no reason to take even more ahead
 
@@ -69,8 +68,7 @@ class Dispatcher:
         self._mint = mint
         self._events = events
         self._buffer: deque[Claimed] = deque()
-        self._suspects: deque[Claimed] = deque()  # of which one may run at a time
-        self._suspected_at = clock.monotonic()  # when one of them was started last
+        self._suspects = Suspects(executor, clock)
         self._asked: tuple[UUID, int] | None = None  # a claim without an answer: lease and limit
         self._started = 0
         self._rate = 0.0  # starts a second, smoothed
@@ -118,7 +116,8 @@ class Dispatcher:
             return self._wait_for_quota()
         if claim.next_due is None:
             return POLL_SECONDS
-        return min(POLL_SECONDS, max(0.0, claim.next_due - claim.now))
+        seconds = max(0.0, claim.next_due - claim.now) + self._suspects.patience
+        return min(POLL_SECONDS, seconds)
 
     def _wait_for_quota(self) -> Seconds:
         seconds = self._limited_seconds
@@ -166,38 +165,28 @@ class Dispatcher:
         if now >= self._executor.held_until:
             self.lose()  # the answer had to wait for a process that stood still
             return
-        slots -= self._start_suspect(now)
+        slots -= self._start_suspect()
         if self._buffer and slots > 0:
             self._moved_at = now
         emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
         while self._buffer and slots > 0:
             claimed = take()
-            if claimed.crashes >= SUSPECT_CRASHES:
-                self._set_aside(claimed, now)
-                slots -= self._start_suspect(now)
+            if is_suspect(claimed):
+                delay = self._suspects.add(claimed)
+                if delay is not None:
+                    self.give_back(claimed, delay)
+                slots -= self._start_suspect()
                 continue
             slots -= 1
             self._started += 1
             emit(Started, claimed, is_plain=True)
             start(claimed)
 
-    def _set_aside(self, claimed: Claimed, now: Seconds) -> None:
-        """Have a suspect wait for those before it, unless that takes long."""
-        is_slow = now - self._suspected_at >= STRANDED_SECONDS and self._has_suspect()
-        if is_slow or len(self._suspects) >= SUSPECTS_MAX:
-            self.give_back(claimed, SUSPECT_SECONDS)
-        else:
-            self._suspects.append(claimed)
-
-    def _has_suspect(self) -> bool:
-        return any(run.claimed.crashes >= SUSPECT_CRASHES for run in self._executor)
-
-    def _start_suspect(self, now: Seconds) -> bool:
+    def _start_suspect(self) -> bool:
         """Start the next suspect, unless there is none or one is running."""
-        if not self._suspects or self._has_suspect():
+        claimed = self._suspects.next()
+        if claimed is None:
             return False
-        claimed = self._suspects.popleft()
-        self._suspected_at = now
         self._events.emit(Started, claimed, is_plain=True)
         self._executor.start(claimed)
         return True
@@ -205,9 +194,8 @@ class Dispatcher:
     def close(self) -> list[Claimed]:
         """Claim nothing more, and hand over what was claimed and not started."""
         self.is_open = False
-        unstarted = [*self._buffer, *self._suspects]
+        unstarted = [*self._buffer, *self._suspects.clear()]
         self._buffer.clear()
-        self._suspects.clear()
         return unstarted
 
     @property
@@ -219,11 +207,9 @@ class Dispatcher:
         """Give back what was claimed ahead of quick tasks and now waits behind slow ones, while
         other workers may be idle.
         """
+        for claimed, delay in self._suspects.stranded():
+            self.give_back(claimed, delay)
         now = self._clock.monotonic()
-        if self._suspects and now - self._suspected_at >= STRANDED_SECONDS:
-            for claimed in self._suspects:
-                self.give_back(claimed, SUSPECT_SECONDS)
-            self._suspects.clear()
         if not self._buffer or now - self._moved_at < STRANDED_SECONDS:
             return
         for claimed in self._buffer:
