@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "daybell"
 
 FILE_LINES = 400
+TEST_FILE_LINES = 450  # tests are many and alike, and read one at a time
 FUNCTION_LINES = 60
 
 # Who may import whom. `errors` and `settings` are open to all, and everybody may import itself.
@@ -148,6 +149,12 @@ def sizes(module: Module) -> Iterator[str]:
                 yield f"{node.name} has {count} lines; a function stays under {FUNCTION_LINES}"
 
 
+def sizes_of_tests(module: Module) -> Iterator[str]:
+    count = len(module.text.splitlines())
+    if count >= TEST_FILE_LINES:
+        yield f"{count} lines; a file of tests stays under {TEST_FILE_LINES}: divide it by subject"
+
+
 def docstrings(module: Module) -> Iterator[str]:
     if not ast.get_docstring(module.tree):
         yield "the module has no docstring"
@@ -202,6 +209,7 @@ def telling_names(module: Module) -> Iterator[str]:
 
 
 RULES: list[Rule] = [layers, sizes, docstrings, banned_calls, loose_ends, telling_names]
+RULES_OF_TESTS: list[Rule] = [sizes_of_tests, docstrings, telling_names]
 
 
 def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[str]:
@@ -219,16 +227,26 @@ def machine_traces(file: str, text: str, *, checkout: Path = ROOT) -> Iterator[s
 
 
 @cache
-def source() -> list[Module]:
+def modules_in(folder: Path) -> list[Module]:
     return [
-        Module(file.relative_to(PACKAGE).as_posix(), file.read_text())
-        for file in sorted(PACKAGE.rglob("*.py"))
+        Module(file.relative_to(folder).as_posix(), file.read_text())
+        for file in sorted(folder.rglob("*.py"))
     ]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_source_follows(rule):
-    modules = source()
+    modules = modules_in(PACKAGE)
+
+    problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
+
+    assert modules
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("rule", RULES_OF_TESTS, ids=lambda rule: rule.__name__)
+def test_the_tests_follow(rule):
+    modules = modules_in(ROOT / "tests")
 
     problems = [f"{module.path}: {problem}" for module in modules for problem in rule(module)]
 
@@ -271,6 +289,7 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * FUNCTION_LINES
         (layers, "novelty.py", "", "no known layer"),
         (sizes, "core/job.py", "\n" * FILE_LINES, "a file stays under"),
         (sizes, "core/job.py", LONG_FUNCTION, "a function stays under"),
+        (sizes_of_tests, "test_jobs.py", "\n" * TEST_FILE_LINES, "a file of tests stays under"),
         (docstrings, "core/job.py", "x = 1", "no docstring"),
         (loose_ends, "core/job.py", "x = 1  # FIXME", "FIXME"),
         (telling_names, "core/utils.py", "", "says nothing"),
@@ -306,6 +325,7 @@ def test_a_rule_notices(rule, path, text, problem):
         (layers, "api/schema.py", "from daybell import __version__"),
         (layers, "cli/__init__.py", "from daybell import engine, sdk"),
         (sizes, "core/job.py", "\n" * (FILE_LINES - 1)),
+        (sizes_of_tests, "test_jobs.py", "\n" * (TEST_FILE_LINES - 1)),
         (banned_calls, "core/a.py", "def f(random, now):\n    return random.next(now.time())"),
         (banned_calls, "core/a.py", "import re\nre.compile('x').exec"),
         (banned_calls, "store/sqlite/clock.py", "import time\ntime.time()"),

@@ -1,3 +1,5 @@
+"""What all tests of decisions share."""
+
 import pytest
 
 from daybell.core import progress_alike
