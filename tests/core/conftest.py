@@ -5,7 +5,7 @@ import pytest
 from daybell.core import progress_alike
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def few_are_many():
     """Two children that are alike are started as thousands would be."""
     with pytest.MonkeyPatch.context() as patch:
