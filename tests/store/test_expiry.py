@@ -78,6 +78,20 @@ async def test_it_frees_the_unique_key_and_the_slot(store, clock):
     assert again.created
 
 
+async def test_those_who_expire_together_keep_no_slot(store, clock):
+    await defined(store, "resize")
+    await store.set_gates(TENANT, {"one": 1})
+    ids = await enqueued(store, 3, gate="one", expires_in=5.0)
+    await clock.advance(5.0)
+
+    assert await store.expire() == 3
+
+    assert await states(store, ids) == [State.SKIPPED] * 3
+    assert await store.recount_gates() == []
+    (next_one,) = await enqueued(store, gate="one")
+    assert await states(store, [next_one]) == [State.QUEUED]
+
+
 async def test_a_paused_queue_does_not_keep_it(store, clock):
     (id,) = await enqueued(store, 1, expires_in=5.0)
     await store.pause_queue(TENANT, "default", paused=True)

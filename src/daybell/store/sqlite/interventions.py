@@ -56,16 +56,18 @@ class SqliteInterventions(Advancing):
         return await self._write(operation)
 
 
-_EXPIRED: Final = f"""
-SELECT n, {LINKS} FROM execution
- WHERE state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?
+_EXPIRED: Final = """
+SELECT n FROM execution WHERE state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?
 """
+_LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 
 
 def expire(tx: Transaction, limit: int) -> int:
     expired = tx.execute(_EXPIRED, (tx.now, limit)).fetchall()
-    for n, *links in expired:
-        end(tx, n, Links(*links), State.SKIPPED, EXPIRED)
+    for (n,) in expired:
+        # Read one by one: the end of one may have handed its slot to the next.
+        links = Links(*tx.execute(_LINKS, (n,)).fetchone())
+        end(tx, n, links, State.SKIPPED, EXPIRED)
     gather(tx, limit)
     return len(expired) + waits.time_out(tx, limit)
 
