@@ -35,7 +35,8 @@ A message names the thing, the fact and the way out.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -57,6 +58,8 @@ class UsageError(DaybellError):
 
     `field` names the input that is wrong, where that is known, so that an API can point at it.
     """
+
+    is_lasting = False  # a task that has raised it would do so in every attempt: see `lasting`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -241,6 +244,21 @@ class RetryLater(Exception):
         self.at = at
         when = f"at {at}" if delay is None else f"in {delay}"
         super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
+
+
+@contextmanager
+def lasting() -> Generator[None]:
+    """What is refused in this block is a mistake in a task's code, which no other attempt mends."""
+    try:
+        yield
+    except UsageError as error:
+        error.is_lasting = True
+        raise
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether a task that has raised this is not to be tried again, whatever its retry policy."""
+    return isinstance(error, PermanentError) or (isinstance(error, UsageError) and error.is_lasting)
 
 
 def shown(value: object) -> str:

@@ -12,7 +12,7 @@ from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
 from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.run import Host, Run, Stop
-from daybell.errors import PermanentError, RetryLater, Suspended, UsageError
+from daybell.errors import RetryLater, Suspended, UsageError, is_permanent
 
 
 class Endings:
@@ -98,7 +98,7 @@ class Endings:
             ran=run.ran(self._clock),
             jitter=self._clock.jitter(),
             timed_out=timed_out,
-            permanent=run.is_hopeless or isinstance(error, PermanentError),
+            permanent=run.is_hopeless or is_permanent(error),
             checkpoint=run.checkpoint,
             retry_after=error.retry_after if isinstance(error, Described) else None,
         )

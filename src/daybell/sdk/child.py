@@ -28,7 +28,7 @@ from daybell.core.execution import Claimed
 from daybell.core.failure import Account, Excerpt
 from daybell.core.retry import Retry, when
 from daybell.core.size import format_size
-from daybell.errors import PermanentError, RetryLater, UsageError
+from daybell.errors import RetryLater, UsageError, is_permanent
 from daybell.runners.durable import Ledger
 from daybell.runners.python import PythonHandler
 from daybell.runners.threads import Interrupted, Threads
@@ -337,7 +337,7 @@ def described(error: BaseException, order: Order, running: ChildRunning) -> Done
         limit = format_size(order.memory_limit)
         message = Excerpt(f"the task needed more memory than its memory_limit of {limit}")
     account = msgspec.structs.replace(account, type=kind, message=message, names=names)
-    hopeless = hopeless or isinstance(error, PermanentError)
+    hopeless = hopeless or is_permanent(error)
     return Done(failure=account, is_hopeless=hopeless, is_spent=spent)
 
 

@@ -19,7 +19,7 @@ from daybell.core.instant import Seconds
 from daybell.core.limits import EVENT_NAME_CHARS_MAX, check_name
 from daybell.core.log import MASKED_CHARS_MAX
 from daybell.core.retry import Retry
-from daybell.errors import UsageError, shown
+from daybell.errors import UsageError, lasting, shown
 from daybell.runners.python import Running
 from daybell.sdk.bridge import check_function, refuse_in_step
 from daybell.sdk.durable import NO_RETRIES, durable_of
@@ -126,7 +126,8 @@ class Context:
         are one commit. If the task fails, is stopped, or has lost its lease, nothing was written.
         One for each execution; needs a PostgreSQL store.
         """
-        refuse_in_step("ctx.transaction()")
+        with lasting():
+            refuse_in_step("ctx.transaction()")
         return Transaction(self._running)
 
     # Durable calls. In a task without `async` they block, and are not awaited.
@@ -167,25 +168,29 @@ class Context:
         tried again by itself, which the execution is not charged for. Without any left, what the
         function has raised is raised here.
         """
-        name = check_name(name, what="step")
-        policy = NO_RETRIES if retries is None else Retry.parse(retries)
-        function = check_function(function)
+        with lasting():
+            name = check_name(name, what="step")
+            policy = NO_RETRIES if retries is None else Retry.parse(retries)
+            function = check_function(function)
         return durable_of(self._running).step(name, function, args, kwargs, policy)
 
     def sleep(self, delay: Duration, *, name: str = "sleep") -> Any:
         """Go on after this time, for which neither a worker nor a connection is held."""
-        seconds = parse_duration(delay, what="delay")
-        return durable_of(self._running).sleep(check_name(name, what="sleep"), lambda: seconds)
+        with lasting():
+            seconds = parse_duration(delay, what="sleep")
+            name = check_name(name, what="sleep")
+        return durable_of(self._running).sleep(name, lambda: seconds)
 
     def sleep_until(self, at: Time, *, name: str = "sleep") -> Any:
         """Go on at this time: an aware datetime, or ISO 8601 with an offset."""
-        until, ledger = read_time(at, "at"), self._running.ledger
-        durable = durable_of(self._running)
+        with lasting():
+            until, name = read_time(at, "sleep_until"), check_name(name, what="sleep")
+        ledger, durable = self._running.ledger, durable_of(self._running)
 
         def left() -> Seconds:
             return 0.0 if ledger is None else max(0.0, until - ledger.now())
 
-        return durable.sleep(check_name(name, what="sleep"), left)
+        return durable.sleep(name, left)
 
     def wait_for_event(
         self,
@@ -199,18 +204,17 @@ class Context:
 
         One that came since the execution was created is not missed.
         """
-        if not isinstance(match, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(
-                f'match is a dictionary of what the event says, such as {{"order_id": 42}}; not'
-                f" {shown(match)}",
-                field="match",
-            )
-        return durable_of(self._running).wait(
-            check_words(name, what="event", field="name", chars_max=EVENT_NAME_CHARS_MAX),
-            check_match(payload.encode({} if match is None else dict(match), what="match")),
-            None if timeout is None else parse_limit(timeout, what="timeout"),
-            received,
-        )
+        with lasting():
+            if not isinstance(match, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise UsageError(
+                    f'match is a dictionary of what the event says, such as {{"order_id": 42}}; not'
+                    f" {shown(match)}",
+                    field="match",
+                )
+            name = check_words(name, what="event", field="name", chars_max=EVENT_NAME_CHARS_MAX)
+            wanted = check_match(payload.encode({} if match is None else dict(match), what="match"))
+            within = None if timeout is None else parse_limit(timeout, what="timeout")
+        return durable_of(self._running).wait(name, wanted, within, received)
 
     def wait_for_approval(self, name: str = "approval", *, timeout: Duration | None = None) -> Any:
         """Go on when a person has decided; answers the Approval, which is true if it was given.
@@ -218,12 +222,10 @@ class Context:
         They do so with `daybell executions approve`, over HTTP, or with `handle.approve()`. If
         nobody has in time, it is false, with `timed_out`.
         """
-        return durable_of(self._running).wait(
-            approval_event(check_name(name, what="approval")),
-            "{}",
-            None if timeout is None else parse_limit(timeout, what="timeout"),
-            approval_of,
-        )
+        with lasting():
+            event = approval_event(check_name(name, what="approval"))
+            within = None if timeout is None else parse_limit(timeout, what="timeout")
+        return durable_of(self._running).wait(event, "{}", within, approval_of)
 
     def now(self) -> datetime:
         """The time, in UTC. Later attempts are told the same again."""

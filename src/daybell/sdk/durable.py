@@ -27,7 +27,16 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import RESULT_BYTES_MAX, STEPS_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.core.step import NewStep, Step, StepKind
-from daybell.errors import PayloadTooLarge, RetryLater, StepsChanged, Suspended, UsageError, shown
+from daybell.errors import (
+    PayloadTooLarge,
+    RetryLater,
+    StepsChanged,
+    Suspended,
+    UsageError,
+    is_permanent,
+    lasting,
+    shown,
+)
 from daybell.runners.durable import Ledger, Rewind
 from daybell.runners.python import Running
 from daybell.runners.threads import Threads
@@ -130,22 +139,22 @@ class Durable:
             if error is not None and not suspended_in(error) and not follows(error, Suspended):
                 return  # of several calls at once, another one has failed
             if error is None or not suspended_in(error):
-                self._running.is_hopeless = True
-                raise UsageError(
-                    f"{suspended.what} has suspended the execution, and its code went on all the"
-                    " same. Let `Suspended` pass: catch `Exception` instead of everything, and of"
-                    " several calls at once, wait for all"
-                ) from error
+                with lasting():
+                    raise UsageError(
+                        f"{suspended.what} has suspended the execution, and its code went on all"
+                        " the same. Let `Suspended` pass: catch `Exception` instead of everything,"
+                        " and of several calls at once, wait for all"
+                    ) from error
             raise suspended
         if error is not None:
             return
         if self._open:
             n, what = next(iter(self._open.items()))
-            self._running.is_hopeless = True
-            raise UsageError(
-                f"{what} (call {n}) was begun and its end was not waited for; write `await` before"
-                " it, or gather all before the function returns"
-            )
+            with lasting():
+                raise UsageError(
+                    f"{what} (call {n}) was begun and its end was not waited for; write `await`"
+                    " before it, or gather all before the function returns"
+                )
         left = [step for n, step in (self._record or {}).items() if n > self._last]
         if left:
             raise StepsChanged(changed(left[0], "the function returns before it"))
@@ -160,14 +169,15 @@ class Durable:
         return n
 
     def _check_place(self, what: str) -> None:
-        bridge.refuse_in_step(what)
-        if self._ledger.is_closed:
-            raise UsageError(f"{what} is asked for by an attempt that has ended")
-        if self._ledger.has_transaction and what not in ("now()", "random()"):
-            raise UsageError(
-                f"{what} comes after ctx.transaction() has begun. Steps are on record at once, also"
-                " if the transaction is rolled back: make them before it"
-            )
+        with lasting():
+            bridge.refuse_in_step(what)
+            if self._ledger.is_closed:
+                raise UsageError(f"{what} is asked for by an attempt that has ended")
+            if self._ledger.has_transaction and what not in ("now()", "random()"):
+                raise UsageError(
+                    f"{what} comes after ctx.transaction() has begun. Steps are on record at once,"
+                    " also if the transaction is rolled back: make them before it"
+                )
 
     def _known(self, n: int, kind: StepKind, name: str) -> Step | None:
         """What is on record for a place, if it is what the code asks for there now."""
@@ -286,7 +296,7 @@ class Durable:
         if value is None:
             return None
         what = f"the result of step {shown(name)}"
-        try:
+        with lasting():  # its function has run, and another time would end here, too
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
             self._kept_chars += len(text)
             if self._kept_chars > STEPS_CHARS_MAX:
@@ -295,10 +305,6 @@ class Durable:
                     f" {self._kept_chars:,} characters; the limit is {STEPS_CHARS_MAX:,}, since"
                     " attempts read them all. Store large ones elsewhere and return their addresses"
                 )
-        except UsageError:
-            # Its function has run, and another time would end here, too.
-            self._running.is_hopeless = True
-            raise
         return self._ledger.mask_json(text)
 
     async def _failed(
@@ -315,7 +321,7 @@ class Durable:
             ran=max(0.0, ran),
         )
         await self._written(step)
-        delay = self._delay(policy, failures, failure)
+        delay = None if is_permanent(error) else self._delay(policy, failures, failure)
         if delay is None:
             self._raised.append(replace(step, is_done=True))
             raise error
@@ -379,10 +385,11 @@ def durable_of(running: Running) -> Durable:
     """What this attempt does durably."""
     if running.durable is None:
         ledger = running.ledger
-        if ledger is None:
-            raise UsageError(
-                "steps, sleeps and waits are not for tasks in a process of their own; leave out"
-                ' isolation="process", and give what needs it to a task that this one enqueues'
-            )
+        with lasting():
+            if ledger is None:
+                raise UsageError(
+                    "steps, sleeps and waits are not for tasks in a process of their own; leave out"
+                    ' isolation="process", and give what needs it to a task that this one enqueues'
+                )
         running.durable = Durable(running, ledger)
     return cast("Durable", running.durable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 
 import pytest
 
@@ -180,3 +181,102 @@ async def test_run_says_that_one_attempt_is_not_enough(app: App, bench: Bench):
 
     with pytest.raises(UsageError, match=r"scheduled, due in 3d.*advance"):
         await bench.run(order)
+
+
+MISUSES = {
+    "step in a step": lambda ctx: ctx.step("outer", lambda: ctx.step("inner", print)),
+    "time in a step": lambda ctx: ctx.step("outer", ctx.now),
+    "a transaction in a step": lambda ctx: ctx.step("outer", ctx.transaction),
+    "a value as a step": lambda ctx: ctx.step("called", 42),
+    "no name": lambda ctx: ctx.step("", print),
+    "no retries": lambda ctx: ctx.step("step", print, retries="often"),
+    "no result": lambda ctx: ctx.step("step", object),
+    "no duration": lambda ctx: ctx.sleep("soon"),
+    "a sleep without a name": lambda ctx: ctx.sleep(1, name=""),
+    "a time without a zone": lambda ctx: ctx.sleep_until(datetime(2026, 1, 1)),  # noqa: DTZ001
+    "an event without a name": lambda ctx: ctx.wait_for_event(""),
+    "a list in match": lambda ctx: ctx.wait_for_event("x", match={"a": [1]}),
+    "no match": lambda ctx: ctx.wait_for_event("x", match=42),
+    "no time to wait": lambda ctx: ctx.wait_for_event("x", timeout=0),
+    "an approval without a name": lambda ctx: ctx.wait_for_approval(""),
+    "no time to approve": lambda ctx: ctx.wait_for_approval(timeout="soon"),
+}
+
+
+@pytest.mark.parametrize("call", MISUSES.values(), ids=MISUSES)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_mistake_in_the_code_is_not_tried_again(app: App, bench: Bench, call, is_async):
+    async def awaits(ctx: Context) -> None:
+        await call(ctx)
+
+    def blocks(ctx: Context) -> None:
+        call(ctx)
+
+    task = app.task(name="order", retries=AT_ONCE)(awaits if is_async else blocks)
+    await task.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.state is State.DEAD and isinstance(run.error, UsageError)
+
+
+async def test_a_step_with_such_a_mistake_is_not_tried_again_either(app: App, bench: Bench, done):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> None:
+        async def outer() -> None:
+            done.append("outer")
+            await ctx.sleep("1h")
+
+        await ctx.step("outer", outer, retries=AT_ONCE)
+
+    await order.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.state is State.DEAD and done == ["outer"]
+
+
+async def test_a_mistake_that_was_caught_is_forgiven(app: App, bench: Bench):
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> str:
+        with suppress(UsageError):
+            await ctx.sleep("soon")
+        if ctx.attempt == 1:
+            raise ValueError("something else")
+        return "done"
+
+    handle = await order.enqueue()
+    await bench.run_due()
+
+    assert await handle.result() == "done"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_what_a_steps_own_function_is_refused_is_tried_again(
+    app: App, bench: Bench, is_async
+):
+    def asks() -> None:
+        raise UsageError("no job of this name yet")
+
+    async def awaits(ctx: Context) -> None:
+        await ctx.step("ask", asks)
+
+    def blocks(ctx: Context) -> None:
+        ctx.step("ask", asks)
+
+    task = app.task(name="order", retries=Retry.fixed("1h", retries=2))(
+        awaits if is_async else blocks
+    )
+    await task.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.state is State.RETRYING
+
+
+async def test_what_cannot_be_read_is_called_as_it_was_written(app: App, bench: Bench):
+    @app.task
+    async def order(ctx: Context) -> None:
+        await ctx.sleep("soon")
+
+    await order.enqueue()
+    (run,) = await bench.run_due()
+
+    assert str(run.error).startswith("sleep 'soon' cannot be read; a duration is")
