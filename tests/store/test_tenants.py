@@ -191,6 +191,7 @@ OPERATIONS = {
     "steps": lambda s, t, k: s.steps(t, k.running.id),
     "record": lambda s, t, k: s.record(t, worker=k.worker, steps=[a_step(k.running, n=1)]),
     "publish": lambda s, t, k: s.publish(t, an_event(execution=k.running.id)),
+    "node_waits": lambda s, t, k: s.node_waits(t, k.running.id),
     "list_events": lambda s, t, k: s.list_events(t),
     "ended_since": lambda s, t, k: s.ended_since(t, [(k.job, 0.0)]),
     "upstream": lambda s, t, k: s.upstream(t, [(k.job, 9e9)]),

@@ -130,6 +130,7 @@ MATCH_KEYS_MAX: Final = 20
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
 NODE_ATTEMPTS_MAX: Final = 20  # that a run shows of a node
+RUN_WAITS_MAX: Final = 1_000  # events that nodes wait for, which a run shows
 RUN_ATTEMPTS_MAX: Final = 20_000  # of all nodes together, if that leaves one for each
 WORKFLOW_EDGES_MAX: Final = 100_000
 WORKFLOW_BYTES_MAX: Final = 8 * 1024 * 1024  # as JSON

@@ -363,6 +363,8 @@ class NodeView(msgspec.Struct, frozen=True):
     node: Node
     state: State  # of its execution, if it has one; else waiting, skipped, cancelled, dead, …
     result: str | None = None  # as far as the run has kept it
+    run_at: Instant | None = None  # of an execution that has not ended
+    reason: str | None = None  # the same: why it waits
 
 
 class RunDetail(msgspec.Struct, frozen=True):

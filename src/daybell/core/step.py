@@ -77,6 +77,16 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timeout: Seconds | None = None  # of a wait; None: for as long as it takes
 
 
+class NodeWait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event that a node of a run waits for."""
+
+    execution: UUID  # the node's
+    label: str  # its own, such as `ask` or `ask[3]`
+    node: str  # of the run that was looked at: that one, or the one that it is inside of
+    name: str  # the event's
+    until: Instant | None = None
+
+
 def recorded(new: NewStep, before: Step | None, *, now: Instant) -> Step:
     """What is on record after this, if no event is there that ends it. What is done stays."""
     if before is not None and before.is_done:

@@ -7,12 +7,21 @@ that has the run's lock, and writes what it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Attempt, AttemptSpan, Execution, Outcome, State
+from daybell.core.event import Facts
+from daybell.core.execution import (
+    TERMINAL,
+    Attempt,
+    AttemptSpan,
+    Execution,
+    Outcome,
+    State,
+    reason_in,
+)
 from daybell.core.instant import Instant
 from daybell.core.rules import Counts, Rule
 from daybell.core.run import (
@@ -29,8 +38,10 @@ from daybell.core.run import (
     Specs,
     Start,
     Waiting,
+    node_name,
     start_of,
 )
+from daybell.core.step import NodeWait
 from daybell.errors import UsageError, shown
 from daybell.store.ids import mint_many
 
@@ -165,15 +176,36 @@ def newest(
     return {id: tuple(each[-limit:]) for id, each in found.items()}
 
 
-def shown_node(
-    node: Node, result: str | None, executions: Mapping[Any, tuple[State, Instant | None]]
-) -> NodeView:
-    """A node as people see it. `executions` has the states of those that are still kept, and when
-    they started.
+class Standing(NamedTuple):
+    """How the execution of a node stands."""
+
+    state: State
+    started_at: Instant | None
+    run_at: Instant | None = None
+    reason: str | None = None
+
+
+def shown_node(node: Node, result: str | None, executions: Mapping[Any, Standing]) -> NodeView:
+    """A node as people see it. `executions` are those that are still kept."""
+    found = executions.get(node.execution)
+    if found is None:
+        return NodeView(node, _WITHOUT_EXECUTION[node.state], result)
+    if node.started_at is None and found.started_at is not None:
+        node = replace(node, started_at=found.started_at)
+    if found.state in TERMINAL:
+        return NodeView(node, found.state, result)
+    reason = reason_in(found.state, found.reason)
+    return NodeView(node, found.state, result, found.run_at, reason)
+
+
+def fitting_waits(
+    rows: Iterable[tuple[UUID, str, str, str, str, Instant | None]], facts: Facts | None
+) -> list[NodeWait]:
+    """Those waits that an event of these facts fits: of each the execution, its label, that of the
+    node around it, the event's name, the match, and until when.
     """
-    state, started_at = executions.get(
-        node.execution, (_WITHOUT_EXECUTION[node.state], node.started_at)
-    )
-    if node.started_at is None and started_at is not None:
-        node = replace(node, started_at=started_at)
-    return NodeView(node, state, result)
+    return [
+        NodeWait(execution=id, label=label, node=node_name(root), name=name, until=until)
+        for id, label, root, name, match, until in rows
+        if facts is None or facts.meet(match)
+    ]

@@ -4,7 +4,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.store.postgres import PostgresStore
-from tests.builders import TENANT
+from tests.builders import TENANT, an_event
 from tests.store.postgres.test_plans import WARM, ExplainedDatabase, nodes
 from tests.store.runs import a_mapped_plan, begun, end, run_to_end, state, take
 
@@ -37,7 +37,7 @@ FILL_ATTEMPTS = """
     SELECT 1, gen_random_uuid(), 1, 2, daybell.now(), daybell.now()
       FROM generate_series(1, $1::int)
 """
-WATCHED = ("run", "node", "live", "attempt")
+WATCHED = ("run", "node", "live", "attempt", "wait")
 
 
 async def live(store):
@@ -47,6 +47,7 @@ async def live(store):
         await run_to_end(store, failing=failing, results={"list": [1, 2, 3]})
         assert await store.get_run(TENANT, run) is not None
         assert await store.node_attempts(TENANT, run)
+        assert await store.node_waits(TENANT, run, event=an_event()) == []
     assert (await store.revive(TENANT, [run]))[0] == "revived"
     await store.cancel(TENANT, [run])
     run = await begun(store, a_mapped_plan())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from daybell.core.execution import AttemptSpan, Claimed, Enqueued, NewExecution, State
+from daybell.core.execution import AttemptSpan, Claimed, Enqueued, Execution, NewExecution, State
+from daybell.core.instant import Instant
 from daybell.core.lifecycle import after_cancel
 from daybell.core.run import Plan, RunDetail
 from daybell.store import driving
@@ -92,9 +93,7 @@ class MemoryRuns(Part):
             tables.rows.get((tenant, one.node.execution)) for one in nodes if one.node.execution
         )
         executions = {
-            one.execution.id: (shown_state(one.execution, now), one.execution.started_at)
-            for one in found
-            if one is not None
+            one.execution.id: standing(one.execution, now) for one in found if one is not None
         }
         nodes.sort(key=lambda one: one.node.order)
         return RunDetail(
@@ -102,6 +101,10 @@ class MemoryRuns(Part):
             tuple(driving.shown_node(one.node, one.result, executions) for one in nodes),
             tables.rows[tenant, row.run.id].execution.finished_at,
         )
+
+
+def standing(one: Execution, now: Instant) -> driving.Standing:
+    return driving.Standing(shown_state(one, now), one.started_at, one.run_at, one.reason)
 
 
 def spans(row: Row) -> Iterator[AttemptSpan]:

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from daybell.core.event import (
     Event,
+    Facts,
     NewEvent,
     Published,
     check_cursor,
@@ -17,10 +18,11 @@ from daybell.core.event import (
     result_of,
 )
 from daybell.core.instant import Instant
-from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
+from daybell.core.step import NewStep, NodeWait, Step, StepKind, check_steps, ended, recorded
 from daybell.core.view import Page
 from daybell.errors import ExecutionNotFound
 from daybell.store import checks
+from daybell.store.driving import fitting_waits
 from daybell.store.memory import waits
 from daybell.store.memory.executions import holds
 from daybell.store.memory.tables import Part, Row, StepRow, Tables, Wait
@@ -67,6 +69,22 @@ class MemorySteps(Part):
         checks.check_limit(limit)
         with self._begin() as tables:
             return waits.time_out(tables, limit, self._clock())
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        checks.check_limit(limit)
+        facts = None if event is None else Facts(event.data)
+        with self._begin(tenant) as tables:
+            now = self._clock()
+            rows = [
+                (key[1], *found, wait.event, wait.match, wait.timeout_at)
+                for key, wait in sorted(tables.waits.items(), key=lambda pair: pair[0])
+                if (event is None or wait.event == event.name)
+                and (wait.timeout_at is None or wait.timeout_at >= now)
+                and (found := waits.place_in(tables, key[:2], run)) is not None
+            ]
+            return fitting_waits(rows, facts)[:limit]
 
     async def list_events(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None

@@ -28,6 +28,22 @@ def waits_of(tables: Tables, tenant: str, id: UUID) -> list[tuple[str, UUID, int
     return sorted(key for key in tables.waits if key[:2] == (tenant, id))
 
 
+def place_in(tables: Tables, key: tuple[str, UUID], run: UUID) -> tuple[str, str] | None:
+    """The label of an unfinished execution, and that of the node of this run which it is, or is
+    inside of; None: it is in no such run.
+    """
+    label = None
+    while (row := tables.rows.get(key)) is not None:
+        one = row.execution
+        if one.node is None or one.parent is None or one.state in TERMINAL:
+            return None
+        label = label or one.node
+        if one.parent == run:
+            return label, one.node
+        key = one.tenant, one.parent
+    return None
+
+
 def deliver(tables: Tables, tenant: str, event: Event, now: Instant) -> int:
     """Give an event to those who wait for it; answer how many executions got it."""
     facts = Facts(event.data)

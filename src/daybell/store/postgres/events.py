@@ -23,15 +23,20 @@ from daybell.core.event import (
     check_event,
     result_of,
 )
+from daybell.core.execution import State
+from daybell.core.step import NodeWait
 from daybell.core.view import Page
 from daybell.errors import ExecutionNotFound
 from daybell.store import recording
 from daybell.store.checks import check_limit
+from daybell.store.codes import STATE_CODES
+from daybell.store.driving import fitting_waits
 from daybell.store.postgres.columns import IN_HISTORY
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.waits import Waiting
 
 EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
+EXPANDED: Final = STATE_CODES[State.RUNNING]  # a run that has begun
 NUMBER_MAX: Final = 2**63 - 1
 
 
@@ -100,6 +105,38 @@ class Publishing(Waiting):
         if queues:
             self.notifier.touch(owner, queues)
         return Published(True, resumed)
+
+    # From the run down, each looked up by itself: of all that wait there may be many, and of its
+    # nodes there are few.
+    NODE_WAITS = f"""
+    WITH RECURSIVE inside (id, root) AS (
+      SELECT $2::uuid, NULL::text COLLATE "C"
+       UNION ALL
+      SELECT v.id, coalesce(i.root, v.node) FROM inside i, LATERAL (
+        SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id AND v.tenant + 0 = $1
+           AND v.node IS NOT NULL AND v.state + 0 = {EXPANDED} OFFSET 0) v)
+    SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
+      FROM inside i,
+           LATERAL (SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id
+                       AND v.tenant + 0 = $1 AND v.node IS NOT NULL OFFSET 0) v,
+           LATERAL (SELECT * FROM daybell.wait w
+                     WHERE w.execution = v.id AND w.tenant = $1 OFFSET 0) w
+     WHERE (w.timeout_at IS NULL OR w.timeout_at >= daybell.now())
+       AND ($3::text IS NULL OR (w.event = $3 AND w.key = ANY($4::text[])))
+     ORDER BY v.id, w.n LIMIT $5
+    """
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        check_limit(limit)
+        facts = None if event is None else Facts(event.data)
+        keys = None if facts is None else facts.keys
+        name = None if event is None else event.name
+        async with self.db.link() as link:
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.NODE_WAITS, owner, run, name, keys, limit)
+        return fitting_waits((tuple(row) for row in rows), facts)
 
     async def _candidates(
         self, link: Link, owner: int, event: NewEvent, facts: Facts

@@ -10,15 +10,14 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, NewExecution, State
-from daybell.core.instant import Instant
+from daybell.core.execution import TERMINAL, Claimed, Enqueued, Execution, NewExecution
 from daybell.core.lifecycle import after_cancel
 from daybell.core.restart import restart
 from daybell.core.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
 from daybell.store.checks import check_batch, check_limit
 from daybell.store.codes import STATES
-from daybell.store.driving import is_over, no_run, shown_node
+from daybell.store.driving import Standing, is_over, no_run, shown_node
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
@@ -169,7 +168,8 @@ class Running(Applying, Charting):
      WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL ORDER BY n.place
     """
     STARTED_NODES = WITH + " UNION ALL ".join(
-        f"SELECT id, state, started_at FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
+        f"SELECT id, state, started_at, run_at, reason"
+        f" FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
         for part in (RUNNING, EXPANDED, CLAIMABLE, WAITING)
     )
 
@@ -181,8 +181,8 @@ class Running(Applying, Charting):
                 return None
             nodes = await link.fetch(self.NODES, key, id)
             started = await link.fetch(self.STARTED_NODES, key, id) if row["running"] else []
-        executions: dict[UUID, tuple[State, Instant | None]] = {
-            one["id"]: (STATES[one["state"]], one["started_at"]) for one in started
+        executions: dict[UUID, Standing] = {
+            id: Standing(STATES[state], *rest) for id, state, *rest in started
         }
         return RunDetail(
             read_run(row),

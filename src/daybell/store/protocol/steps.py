@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from daybell.core.event import Event, NewEvent, Published
-from daybell.core.step import NewStep, Step
+from daybell.core.step import NewStep, NodeWait, Step
 from daybell.core.view import Page
 
 
@@ -58,6 +58,16 @@ class Steps(Protocol):
         """End the waits of all tenants whose time is over, without a result, and let their
         executions go on. At most so many a call; answers how many. `expire` does the same in
         passing, so that who calls that need not call this; and `lost` says whether there are any.
+        """
+        ...
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        """The events that nodes of a run wait for now, by their executions: also the items of
+        mapped nodes, and nodes of runs inside. With `event`, those that it would end.
+
+        The cost is that of the nodes that have begun and not ended.
         """
         ...
 

@@ -107,7 +107,7 @@ _NODES: Final = (
     f"SELECT {NODE_COLUMNS}, result FROM node WHERE run = ? AND of IS NULL ORDER BY place"
 )
 _EXECUTIONS: Final = """
-SELECT e.id, e.state, e.run_at, e.started_at
+SELECT e.id, e.state, e.run_at, e.started_at, e.reason
   FROM node CROSS JOIN execution e ON e.tenant = ? AND e.id = node.execution
  WHERE node.run = ? AND node.of IS NULL
 """
@@ -119,8 +119,10 @@ def get_run(tx: Transaction, owner: int, id: UUID) -> RunDetail | None:
         return None
     n, finished_at, *columns = row
     executions = {
-        UUID(bytes=id): (STATES[shown_state(state, run_at, tx.now)], started_at)
-        for id, state, run_at, started_at in tx.execute(_EXECUTIONS, (owner, n))
+        UUID(bytes=id): driving.Standing(
+            STATES[shown_state(state, run_at, tx.now)], started_at, run_at, reason
+        )
+        for id, state, run_at, started_at, reason in tx.execute(_EXECUTIONS, (owner, n))
     }
     rows = tx.execute(_NODES, (n,)).fetchall()
     nodes = [

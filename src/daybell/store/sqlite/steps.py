@@ -22,7 +22,7 @@ from daybell.core.event import (
 )
 from daybell.core.instant import Instant
 from daybell.core.limits import INSTANT_MAX
-from daybell.core.step import NewStep, Step, StepKind, check_steps, ended, recorded
+from daybell.core.step import NewStep, NodeWait, Step, StepKind, check_steps, ended, recorded
 from daybell.core.view import Page
 from daybell.errors import ExecutionNotFound
 from daybell.store import checks
@@ -62,6 +62,14 @@ class SqliteSteps(Part):
     async def time_out_waits(self, *, limit: int = 1000) -> int:
         checks.check_limit(limit)
         return await self._write(lambda tx: waits.time_out(tx, limit))
+
+    async def node_waits(
+        self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
+    ) -> list[NodeWait]:
+        checks.check_limit(limit)
+        return await self._read(
+            lambda tx: waits.of_nodes(tx, tx.names.tenant(tx, tenant), run, event, limit)
+        )
 
     async def list_events(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.event import Event, Facts, result_of
+from daybell.core.event import Event, Facts, NewEvent, result_of
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import FOR_EVENT, Transition
+from daybell.core.step import NodeWait
+from daybell.store.driving import fitting_waits
 from daybell.store.sqlite.names import Transaction
 from daybell.store.wakeups import Signal
 
@@ -76,6 +79,33 @@ def deliver(tx: Transaction, owner: int, event: Event, number: int) -> int:
         found = tx.execute(_OF_ONE, (owner, event.name, own, tx.now)).fetchall()
     waits = map(Wait._make, found)
     return end(tx, (wait for wait in waits if facts.meet(wait.match)), result_of(event), number)
+
+
+# From the run down: of all that wait there may be many, and of its nodes there are few.
+_OF_NODES: Final = """
+WITH RECURSIVE inside (id, root) AS (
+  SELECT ?2, NULL
+   UNION ALL
+  SELECT v.id, coalesce(i.root, v.node) FROM inside i CROSS JOIN execution v ON v.parent = i.id
+   WHERE v.tenant = ?1 AND v.node IS NOT NULL AND v.state = 5 AND v.worker IS NULL)
+SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
+  FROM inside i CROSS JOIN execution v ON v.parent = i.id CROSS JOIN wait w ON w.execution = v.n
+ WHERE v.tenant = ?1 AND v.node IS NOT NULL AND v.state <= 5
+   AND (w.timeout_at IS NULL OR w.timeout_at >= ?3)
+   AND (?4 IS NULL OR (w.event = ?4 AND w.key IN (SELECT value FROM json_each(?5))))
+ ORDER BY v.id, w.n LIMIT ?6
+"""
+
+
+def of_nodes(
+    tx: Transaction, owner: int, run: UUID, event: NewEvent | None, limit: int
+) -> list[NodeWait]:
+    """What nodes of a run wait for."""
+    facts = None if event is None else Facts(event.data)
+    keys = None if facts is None else msgspec.json.encode(facts.keys).decode()
+    name = None if event is None else event.name
+    rows = tx.execute(_OF_NODES, (owner, run.bytes, tx.now, name, keys, limit))
+    return fitting_waits(((UUID(bytes=id), *rest) for id, *rest in rows), facts)
 
 
 _OVER: Final = f"{_LOOK} WHERE w.timeout_at <= ? ORDER BY w.timeout_at, w.execution, w.n LIMIT ?"
