@@ -8,6 +8,7 @@ import pytest
 from daybell import Client
 from daybell.cli.overdue import check_schedules
 from daybell.client import workflow_calls
+from daybell.client.workflows import ItemCounts
 from daybell.core.execution import State
 from daybell.errors import (
     Conflict,
@@ -165,12 +166,32 @@ async def test_a_dead_run_goes_on_with_what_failed(client):
     id, _ = await a_run(client, failing=["a", "b[1]"])
 
     assert (await client.execution(id)).execution.state is State.DEAD
+    before = await client.run(id)
     answer = await client.retry(id)
     done = await work(client.store)
+    after = await client.run(id)
 
     assert (answer.id, answer.created) == (id, False)
     assert done == [["a", "b[1]"], ["load"]]
     assert (await client.execution(id)).execution.state is State.SUCCEEDED
+    assert before is not None and after is not None
+    assert before.nodes[0].name == "extract" and before.nodes[0].ready_at is not None
+    assert after.nodes[0] == before.nodes[0]  # also since when it could have been started
+
+
+async def test_a_node_that_was_mapped_over_nothing_says_so(client):
+    nothing = {"name": "each", "task": "resize", "map": []}
+    after = {"name": "after", "task": "resize", "map": {"output": "each"}}
+    await client.create("etl", workflow=a_workflow(nothing, after))
+    id = (await client.enqueue("etl")).id
+
+    waiting = await client.run(id)
+    await work(client.store)
+    run = await client.run(id)
+
+    assert run is not None and waiting is not None
+    assert [one.items for one in waiting.nodes] == [None, None]
+    assert [one.items for one in run.nodes] == [ItemCounts(total=0, ended=0, failed=0)] * 2
 
 
 async def test_a_run_begins_again_with_a_node_as_another_execution(client):

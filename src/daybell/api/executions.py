@@ -135,7 +135,7 @@ async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> 
     found = await caller.client.execution(id)
     (said,) = await told(api_of(request).job_ids, caller, [found.execution])
     steps = told_steps(await caller.client.steps(id), found.execution)
-    run = await caller.client.run_of(found.execution)
+    run = await caller.client.run_of(found.execution, found.attempts)
     said |= {**wire.detail(found), "timeline": timeline(found, run), "steps": steps}
     if run is not None:
         said["progress"] = run.percent

@@ -21,33 +21,37 @@ if TYPE_CHECKING:
 
 
 def ready_times(
-    nodes: Sequence[RunNode], edges: Iterable[GraphEdge], *, begun: Instant | None
+    nodes: Sequence[RunNode], edges: Iterable[GraphEdge], *, begins: Sequence[Instant]
 ) -> dict[str, Instant]:
-    """By name, for nodes that were begun since the run was."""
-    if begun is None:
-        return {}
+    """By name, for nodes that were begun. `begins` is when the run was: a retry begins it again,
+    and keeps nodes of before. What a new run took over from another began there, and of such it is
+    known only if a node came before it.
+    """
     by_name = {one.name: one for one in nodes}
     parents: Mapping[str, list[RunNode]] = defaultdict(list)
     for edge in edges:
         parents[edge.child].append(by_name[edge.parent])
     found: dict[str, Instant] = {}
     for node in nodes:
-        is_older = node.finished_at is not None and node.finished_at < begun  # it was taken over
-        if node.is_begun and not is_older:
-            at = max(begun, _decided_at(node, parents[node.name]) or begun)
-            found[node.name] = at if node.started_at is None else min(at, node.started_at)
+        if node.is_begun:
+            # A mapped node may have ended since the retry of some items.
+            seen = node.finished_at if node.items is None else node.started_at
+            own = (at for at in begins if seen is None or at <= seen)
+            at = max([*own, *_decided_at(node, parents[node.name])], default=None)
+            if at is not None:
+                found[node.name] = at if node.started_at is None else min(at, node.started_at)
     return found
 
 
-def _decided_at(node: RunNode, parents: Sequence[RunNode]) -> Instant | None:
-    """The end of the parent that decided."""
+def _decided_at(node: RunNode, parents: Sequence[RunNode]) -> list[Instant]:
+    """The end of the parent that decided, if one did."""
     if node.rule == Rule.ALWAYS:
-        return None
+        return []
     if node.rule == Rule.ONE_SUCCESS:
-        return min(_ends(one for one in parents if one.status is State.SUCCEEDED), default=None)
+        return sorted(_ends(one for one in parents if one.status is State.SUCCEEDED))[:1]
     if node.rule == Rule.ONE_FAILED:
-        return min(_ends(filter(_is_lost, parents)), default=None)
-    return max(_ends(parents), default=None)
+        return sorted(_ends(filter(_is_lost, parents)))[:1]
+    return sorted(_ends(parents))[-1:]
 
 
 def _ends(nodes: Iterable[RunNode]) -> list[Instant]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -15,6 +15,7 @@ from daybell.client.ready import ready_times
 from daybell.client.requests import Id, read_id
 from daybell.core.execution import (
     TERMINAL,
+    Attempt,
     AttemptSpan,
     Enqueued,
     Execution,
@@ -99,16 +100,22 @@ class Workflows:
         One that has not begun is shown with nodes that all wait.
         """
         known = read_id(id)
-        return await self.run_of((await self.store.get_execution(self.tenant, known)).execution)
+        found = await self.store.get_execution(self.tenant, known)
+        return await self.run_of(found.execution, found.attempts)
 
-    async def run_of(self, execution: Execution) -> WorkflowRun | None:
-        """The same for one that was looked up."""
+    async def run_of(
+        self, execution: Execution, attempts: Iterable[Attempt] = ()
+    ) -> WorkflowRun | None:
+        """The same for one that was looked up; with its attempts, if nodes are to say since when
+        they could have been started.
+        """
         detail = await self.store.get_run(self.tenant, execution.id)
         if detail is None and execution.node is not None:
             return None
         graph = await self._graph(execution)
         if detail is not None:
-            run = _begun(detail, graph, since=execution.started_at)
+            starts = [execution.started_at, *(one.started_at for one in attempts)]
+            run = _begun(detail, graph, begins=[at for at in starts if at is not None])
             return await self._with_attempts(run, execution.id)
         return None if graph is None else _not_begun(graph, execution.state)
 
@@ -204,7 +211,7 @@ class Workflows:
         return await self.store.rerun(self.tenant, old.id, new, labels=labels)
 
 
-def _begun(detail: RunDetail, graph: Graph | None, *, since: Instant | None) -> WorkflowRun:
+def _begun(detail: RunDetail, graph: Graph | None, *, begins: Sequence[Instant]) -> WorkflowRun:
     edges = [
         GraphEdge(view.node.label, child, when)
         for view in detail.nodes
@@ -212,7 +219,7 @@ def _begun(detail: RunDetail, graph: Graph | None, *, since: Instant | None) -> 
     ]
     run = detail.run
     nodes = [_node(view, graph) for view in detail.nodes]
-    ready = ready_times(nodes, edges, begun=since)
+    ready = ready_times(nodes, edges, begins=begins)
     return WorkflowRun(
         nodes=tuple(replace(one, ready_at=ready.get(one.name)) for one in nodes),
         edges=tuple(edges),
@@ -237,7 +244,7 @@ def _node(view: NodeView, graph: Graph | None) -> RunNode:
         execution=node.execution,
         started_at=node.started_at,
         finished_at=node.finished_at,
-        items=items if node.is_map and node.items else None,
+        items=items if node.is_map and (node.items or view.state is State.SUCCEEDED) else None,
     )
 
 
