@@ -298,6 +298,21 @@ async def test_the_end_of_a_job_that_was_interrupted_is_finished_by_asking_again
     assert await client.count() == {State.CANCELLED: 2}
 
 
+async def test_who_needs_a_job_is_told_before_and_when_it_is_deleted(http):
+    await http.post("/jobs", json=DAILY)
+    after = {**DAILY, "name": "after", "dependencies": ["daily"]}
+    await http.post("/jobs", json=after)
+    told = ["job after depends on daily, and waits in vain while it is not there"]
+
+    before = await http.get("/jobs/daily/warnings", params={"deleting": "true"})
+    deleted = await http.delete("/jobs/daily")
+    again = await http.delete("/jobs/daily")
+    then = await http.get("/jobs/daily/warnings", params={"deleting": "true"})
+
+    assert before.json()["items"] == then.json()["items"] == told
+    assert deleted.json()["warnings"] == again.json()["warnings"] == told
+
+
 async def test_a_job_that_changes_while_it_is_deleted_stays(http, client, monkeypatch):
     await http.post("/jobs", json=DAILY)
     looked = type(client).standing

@@ -35,6 +35,20 @@ def test_only_jobs_of_the_same_set_are_pruned(world):
     assert world.source("fourth") == "apply:two"
 
 
+def test_who_needs_what_was_pruned_is_named_unless_it_went_too(world):
+    world.write(a=REPORT, b=PING, c="name: c\ncommand: ls\ndependencies: [ping]\n")
+    world.applied()
+    world.typed("jobs", "create", "by-hand", "--command", "ls", "--depends-on", "ping")
+    world.remove("b")
+    world.remove("c")
+
+    done = world.apply("--prune", "--yes")
+
+    assert done.err == (
+        "warning: job by-hand depends on ping, and waits in vain while it is not there\n"
+    )
+
+
 def test_a_job_that_is_declared_again_after_it_was_pruned_comes_back(world):
     world.write(a=REPORT, b=PING)
     world.applied()

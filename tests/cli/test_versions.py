@@ -65,6 +65,7 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
 
 async def test_a_job_is_deleted_only_by_who_says_so(client, command):
     await client.enqueue("greet")
+    await client.create("after", task="greet", dependencies=["greet"])
 
     asked = command("jobs", "delete", "greet")
     still = await client.job("greet")
@@ -74,6 +75,7 @@ async def test_a_job_is_deleted_only_by_who_says_so(client, command):
     assert asked.code == 2
     assert "add --yes" in asked.err
     assert (done.code, done.out) == (0, "greet is deleted; executions cancelled: 1\n")
+    assert (asked.err + done.err).count("warning: job after depends on greet, and waits") == 2
     assert (again.code, "no job named 'greet'; it was deleted" in again.err) == (1, True)
     assert (await client.standing("greet")).status == "deleted"
 

@@ -276,7 +276,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Template": TEMPLATE,
     "TemplatePage": _page(TEMPLATE),
     "DeletedTemplate": {"name": "backup", "status": "deleted"},
-    "Deleted": {"job_id": _JOB_ID, "name": "daily-report", "status": "deleted", "cancelled": 2},
+    "Deleted": {
+        "job_id": _JOB_ID,
+        "name": "daily-report",
+        "status": "deleted",
+        "cancelled": 2,
+        "warnings": [],
+    },
     "Backfill": {
         "backfill_id": None,
         "job": "daily-report",

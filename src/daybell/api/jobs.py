@@ -30,6 +30,7 @@ from daybell.client import wire
 from daybell.client.declaring import CREATED, UNCHANGED, Applied
 from daybell.client.requests import id_in
 from daybell.client.submitting import read_new
+from daybell.client.uses import left_behind
 from daybell.client.warnings import warnings_about
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job
@@ -41,6 +42,9 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 JobPath = Annotated[str, Path(alias="job", description="A job's id or name.", max_length=200)]
 NewJobPath = Annotated[str, Path(alias="job", description="A job's name.", max_length=200)]
 DryRun = Annotated[bool, Query(description="Only say what would be done.")]
+Deleting = Annotated[
+    bool, Query(description="Say instead what goes wrong without it, such as who needs it.")
+]
 
 
 @router.post(
@@ -263,10 +267,12 @@ async def _applied(caller: Caller, made: Applied, status: int) -> Response:
         errors=(404,),
     ),
 )
-async def list_warnings(name: JobPath, caller: Viewer) -> Response:
+async def list_warnings(name: JobPath, caller: Viewer, deleting: Deleting = False) -> Response:
     """Say what looks wrong with a job: secrets that are not set, no worker that could run it."""
-    job = await caller.client.job_named(name)
-    return answer({"items": await caller.client.warnings(job.name), "next_cursor": None})
+    client = caller.client
+    job = (await client.standing(name)).job if deleting else await client.job_named(name)
+    found = await client.warnings(job.name, deleting=deleting)
+    return answer({"items": found, "next_cursor": None})
 
 
 @router.delete(
@@ -286,6 +292,7 @@ async def delete_job(name: JobPath, caller: Admin, version: IfMatch = None) -> R
     # A deleted one, too: perhaps the store went away before all its executions were cancelled.
     job = (await caller.client.standing(name)).job
     expect = read_version(version)
+    warnings = await left_behind(caller.client.store, caller.client.tenant, job)
     with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
         cancelled = await caller.client.delete_job(job.name, expect=expect)
     return answer(
@@ -294,6 +301,7 @@ async def delete_job(name: JobPath, caller: Admin, version: IfMatch = None) -> R
             "name": job.name,
             "status": "deleted",
             "cancelled": cancelled,
+            "warnings": warnings,
         }
     )
 

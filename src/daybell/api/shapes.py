@@ -361,6 +361,7 @@ class Deleted(BaseModel):
     name: str
     status: Literal["deleted"]
     cancelled: int
+    warnings: list[str]  # who needs the job, and whether code brings it back
 
 
 class Filled(BaseModel):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daybell.settings import Settings
 
 FAULTS_MAX: Final = 50  # that are told at once
+PRUNED_MAX: Final = 100  # deleted jobs of which is asked who needs them: each takes a look at all
 
 
 def apply(
@@ -214,7 +215,20 @@ async def _carry_out(client: AnyClient, plan: Plan) -> int:
             where = "" if step.declared is None else f"{step.declared.place()}: "
             complain(f"error: {where}{step.noun} {step.name}: {told(error)}")
             return FAILED
+    await _warn_of_pruned(client, plan)
     return DONE
+
+
+async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
+    """Say who needs what was deleted. Only now: what was deleted along with it needs nothing."""
+    from daybell.cli import show
+    from daybell.cli.planning import PRUNED
+
+    pruned = [step for step in plan.steps if step.action == PRUNED]
+    for step in pruned[:PRUNED_MAX]:
+        step.warnings = await client.warnings(step.name, deleting=True)
+        for warning in step.warnings:
+            complain(f"warning: {show.printable(warning)}")
 
 
 def _sum_up(plan: Plan, *, dry_run: bool) -> None:

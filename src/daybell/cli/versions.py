@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daybell.cli.edge import DONE
+from daybell.cli.edge import DONE, complain
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
 
 if TYPE_CHECKING:
@@ -100,6 +100,9 @@ async def _delete(
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
             found = (await client.job_named(name)).name
+        warnings = await client.warnings(found, deleting=True)
+        for warning in () if as_json else warnings:
+            complain(f"warning: {show.printable(warning)}")
         counts = await client.count(job=found, status=["pending", "running"])
         confirm(
             f"delete job {found}? Its schedules go, and what has not ended is cancelled"
@@ -108,7 +111,7 @@ async def _delete(
         )
         cancelled = await client.delete_job(found)
     if as_json:
-        show.echo_json({"name": found, "cancelled": cancelled})
+        show.echo_json({"name": found, "cancelled": cancelled, "warnings": warnings})
     else:
         typer.echo(f"{found} is deleted; executions cancelled: {cancelled:,}")
     return DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daybell.client.offers import able, lack_of
+from daybell.client.uses import left_behind
 from daybell.client.workflow_calls import vain_schedules
 from daybell.core import payload
 from daybell.core.graph import Graph
@@ -21,8 +22,14 @@ class Warnings:
     store: Store
     tenant: str
 
-    async def warnings(self, job: str) -> list[str]:
-        """What looks wrong with a job as things are now, in sentences for people."""
+    async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
+        """What looks wrong with a job as things are now, in sentences for people; or, of one that
+        is to be deleted or was, what goes wrong without it: who needs it, and whether code brings
+        it back.
+        """
+        if deleting:
+            known = (await self.store.list_versions(self.tenant, job))[0]
+            return await left_behind(self.store, self.tenant, known)
         definition = (await self.store.get_job(self.tenant, job)).definition
         return await warnings_about(self.store, self.tenant, definition)
 

@@ -114,6 +114,7 @@ def check_job_filter(where: JobFilter, cursor: str | None) -> None:
         "text": where.text,
         "user_id": where.user_id,
         "queue": where.queue,
+        "mentions": where.mentions,
         "cursor": cursor,
     }
     for name, text in asked.items():

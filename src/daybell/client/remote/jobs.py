@@ -184,10 +184,13 @@ class Jobs:
         how: dict[str, Any] = {"parameters": {"dry_run": "true" if dry_run else None}}
         return await self.transport.put(path, said, version=expect, read=reading.applied, **how)
 
-    async def warnings(self, job: str) -> list[str]:
-        """What looks wrong with a job as things are now, in sentences for people."""
+    async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
+        """What looks wrong with a job as things are now, in sentences for people; or, of one that
+        is to be deleted or was, what goes wrong without it.
+        """
         read = reading.items_of(str)
-        return await self.transport.get(_path(job, "warnings"), read=read)
+        asked = {"deleting": "true"} if deleting else {}
+        return await self.transport.get(_path(job, "warnings"), asked, read=read)
 
     async def rollback(
         self, name: str, version: int, *, author: str = "", expect: int | None = None

@@ -132,8 +132,10 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
     if new.definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
         make_gate(tx, owner, name)
     is_known = tx.execute(_IS_KNOWN, (n, text)).fetchone() is not None
-    is_new = latest is None or (latest[2] != text and (new.promote or not is_known))
     comes_back = found is not None and found[1]
+    # A deleted job has no version that old code could turn back.
+    is_wanted = new.promote or comes_back or not is_known
+    is_new = latest is None or (latest[2] != text and is_wanted)
     if comes_back:
         tx.execute(_REVIVE, (n,))
         tx.names.job_changed()
@@ -201,6 +203,7 @@ def list_jobs(
         ("instr(j.words, ?) > 0", None if where.text is None else folded(where.text)),
         ("j.user_id = ?", where.user_id),
         ("v.definition ->> 'queue' = ?", where.queue),
+        ("instr(v.definition, ?) > 0", where.mentions),
     )
     bound = [(condition, value) for condition, value in asked if value is not None]
     conditions = " AND ".join(condition for condition, _ in bound) or "true"

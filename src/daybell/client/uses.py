@@ -1,0 +1,94 @@
+"""Who needs a job: the workflows whose nodes run it, and the jobs that depend on it.
+
+A job can be deleted all the same: whoever does is told what he leaves behind.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from daybell.core.graph import Graph
+from daybell.core.job import Job, JobDefinition
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.view import JobFilter
+from daybell.errors import listed
+from daybell.store.protocol import Store
+
+CODE: Final = "code:"  # an author that begins so is an app
+PAGES_MAX: Final = 20  # of jobs that may need it; who has more is told of those
+NAMED_MAX: Final = 3
+
+
+class Uses(Struct, frozen=True, kw_only=True):
+    """Who needs a job, by name."""
+
+    workflows: tuple[str, ...] = ()  # that run it as a node
+    dependents: tuple[str, ...] = ()
+
+
+async def uses_of(store: Store, tenant: str, name: str) -> Uses:
+    """Who needs the job of this name: one pass over the definitions that mention it."""
+    workflows, dependents = list[str](), list[str]()
+    cursor = None
+    for _ in range(PAGES_MAX):
+        page = await store.list_jobs(
+            tenant, JobFilter(mentions=name), limit=PAGE_ITEMS_MAX, cursor=cursor
+        )
+        for job in page.items:
+            if name in job.definition.dependencies:
+                dependents.append(job.name)
+            if name in job.definition.settings and name in jobs_run_by(job.definition):
+                workflows.append(job.name)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return Uses(workflows=tuple(workflows), dependents=tuple(dependents))
+
+
+def jobs_run_by(definition: JobDefinition) -> set[str]:
+    """The other jobs that a workflow runs as nodes; none, if it is no workflow."""
+    if definition.kind != "workflow":
+        return set()
+    return Graph.from_settings(definition.settings).jobs
+
+
+async def left_behind(store: Store, tenant: str, job: Job) -> list[str]:
+    """What goes wrong without a job, in sentences for people, and whether code brings it back."""
+    found = await needs_of(store, tenant, job.name)
+    code = await _code_of(store, tenant, job)
+    if code is not None:
+        found.append(
+            f"{job.name} comes from code ({code}), which brings it back when it is started next;"
+            " take it out of the code, too"
+        )
+    return found
+
+
+async def needs_of(store: Store, tenant: str, name: str) -> list[str]:
+    """What others need the job of this name for, in sentences for people."""
+    uses = await uses_of(store, tenant, name)
+    found: list[str] = []
+    if uses.workflows:
+        one = len(uses.workflows) == 1
+        found.append(
+            f"{'workflow' if one else 'workflows'} {listed(uses.workflows, most=NAMED_MAX)}"
+            f" {'runs' if one else 'run'} {name} as a node, which fails while it is not there"
+        )
+    if uses.dependents:
+        one = len(uses.dependents) == 1
+        found.append(
+            f"{'job' if one else 'jobs'} {listed(uses.dependents, most=NAMED_MAX)}"
+            f" {'depends' if one else 'depend'} on {name}, and"
+            f" {'waits' if one else 'wait'} in vain while it is not there"
+        )
+    return found
+
+
+async def _code_of(store: Store, tenant: str, job: Job) -> str | None:
+    """The app that has defined it; somebody else may have changed it since."""
+    for version in await store.list_versions(tenant, job.name):
+        if version.author.startswith(CODE):
+            return version.author.removeprefix(CODE)
+    return None

@@ -1,0 +1,84 @@
+"""Who needs a job: what is said when it is deleted."""
+
+import pytest
+
+from daybell import App, Client, every
+from daybell.cli.missing import check_missing
+from daybell.client.uses import Uses, uses_of
+from daybell.errors import JobNotFound
+
+NODES = {"nodes": [{"name": "first", "job": "small"}, {"name": "then", "command": "true"}]}
+
+
+@pytest.fixture
+async def client():
+    async with Client("memory://") as opened:
+        yield opened
+
+
+async def a_small_world(client):
+    await client.create("small", command="true")
+    await client.create("smaller", command="small")
+    await client.create("nightly", workflow=NODES, schedule=every("1d"))
+    await client.create("follows", command="true", dependencies=["small"])
+
+
+async def test_those_who_need_a_job_are_found_and_no_others(client):
+    await a_small_world(client)
+
+    assert await uses_of(client.store, client.tenant, "small") == Uses(
+        workflows=("nightly",), dependents=("follows",)
+    )
+    assert await uses_of(client.store, client.tenant, "nightly") == Uses()
+
+
+async def test_a_deletion_warns_of_those_who_need_the_job(client):
+    await a_small_world(client)
+    for number in range(4):
+        await client.create(f"more-{number}", command="true", dependencies=["small"])
+    told = [
+        "workflow nightly runs small as a node, which fails while it is not there",
+        "jobs follows, more-0, more-1 and 2 more depend on small, and wait in vain while it is not"
+        " there",
+    ]
+
+    before = await client.warnings("small", deleting=True)
+    await client.delete_job("small")
+
+    assert before == await client.warnings("small", deleting=True) == told
+    assert await client.warnings("nightly", deleting=True) == []
+    with pytest.raises(JobNotFound):
+        await client.warnings("nothing", deleting=True)
+
+
+async def test_a_deletion_warns_of_code_that_brings_the_job_back():
+    app = App("memory://")
+
+    @app.task
+    async def etl() -> None: ...
+
+    async with app:
+        client = await app.open()
+        await etl.enqueue()
+        await client.update("etl", timeout="1m", author="cli:ada")
+
+        assert await client.warnings("etl", deleting=True) == [
+            f"etl comes from code ({app.author.removeprefix('code:')}), which brings it back when"
+            " it is started next; take it out of the code, too"
+        ]
+
+
+async def test_the_doctor_names_jobs_that_are_missing_and_who_needs_them(client):
+    await a_small_world(client)
+    assert await check_missing(client.store) == []
+    await client.delete_job("small")
+
+    (one,) = await check_missing(client.store)
+
+    assert (one.name, one.is_ok) == ("missing jobs", False)
+    assert one.found == (
+        "there is no job named small (follows waits for it, workflow nightly runs it)"
+    )
+    await client.pause("nightly")
+    await client.delete_job("follows")
+    assert await check_missing(client.store) == []
