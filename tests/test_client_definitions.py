@@ -53,7 +53,7 @@ async def test_how_often_to_retry_is_changed_without_how_long_to_wait(client):
         (["report"], "cannot depend on itself"),
         (["a/b"], "contains '/'"),
         ([5], "must be text"),
-        (["nothing"], "no job named 'nothing' to depend on; create it first"),
+        (["nothing"], "no job named 'nothing' to depend on, as 'report' does; create it first"),
         ([f"job-{n}" for n in range(DEPENDENCIES_MAX + 1)], "1,001 dependencies are too many"),
     ],
 )

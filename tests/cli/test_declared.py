@@ -99,6 +99,34 @@ def test_a_circle_of_dependencies_is_told():
     assert fault.startswith(("0.yaml:2", "0.yaml:6"))
 
 
+CIRCLES = {
+    "workflows": (
+        "name: a\nworkflow:\n  nodes:\n  - {name: n, job: b}\n---\n"
+        "name: b\nworkflow:\n  nodes:\n  - {name: n, job: a}",
+        "workflows would run each other without end: ",
+        ("0.yaml:4: ", "0.yaml:9: "),
+    ),
+    "both": (
+        "name: a\nworkflow: {nodes: [{name: n, job: b}]}\n---\n"
+        "name: b\ncommand: ls\ndependencies: [a]",
+        "each of these jobs needs the next, so none can be made first: ",
+        ("0.yaml:6: ",),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CIRCLES)
+def test_a_circle_of_workflows_is_called_what_it_is(kind):
+    text, said, places = CIRCLES[kind]
+    found = declared(text)
+
+    found.in_order()
+
+    (fault,) = found.faults
+    assert said in fault
+    assert fault.startswith(places)
+
+
 def test_an_error_is_told_with_the_line_of_its_field():
     (document,) = read_yaml("name: a\nhttp:\n  url: http://a\n  headers:\n    X: |\n      a\n")
     job = Declared("job", "a", {}, Document(document.value, 1, document.lines, "a.yaml"))

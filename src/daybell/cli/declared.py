@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
 from daybell.cli.documents import Document, Path
 from daybell.client.fields import JOB_FIELDS, check_fields, unknown_fields
+from daybell.core.circles import endless
 from daybell.core.limits import check_name
 from daybell.errors import InvalidName, InvalidRetry, InvalidSchedule, UsageError, shown
 
@@ -128,12 +130,23 @@ class Declarations:
         try:
             return [self.jobs[name] for name in TopologicalSorter(graph).static_order()]
         except CycleError as error:
-            names = list(reversed(cast("list[str]", error.args[1])))
-            circle = " -> ".join(map(shown, names))
-            first = self.jobs[names[0]]
-            place = first.place("dependencies" if first.dependencies else "workflow")
-            self.faults.append(f"{place}: dependencies lead in a circle: {circle}")
+            self._blame_circle(list(reversed(cast("list[str]", error.args[1]))))
             return list(self.jobs.values())
+
+    def _blame_circle(self, names: list[str]) -> None:
+        """Say what a circle of jobs is made of, where it can be seen."""
+        steps = [(self.jobs[one], other) for one, other in pairwise(names)]
+        waiting = [job for job, other in steps if other in job.dependencies]
+        first, second = steps[0]
+        if all(other in dict(job.inner_jobs) for job, other in steps):
+            place, said = first.place(dict(first.inner_jobs)[second]), endless(names)
+        else:
+            circle = " -> ".join(map(shown, names))
+            place = waiting[0].place("dependencies")
+            said = f"dependencies lead in a circle: {circle}"
+            if len(waiting) < len(steps):
+                said = f"each of these jobs needs the next, so none can be made first: {circle}"
+        self.faults.append(f"{place}: {said}")
 
     def _parts(self, document: Document) -> Iterator[tuple[Noun, Any, Path]]:
         value = document.value

@@ -144,6 +144,8 @@ async def check_dependencies(
 
     What others define at the same moment is not seen.
     """
+    if not definition.dependencies:
+        return  # as it is with most, and an app has many
     together = {one.name: one for one in beside}
     paths: dict[str, tuple[str, ...]] = {}  # how each was come to
     waiting = [(name, (definition.name,)) for name in definition.dependencies]
@@ -165,7 +167,8 @@ async def check_dependencies(
                 if len(before) > 1:
                     continue  # of a job that was deleted since; its own concern
                 raise UsageError(
-                    f"there is no job named {shown(name)} to depend on; create it first",
+                    f"there is no job named {shown(name)} to depend on, as"
+                    f" {shown(definition.name)} does; create it first",
                     field="dependencies",
                 ) from None
         waiting += [(other, paths[name]) for other in found.dependencies]

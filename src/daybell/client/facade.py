@@ -24,8 +24,9 @@ from daybell.client.bulk import UNFINISHED, Bulk
 from daybell.client.coalescer import Coalescer
 from daybell.client.dead_letters import DeadLetters, Step, silently
 from daybell.client.declaring import Declarations
-from daybell.client.dependencies import Dependencies, check_dependencies
+from daybell.client.dependencies import Dependencies
 from daybell.client.events import Events
+from daybell.client.graphs import check_together
 from daybell.client.idempotency import Idempotency
 from daybell.client.logs import Logs
 from daybell.client.overview import Overviews
@@ -214,8 +215,7 @@ class Client(
         of each. Schedules that are over are taken as they are. `id` is for one alone.
         """
         wanted = list(definitions)
-        for one in wanted:
-            await check_dependencies(self.store, self.tenant, one, beside=wanted)
+        await check_together(self.store, self.tenant, wanted)
         jobs = [
             NewJob(
                 id=mint() if id is None else id,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from daybell.client.dependencies import check_dependencies
+from daybell.core.circles import circle_in, endless, inner_jobs
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB, GraphNode
 from daybell.core.job import JobDefinition, task_of
@@ -30,10 +32,15 @@ async def read_workflow(
     tasks: dict[str, JobDefinition] = {}
     for name, field in _first_uses(graph.nodes, "task"):
         tasks[name] = await task_named(store, tenant, name, field=field)
-    for name, field in _first_uses(graph.nodes, JOB):
-        inner = await _check_job(store, tenant, name, job=job, field=field, is_dry=is_dry)
-        if inner is not None and not is_dry:  # else it may be about to change
-            _check_inner(graph.nodes, inner)
+    uses = dict(_first_uses(graph.nodes, JOB))
+    inner = await _inner_jobs(store, tenant, uses, job=job, is_dry=is_dry)
+    circle = await _circle(store, tenant, {job: tuple(uses)}, beside=inner)
+    if circle:
+        raise InvalidWorkflow(endless(circle), field=uses.get(circle[1]))
+    if not is_dry:  # else they may be about to change
+        for one in inner:
+            if one.kind == "workflow":
+                _check_inner(graph.nodes, one)
     # A job may run a task of another name.
     known = {name: task_of(one) or one.name for name, one in tasks.items()}
     return graph.inherit(tasks) if all(k == v for k, v in known.items()) else _renamed(graph, tasks)
@@ -89,37 +96,59 @@ def _renamed(graph: Graph, tasks: Mapping[str, JobDefinition]) -> Graph:
     return replace(said, nodes=tuple(nodes))
 
 
-async def _check_job(
-    store: Store, tenant: str, name: str, *, job: str, field: str, is_dry: bool
-) -> JobDefinition | None:
-    """Refuse a job that is not there, and one that runs this workflow in turn; answers it, if it is
-    a workflow.
-    """
-    ways = [(job, name)]
-    seen: set[str] = set()
-    found: JobDefinition | None = None
-    while ways:
-        way = ways.pop()
-        if way[-1] == job:
-            raise InvalidWorkflow(
-                f"workflows would run each other without end: {' -> '.join(way)}", field=field
-            )
-        if way[-1] in seen:
-            continue
-        seen.add(way[-1])
+async def _inner_jobs(
+    store: Store, tenant: str, uses: Mapping[str, str], *, job: str, is_dry: bool
+) -> list[JobDefinition]:
+    """The jobs that a workflow runs beside itself. One that is not there is refused."""
+    found: list[JobDefinition] = []
+    for name, field in uses.items():
         try:
-            definition = (await store.get_job(tenant, way[-1])).definition
+            if name != job:
+                found.append((await store.get_job(tenant, name)).definition)
         except JobNotFound:
-            if len(way) > 2 or is_dry:
-                continue  # another workflow's matter, or to be made yet
-            raise UnknownJob(
-                f"there is no job named {shown(name)}; create it first", field=field
-            ) from None
-        if definition.kind == "workflow":
-            found = definition if len(way) == 2 else found
-            inner = Graph.from_settings(definition.settings).jobs
-            ways += [(*way, one) for one in sorted(inner)]
+            if not is_dry:  # else it may be to be made yet
+                raise UnknownJob(
+                    f"there is no job named {shown(name)}; create it first", field=field
+                ) from None
     return found
+
+
+async def check_together(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> None:
+    """Refuse jobs that are defined together and cannot be: with dependencies that do not exist, or
+    that lead in a circle; workflows that would run each other, also by way of jobs that are there.
+
+    A job that is not there yet may be run by a workflow: it is looked up when its turn comes.
+    """
+    for one in definitions:
+        await check_dependencies(store, tenant, one, beside=definitions)
+    circle = await _circle(store, tenant, {one.name: inner_jobs(one) for one in definitions})
+    if circle:
+        raise InvalidWorkflow(endless(circle))
+
+
+async def _circle(
+    store: Store,
+    tenant: str,
+    jobs: Mapping[str, Collection[str]],
+    *,
+    beside: Iterable[JobDefinition] = (),
+) -> list[str]:
+    """A circle of workflows that these jobs would be in, or would run. Each is given with the jobs
+    that it runs; those `beside` them have been looked up.
+    """
+    found = {one.name: inner_jobs(one) for one in beside}
+    found = {**jobs, **{name: runs for name, runs in found.items() if name not in jobs}}
+    missing = [name for runs in found.values() for name in runs]
+    while missing:
+        name = missing.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = inner_jobs((await store.get_job(tenant, name)).definition)
+        except JobNotFound:
+            found[name] = ()
+        missing += found[name]
+    return circle_in(found)
 
 
 def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
