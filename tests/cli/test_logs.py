@@ -263,7 +263,7 @@ async def test_waiting_outlasts_a_restart_but_not_for_ever(store, restarting, ca
     await apply(store, hands, success(hands.one))
     clock = ManualClock()
 
-    async def nobody(_execution):
+    async def nobody(_execution, _is_last):
         """Sees nothing."""
 
     async def wait(seconds=None):

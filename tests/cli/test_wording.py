@@ -10,6 +10,7 @@ from daybell import Client
 from daybell.cli.waiting import LOOK_SECONDS, Onlooker, wait_for_end
 from daybell.core.failure import Failure
 from daybell.engine.clock import ManualClock
+from daybell.errors import Conflict
 from tests.builders import apply, claim, death
 from tests.cli.in_process import Typed, typing
 from tests.workflows import work
@@ -225,6 +226,21 @@ async def test_who_waits_is_told_once_what_is_missing(capsys):
         for _ in range(3):
             clock.advance(LOOK_SECONDS)
             await onlooker.look(run)
+
+    assert capsys.readouterr().err == (
+        "node disk: no live worker takes queue 'default'; start one with"
+        " `daybell worker --allow-command`\n"
+    )
+
+
+async def test_who_waits_for_a_short_time_is_told_what_is_missing_when_it_is_up(capsys):
+    async with Client("memory://") as client:
+        await client.create("etl", workflow={"nodes": [{"name": "disk", "command": "df"}]})
+        id = (await client.enqueue("etl")).id
+        await work(client.store, rounds=1)
+
+        with pytest.raises(Conflict, match=r"is still running after 0 s; it goes on"):
+            await wait_for_end(client, id, seconds=0, as_json=True)
 
     assert capsys.readouterr().err == (
         "node disk: no live worker takes queue 'default'; start one with"

@@ -44,9 +44,9 @@ async def wait_for_end(
             onlooker.knows(execution)
     with show.status(f"waiting for {id}", quiet=as_json) as say:
 
-        async def look(seen: Execution) -> None:
+        async def look(seen: Execution, is_last: bool) -> None:
             say(f"{id} is {seen.state}")
-            await onlooker.look(seen)
+            await onlooker.look(seen, is_last=is_last)
 
         try:
             detail = await until_end(client, id, seconds=seconds, on_look=look)
@@ -86,9 +86,9 @@ class Onlooker:
         """It was said already that nobody is there for this one."""
         self._told.update((execution.id, word) for word in LACKS)
 
-    async def look(self, execution: Execution) -> None:
-        """Look now and then, and say each thing once."""
-        if self._clock.monotonic() < self._next_look:
+    async def look(self, execution: Execution, *, is_last: bool = False) -> None:
+        """Look now and then, and when nobody will wait any longer; say each thing once."""
+        if self._clock.monotonic() < self._next_look and not is_last:
             return
         self._next_look = self._clock.monotonic() + LOOK_SECONDS
         with suppress(DaybellError):  # that somebody waits does not depend on it
@@ -105,10 +105,12 @@ async def until_end(
     id: UUID | str,
     *,
     seconds: Seconds | None,
-    on_look: Callable[[Execution], Awaitable[object]],
+    on_look: Callable[[Execution, bool], Awaitable[object]],
     clock: Clock | None = None,
 ) -> ExecutionDetail:
-    """Look again and again, less and less often, until it has ended."""
+    """Look again and again, less and less often, until it has ended. `on_look` is told what was
+    seen, and whether that was the last look, for the time is up.
+    """
     clock = clock or SystemClock()
     started, pause = clock.monotonic(), POLL_MIN_SECONDS
     patience = Patience(clock, until=None if seconds is None else started + seconds)
@@ -122,11 +124,13 @@ async def until_end(
         state = detail.execution.state
         if state in TERMINAL:
             return detail
-        await on_look(detail.execution)
         waited = clock.monotonic() - started
-        if seconds is not None and waited >= seconds:
+        is_up = seconds is not None and waited >= seconds
+        await on_look(detail.execution, is_up)
+        if is_up:
             raise Conflict(f"execution {id} is still {state} after {seconds:g} s; it goes on")
-        await clock.sleep(pause if seconds is None else min(pause, seconds - waited))
+        left = pause if seconds is None else seconds - (clock.monotonic() - started)
+        await clock.sleep(max(0.0, min(pause, left)))
         pause = min(pause * 1.5, POLL_MAX_SECONDS)
 
 
