@@ -32,6 +32,7 @@ from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, Tables, claimed
 from daybell.store.memory.workers import living
 from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.wakeups import Signal
 
 
 class MemoryExecutions(Part):
@@ -291,4 +292,5 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
     tables.put(replace(revived, execution=execution))
     restarting.revive(tables, row.key)
     gates.admit(tables, dead.tenant, dead.gate, now)
+    tables.signals[Signal.CLAIM] = None
     return Revival.REVIVED

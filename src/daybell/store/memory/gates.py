@@ -13,6 +13,7 @@ from daybell.core.overlap import Miscount, is_backfill, is_job_gate, job_of_gate
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.memory.tables import Part, Row, Tables
+from daybell.store.wakeups import Signal
 
 
 class MemoryGates(Part):
@@ -99,6 +100,8 @@ def admit(
     found = waiting(tables, tenant, gate, now)
     found.sort(key=lambda row: (row.execution.priority, row.execution.run_at, row.execution.id))
     admitted = found[: max(0, room if limit is None else min(room, limit))]
+    if admitted:
+        tables.signals[Signal.CLAIM] = None
     for row in admitted:
         execution = row.execution
         if execution.reason != DEPENDENCIES:  # else it waits on, with the slot in hand

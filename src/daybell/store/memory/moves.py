@@ -17,6 +17,7 @@ from daybell.core.log import LAST
 from daybell.store.memory import endings, waits
 from daybell.store.memory.enqueue import due
 from daybell.store.memory.tables import Row, Tables, shown_state
+from daybell.store.wakeups import Signal
 
 # What happened to a running execution, by where it went.
 EVENTS: Final[dict[State, Event]] = {
@@ -71,6 +72,8 @@ def leave(tables: Tables, row: Row, move: Transition, now: Instant) -> None:
         log = replace(final_attempt(execution), error=move.error)
         logged = replace(ended, attempts=(*row.attempts, log))
         tables.put(back(logged, state, due(now, move.delay, move.at), now))
+        if state is not State.WAITING:
+            tables.signals[Signal.CLAIM] = None
 
 
 def back(row: Row, state: State, run_at: Instant, now: Instant) -> Row:

@@ -216,11 +216,11 @@ class Depending(Continuing):
     a AS (
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM v WHERE state = 1)
-    SELECT id, lane FROM v
+    SELECT id, CASE WHEN state = 1 THEN lane END AS filled FROM v
     """
 
     async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        async def work() -> tuple[int, int, set[str]]:
+        async def work() -> int:
             async with self.db.transaction() as link:
                 owner = await self.names.tenant(link, tenant)
                 waiting = await link.fetch(self.STILL_WAITING, owner, list(ids))
@@ -228,11 +228,12 @@ class Depending(Continuing):
                 if gates:
                     await self.lock_gates(link, owner, gates)
                 rows = await link.fetch(self.RELEASE, owner, [row["id"] for row in waiting])
-                lanes = await self.names.lane_rows(link, [row["lane"] for row in rows])
-                return owner, len(rows), {lanes[row["lane"]].queue for row in rows}
+                lanes = {row["filled"] for row in rows if row["filled"] is not None}
+                await self.fill_lanes(link, owner, lanes)
+                return len(rows)
 
-        owner, count, queues = await self.db.settled(work)
-        self.notifier.touch(owner, queues)
+        count = await self.db.settled(work)
+        self.say_filled()
         return count
 
     async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:

@@ -112,6 +112,7 @@ class Entering(Continuing):
     async def announce(self, specs: Specs) -> None:
         """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
         self.notifier.touch(specs.tenant, specs.queues)
+        self.say_filled()
         if self.cancelled:
             await self.after_commit()
 

@@ -6,8 +6,10 @@ Only admitted executions are in the agenda; the others are parked, in the order 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -36,6 +38,25 @@ class Connected:
         self.names = Names(apart=lambda: self.db.apart())
         self.notifier = Notifier(self.db)
         self.listen_url = listen_url  # a direct way to the server, past a pooler
+        # Queues to be told of after the commit, by who has filled them: another task that says its
+        # own news meanwhile would say these too early.
+        self._filled = WeakKeyDictionary[asyncio.Task[Any], set[tuple[int, str]]]()
+
+    def fill(self, tenant: int, queues: Iterable[str]) -> None:
+        """Note that something can be claimed from these queues, once this is committed."""
+        added = {(tenant, queue) for queue in queues}
+        if added:
+            self._filled.setdefault(_task(), set()).update(added)
+
+    async def fill_lanes(self, link: Link, tenant: int, lanes: Collection[int]) -> None:
+        """The same for lanes, which are known by their numbers to who has claimed from them."""
+        known = await self.names.lane_rows(link, lanes)
+        self.fill(tenant, (known[lane].queue for lane in lanes))
+
+    def say_filled(self) -> None:
+        """Wake who waits for work, if there is any that there was not before. After the commit."""
+        for tenant, queue in self._filled.pop(_task(), ()):
+            self.notifier.touch(tenant, [queue], here=True)
 
 
 class Room(msgspec.Struct):
@@ -126,14 +147,22 @@ class Admission(Connected):
     g AS (
       UPDATE daybell.gate SET holders = holders + n
         FROM (SELECT count(*) AS n FROM v) c WHERE tenant = $1 AND key = $2 AND n > 0)
-    SELECT count(*) FROM v
+    SELECT l.queue, count(*) AS n, bool_or(v.state = 1) AS is_claimable
+      FROM v JOIN daybell.lane l ON l.key = v.lane GROUP BY l.queue
     """
 
     async def admit_gates(
         self, link: Link, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT
     ) -> int:
-        """Let in what fits through these gates, which the caller has locked."""
-        return sum([await link.fetchval(self.ADMIT, tenant, key, limit) for key in sorted(keys)])
+        """Let in what fits through these gates, which the caller has locked, and note in which
+        queues it is: whoever commits this says so.
+        """
+        admitted = 0
+        for key in sorted(keys):
+            rows = await link.fetch(self.ADMIT, tenant, key, limit)
+            admitted += sum(row["n"] for row in rows)
+            self.fill(tenant, (row["queue"] for row in rows if row["is_claimable"]))
+        return admitted
 
     # One statement for all of them: the executions of a thousand jobs have a thousand gates. As a
     # scalar, the subquery is one probe for each, whatever the planner believes of who is parked.
@@ -173,6 +202,7 @@ class Admission(Connected):
                 await self.admit_gates(link, number, capacities)
 
         await self.db.settled(work)
+        self.say_filled()
 
     # Gates where something waits that is due and there is room.
     ADMITTABLE = """
@@ -189,12 +219,19 @@ class Admission(Connected):
         for gate in gates:
             left = limit - admitted
             admitted += await self.db.settled(lambda gate=gate, left=left: self._admit(gate, left))
+            self.say_filled()
         return admitted
 
     async def _admit(self, gate: Row, limit: int) -> int:
         async with self.db.transaction() as link:
             await self.lock_gates(link, gate["tenant"], [gate["key"]])
             return await self.admit_gates(link, gate["tenant"], [gate["key"]], limit=limit)
+
+
+def _task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "stores are used by tasks"
+    return task
 
 
 def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:

@@ -133,7 +133,8 @@ class Intervening(Gathering, Waiting):
       SELECT k.tenant, k.id, k.attempt, k.outcome, k.worker, k.started_at, k.finished_at, k.error,
              k.log
         FROM k JOIN l USING (id) WHERE k.outcome IS NOT NULL)
-    DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id RETURNING d.id
+    DELETE FROM daybell.dead d USING l WHERE d.tenant = $1 AND d.id = l.id
+    RETURNING d.id, CASE WHEN l.gate IS NULL THEN l.lane END AS filled
     """
     LOCK_DEAD = """
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
@@ -163,6 +164,7 @@ class Intervening(Gathering, Waiting):
                 recording.idle(self.db)
             elif (await self.queued_room(link, key, lock=True) or 0) < 0:
                 raise Outdated  # somebody has taken the room that there was
+        self.say_filled()
 
         def answer(id: UUID) -> Revival:
             if id in revived:
@@ -183,13 +185,19 @@ class Intervening(Gathering, Waiting):
         """
         room = await self.queued_room(link, key)
         if room is None:
-            return await ids_of(link, self.REVIVE, key, dead), set()
+            return await self._revive_some(link, key, dead), set()
         revived, left = set[UUID](), dead
         while left and room > len(revived):
             size = room - len(revived)
-            revived |= await ids_of(link, self.REVIVE, key, left[:size])
+            revived |= await self._revive_some(link, key, left[:size])
             left = left[size:]
         return revived, set(left)
+
+    async def _revive_some(self, link: Link, key: int, dead: list[UUID]) -> set[UUID]:
+        rows = await link.fetch(self.REVIVE, key, dead) if dead else []
+        lanes = {row["filled"] for row in rows if row["filled"] is not None}
+        await self.fill_lanes(link, key, lanes)
+        return {row["id"] for row in rows}
 
     DISCARD = f"""
     WITH d AS (DELETE FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *)

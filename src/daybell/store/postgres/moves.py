@@ -42,6 +42,9 @@ IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) 
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
+# Who waits for work looks for it so often by itself.
+SOON_SECONDS: Final = 1.0
+
 _by_id: Final = attrgetter("id.int")
 
 
@@ -271,7 +274,10 @@ class Moving(Claiming):
       INSERT INTO daybell.agenda (run_at, lane, priority, id)
       SELECT run_at, lane, priority, id FROM v WHERE state <> 4),
     {OVER}
-    SELECT id, attempt, state FROM v
+    SELECT id, attempt, state,
+           CASE WHEN state <> 4 AND run_at < (SELECT now FROM t) + {SOON_SECONDS} THEN lane END
+             AS filled
+      FROM v
     """
 
     async def back(self, link: Link, tenant: int, batch: Batch) -> dict[Fence, Row]:
@@ -293,6 +299,9 @@ class Moving(Claiming):
             [move.log for move in moves],
         )
         self.forget_leases(done)
+        filled = {row["filled"] for row in rows if row["filled"] is not None}
+        if filled:
+            await self.fill_lanes(link, tenant, filled)
         return {(row["id"], row["attempt"]): row for row in rows}
 
     REPORT = f"""

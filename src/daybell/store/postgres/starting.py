@@ -5,11 +5,9 @@ They pass no gate, because the run has passed its own, and hold no unique key.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from daybell.core.run import Advance, Many, Node, NodeEnd, NodeState, Start
 from daybell.store.codes import NODE_CODES
@@ -38,12 +36,6 @@ Lane = tuple[str, str]  # queue, needs
 
 class Starting(Connected, NodeRows, NodeWrites):
     """From nodes to executions."""
-
-    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        super().__init__(url, listen_url=listen_url)
-        # Queues to be told of after the commit, by who has filled them: another task that says its
-        # own news meanwhile would say these too early.
-        self._filled = WeakKeyDictionary[asyncio.Task[Any], set[tuple[int, str]]]()
 
     # What is the same for all is sent once, and filled in here.
     NEW = """
@@ -113,9 +105,7 @@ class Starting(Connected, NodeRows, NodeWrites):
             rows.setdefault(query, []).append(row)
         for query, some in rows.items():
             await link.execute(query, tenant, *_columns(some))
-        if numbers:
-            filled = self._filled.setdefault(_task(), set())
-            filled |= {(tenant, queue) for queue, _ in numbers}
+        self.fill(tenant, (queue for queue, _ in numbers))
         return gone
 
     async def start_many(self, link: Link, tenant: int, held: Held, many: Many) -> None:
@@ -145,7 +135,7 @@ class Starting(Connected, NodeRows, NodeWrites):
             [] if held.scheduled_for is None else [held.scheduled_for] * count,
             many.nodes.rows,
         )
-        self._filled.setdefault(_task(), set()).add((tenant, pair[0]))
+        self.fill(tenant, pair[:1])
 
     async def _named_jobs(self, link: Link, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
         wanted = {start.job for _, start, _ in starts if start.job is not None}
@@ -161,17 +151,6 @@ class Starting(Connected, NodeRows, NodeWrites):
             await self.names.make_lanes(link, tenant, missing)
             found |= await self.names.lane_numbers(link, tenant, missing)
         return {pair: lane for pair, lane in found.items() if lane is not None}
-
-    def say_filled(self) -> None:
-        """Wake who waits for work, if runs have started something. After the commit."""
-        for tenant, queue in self._filled.pop(_task(), ()):
-            self.notifier.touch(tenant, [queue], here=True)
-
-
-def _task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None, "stores are used by tasks"
-    return task
 
 
 def marked(step: Advance) -> dict[str, Node]:

@@ -40,6 +40,7 @@ class Sweeping(Admission):
         if not mend:
             return wrong
         mended = [await self.db.settled(lambda row=row: self._recount(row)) for row in rows]
+        self.say_filled()
         return [one for one in mended if one is not None]
 
     async def _recount(self, row: Row) -> Miscount | None:

@@ -12,6 +12,7 @@ from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
+from daybell.store.wakeups import Signal
 
 
 class SqliteGates(Part):
@@ -100,6 +101,7 @@ def admit(tx: Transaction, gate: int, limit: int | None = None) -> int:
         due = tx.execute(_DUE, (gate, priority, tx.now, room - len(admitted)))
         admitted += [n for (n,) in due]
     if admitted:
+        tx.signals.add(Signal.CLAIM)
         _LET_IN.run(tx, admitted)
         tx.execute(_TAKE_SLOTS, (len(admitted), gate))
     return len(admitted)
