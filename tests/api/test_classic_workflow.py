@@ -98,7 +98,7 @@ def check_order(timeline, transforms):
     assert moments[-3:] == [
         ("load", "succeeded"),
         (None, "succeeded"),
-        (None, "ended as succeeded"),
+        (None, "ended"),
     ]
 
 

@@ -150,7 +150,8 @@ async def test_an_execution_is_shown_with_its_attempts_and_timeline(http, client
     (attempt,) = said["attempts"]
     assert (attempt["outcome"], attempt["worker_id"]) == ("succeeded", str(worker))
     events = [one["event"] for one in said["timeline"]]
-    assert (events[0], events[-1]) == ("created", "ended as succeeded")
+    assert (events[0], events[-1]) == ("created", "ended")
+    assert said["timeline"][-1]["status"] == "succeeded"
     assert [one["at"] for one in said["timeline"]] == sorted(one["at"] for one in said["timeline"])
 
 
@@ -230,8 +231,25 @@ async def test_many_run_again_by_ids_or_by_filter(http, client):
     by_ids = await http.post("/executions/retry", json={"ids": ids})
 
     assert by_filter.json() == {"matched": 1, "revived": 1}
-    assert by_ids.json()["matched"] == 3
-    assert by_ids.json()["renewed"] == 2
+    assert by_ids.json() == {"matched": 3, "renewed": 2, "not_retryable": 1}
+
+
+async def test_of_many_that_cannot_run_again_each_is_counted_by_what_is_in_the_way(http, client):
+    succeeded, discarded, waiting = [
+        str(one.id) for one in (await client.enqueue_many("resize", [{}] * 3)).executions
+    ]
+    await run(client)
+    await run(client, fail=True)
+    await http.post("/dead-letters/discard", json={"ids": [discarded]})
+    ids = {"ids": [succeeded, discarded, waiting, UNKNOWN]}
+
+    counts = (await http.post("/executions/retry", json=ids)).json()
+    letters = (await http.post("/dead-letters/retry", json=ids)).json()
+    forced = (await http.post("/executions/retry", json={**ids, "force": True})).json()
+
+    assert counts == {"matched": 3, "needs_force": 2, "not_retryable": 1, "unknown": 1}
+    assert letters == {"matched": 0, "not_listed": 3, "unknown": 1}
+    assert forced == {"matched": 3, "renewed": 2, "not_retryable": 1, "unknown": 1}
 
 
 @pytest.mark.parametrize("path", ["cancel", "retry"])

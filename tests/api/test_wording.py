@@ -36,6 +36,8 @@ async def test_a_field_says_what_it_must_be(http, field, value, words):
     [
         ("POST", "/jobs", {"name": "x"}, "task", "give one of task, command, http"),
         ("POST", "/jobs", {"task": "resize"}, "name", "is missing"),
+        ("POST", f"/executions/{UNKNOWN}/retry", {"form": "x"}, "form", "did you mean 'from'?"),
+        ("POST", f"/executions/{UNKNOWN}/retry", {"from_": "x"}, "from_", "did you mean 'from'?"),
         ("GET", "/jobs?limit=x", None, "limit", "must be a whole number"),
         ("GET", "/jobs?statsu=x", None, "statsu", "did you mean 'status'?"),
         ("POST", "/queues/images/pause", {"note": "x"}, "note", "it takes no fields"),

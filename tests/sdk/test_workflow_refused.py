@@ -197,10 +197,55 @@ def test_a_promise_that_nodes_cannot_keep_is_refused(app: App, t: Any):
 
 def test_an_output_is_not_gone_through(app: App, t: Any):
     with app.workflow("etl"):
-        with pytest.raises(TypeError):
-            list(t.extract.output)
+        for look in (list, len, max):
+            with pytest.raises(InvalidWorkflow, match=r"is not known while .*\.map\("):
+                look(t.extract.output)
         with pytest.raises(InvalidWorkflow, match=r"'a\.b'"):
             t.extract.output["a.b"]
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda one: one > 3,
+        lambda one: one >= 3,
+        lambda one: one < 3,
+        lambda one: one <= 3,
+        lambda one: 3 in one,
+        lambda one: sorted([one, one]),
+    ],
+)
+def test_what_is_not_known_yet_is_not_compared(app: App, t: Any, compare: Any):
+    with app.workflow("etl", params={"day": 1}) as etl:
+        for one in (t.extract.output["rows"], etl.params["day"]):
+            with pytest.raises(InvalidWorkflow, match=r"is not known while .*\.when\("):
+                compare(one)
+        t.nap.node()
+
+
+def test_a_list_of_results_is_an_output(app: App, t: Any):
+    said = "mapped over <Task extract> itself; did you mean .output, the list that it returns?"
+
+    assert said in refused(app, lambda: t.count.map(t.extract))
+    assert "itself; did you mean .output" in refused(app, lambda: t.count.map(t.extract.node()))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda t: t.nap.output, ".output makes"),
+        (lambda t: t.nap.bind(), "bind() makes"),
+        (lambda t: t.count.map([1]), "map() makes"),
+        (lambda t: t.nap.when("result"), "when() makes"),
+        (lambda t: t.nap.branch(t.extract), "branch() makes"),
+        (lambda t: t.nap.node(), "node() makes"),
+    ],
+)
+def test_what_is_for_a_block_says_so_in_its_own_name(t: Any, write: Any, said: str):
+    with pytest.raises(InvalidWorkflow) as raised:
+        write(t)
+
+    assert str(raised.value).startswith(said)
 
 
 def test_what_people_write_by_mistake_is_refused_with_the_way_to_say_it(app: App, t: Any):

@@ -60,6 +60,19 @@ async def test_it_tells_how_many_more_have_failed(store):
     )
 
 
+async def test_of_a_mapped_node_it_tells_how_many_more_items_have_failed(store):
+    run = await begun(store, a_mapped_plan())
+    await end(store, await take(store), results={"list": [1, 2, 3]})
+    hands = await take(store, limit=1)
+    await fail(store, hands, "odd")
+    await fail(store, await take(store), "even")
+
+    assert await message(store, run) == (
+        f"each[0] failed: ValueError: odd (execution {hands.one.id}); 2 more items of it did not"
+        " succeed"
+    )
+
+
 async def test_of_a_mapped_node_it_tells_of_an_item(store):
     run = await begun(store, a_mapped_plan())
     await end(store, await take(store), results={"list": [1, 2]})

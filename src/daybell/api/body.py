@@ -158,7 +158,7 @@ _TYPES: Final = frozenset({"str", "float", "int", "bool", "constrained", "dict",
 def _unknown(name: str, model: type[Body]) -> str:
     if name in model.fixed:
         return model.fixed[name]
-    known = sorted(model.model_fields)
+    known = sorted(field.alias or key for key, field in model.model_fields.items())
     if not known:
         return f"there is no field {shown(name)}; it takes no fields"
     return f"there is no field {shown(name)}; {suggested(name, known)}"

@@ -64,7 +64,7 @@ DETAIL: Final[Example] = {
     "timeline": [
         {"at": _AT, "event": "created"},
         {"at": _AT, "event": "started", "attempt": 1, "worker_id": _WORKER_ID},
-        {"at": _AT, "event": "ended as succeeded"},
+        {"at": _AT, "event": "ended", "status": "succeeded"},
     ],
     "workflow": None,
     "steps": [

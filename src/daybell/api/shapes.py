@@ -115,6 +115,7 @@ class Moment(BaseModel):
     attempt: int | None = None
     worker_id: Id | None = None
     node: str | None = Field(None, description="Of a workflow's run: the node it happened to.")
+    status: str | None = Field(None, description="Of its end (`ended`): as what it ended.")
 
 
 class ExecutionDetail(Execution):
@@ -200,7 +201,7 @@ class Retried(BaseModel):
 
 
 class Counts(BaseModel):
-    """How many went which way."""
+    """How many went which way; a way that none went is left out."""
 
     matched: int
     cancelled: int | None = None
@@ -210,9 +211,11 @@ class Counts(BaseModel):
     revived: int | None = None
     renewed: int | None = None
     key_held: int | None = None
+    over_quota: int | None = None
     changed: int | None = None
     refused: int | None = None
-    not_dead: int | None = None
+    needs_force: int | None = None
+    not_retryable: int | None = None
     discarded: int | None = None
     not_listed: int | None = None
 

@@ -35,7 +35,7 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
     if one.cancel_requested_at is not None:
         moments.append((one.cancel_requested_at, {"event": "cancel_requested"}))
     if one.finished_at is not None and one.state in TERMINAL:
-        moments.append((one.finished_at, {"event": f"ended as {one.state}"}))
+        moments.append((one.finished_at, {"event": "ended", "status": str(one.state)}))
     if run is None:
         moments.sort(key=lambda pair: pair[0])
     else:

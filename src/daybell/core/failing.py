@@ -28,3 +28,15 @@ def why_failed(label: str, node: Node | None) -> str:
     if node.reason is not None and not is_cancelled:
         why = f"{why}: {node.reason}"
     return why if node.execution is None else f"{why} (execution {node.execution})"
+
+
+def others_failed(of: Node | None, nodes: int) -> str:
+    """How much more there is than what a run has failed of: of the same mapped node, `of`, and how
+    many other nodes.
+    """
+    said = ""
+    if of is not None and of.is_map and (items := of.items_lost + of.items - of.spawned - 1) > 0:
+        said = f"; {items:,} more {'item' if items == 1 else 'items'} of it did not succeed"
+    if nodes:
+        said += f"; {nodes:,} more {'node' if nodes == 1 else 'nodes'} failed"
+    return said

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from daybell.core.condition import Condition
 from daybell.core.execution import State
-from daybell.core.failing import FAILED_MAX, in_short, why_failed
+from daybell.core.failing import FAILED_MAX, in_short, others_failed, why_failed
 from daybell.core.failure import Failure
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.progress_alike import Herder
@@ -348,10 +348,10 @@ class _Progress(Herder):
         labels = {row.label for row in self.nodes.values() if _is_failed(row)}
         if self.failed is None:
             return "a node failed; see its execution"
-        yield from self.read([self.failed])
-        others = len(labels - {node_name(self.failed)})
-        more = f"; {others:,} more {'node' if others == 1 else 'nodes'} failed" if others else ""
-        return why_failed(self.failed, self.nodes.get(self.failed)) + more
+        of = node_name(self.failed)
+        yield from self.read([self.failed, of])
+        why = why_failed(self.failed, self.nodes.get(self.failed))
+        return f"{why}{others_failed(self.nodes.get(of), len(labels - {of}))}"
 
     def advance(self, end: RunEnd | None) -> Advance:
         """What is to be written."""

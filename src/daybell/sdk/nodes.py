@@ -72,24 +72,24 @@ class Nodelike(Linked):
         """Say what its node is called with: constants, outputs of others, and parameters of the
         workflow.
         """
-        return self.node().bind(*args, **kwargs)
+        return _open("bind()").add(self, None, {}).bind(*args, **kwargs)
 
     def map(self, over: Output | Param | Iterable[Any] | None = None, /, **by_name: Any) -> Node:
         """Have its node run once for each item of a list, which is known when it comes to it."""
-        return self.node().map(over, **by_name)
+        return _open("map()").add(self, None, {}).map(over, **by_name)
 
     def when(self, condition: str) -> When:
         """Go on from its node only if that is true of its result: `"result.rows > 0"`."""
-        return self.node().when(condition)
+        return _open("when()").add(self, None, {}).when(condition)
 
     def branch(self, *nodes: Linkable) -> Links:
         """Go on with those of these nodes whose name, or names, it returns; others are skipped."""
-        return self.node().branch(*nodes)
+        return _open("branch()").add(self, None, {}).branch(*nodes)
 
     @property
     def output(self) -> Output:
         """What its node will return, to be passed to others."""
-        return self.node().output
+        return _open(".output").add(self, None, {}).output
 
 
 class Node(Linked):
@@ -360,6 +360,11 @@ def open_draft(what: str) -> Draft:
 
 def _constants(items: Any, node: Node) -> list[Any]:
     given: object = items
+    if isinstance(given, Linked):
+        raise InvalidWorkflow(
+            f"{node.home.named(node)} is mapped over {shown(given)} itself; did you mean"
+            " .output, the list that it returns?"
+        )
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         said = shown(cast("object", given))
         raise InvalidWorkflow(f"{node.home.named(node)} is mapped over {said}, which is no list")

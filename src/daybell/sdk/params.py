@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import EllipsisType
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from daybell.core.outputs import PARAM, PATH
 from daybell.core.params import Params, no_such_param, read_params
@@ -14,6 +14,9 @@ from daybell.errors import InvalidWorkflow, shown
 
 # Defaults by name; `...` is for what must be given.
 ParamsGiven: TypeAlias = "Mapping[str, Any | EllipsisType]"
+
+_DECIDE: Final = "have a task decide, with .when(…) or .branch(…)"
+_EACH: Final = "a task runs once for each item with .map(…)"
 
 
 def read_declared(value: ParamsGiven | None) -> Params:
@@ -39,14 +42,35 @@ class Later:
     give an answer, and a wrong one.
     """
 
-    __iter__ = None  # else Python would take its parts from 0 on, for ever
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise self._not_yet("have a task decide, with .when(…) or .branch(…)")
+        raise self._not_yet(_DECIDE)
 
     def __eq__(self, other: object) -> bool:
-        raise self._not_yet("have a task decide, with .when(…) or .branch(…)")
+        raise self._not_yet(_DECIDE)
+
+    def __lt__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __le__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __gt__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __ge__(self, other: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    def __contains__(self, one: object) -> bool:
+        raise self._not_yet(_DECIDE)
+
+    # Without it, Python would take its parts from 0 on, for ever.
+    def __iter__(self) -> NoReturn:
+        raise self._not_yet(_EACH)
+
+    def __len__(self) -> int:
+        raise self._not_yet(f"{_DECIDE}; {_EACH}")
 
     def __format__(self, spec: str) -> str:
         raise self._not_yet('bind {"join": ["a text", …]}, or have the task make the text')
