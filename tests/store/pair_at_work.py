@@ -190,8 +190,10 @@ class AtWork(Pair):
                 "timeout": draw(None, None, 0.0, 5.0, 61.0),
             },
         }
-        kind = draw(StepKind.STEP, StepKind.SLEEP, StepKind.WAIT, StepKind.WAIT, StepKind.WAIT)
-        return a_step(one, draw(0, 1, 2, 3), kind=kind, ran=draw(None, 1.0), **what[kind])
+        # What a function does at one place is the same in every attempt: others are refused.
+        kinds = StepKind.STEP, StepKind.SLEEP, StepKind.WAIT, StepKind.WAIT, StepKind.WAIT
+        n = draw(*range(len(kinds)))
+        return a_step(one, n, kind=kinds[n], ran=draw(None, 1.0), **what[kinds[n]])
 
     def publish(self, draw: Any) -> None:
         """Send events, some of them twice, or for one execution; or end waits that are over."""

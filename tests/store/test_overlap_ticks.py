@@ -150,3 +150,21 @@ async def test_a_schedule_added_at_run_time_gates_its_ticks_and_nothing_else(sto
     assert await states(store, [by_hand, again, first]) == [State.QUEUED] * 3
     seen = await shown(store, schedule)
     assert (seen.fired, seen.skipped) == (1, 1)
+
+
+async def test_a_fixed_delay_begins_with_the_end_of_what_came_in_the_place_of_another(store, clock):
+    await defined(store, overlap=Overlap.REPLACE)
+    schedule = a_schedule(next_at=clock.now(), delay=5.0)
+    await store.put_schedules(TENANT, [schedule])
+    await fired(store, schedule, next_at=None)
+    again = a_schedule(id=schedule.id, next_at=clock.now() + 1, delay=5.0)
+    await store.put_schedules(TENANT, [again])
+    await clock.advance(1.0)
+
+    (second,) = await fired(store, again, next_at=None)
+
+    assert (await shown(store, schedule)).next_at is None
+    hands = await claim(store)
+    assert hands.one.id == second
+    await ended(store, hands)
+    assert (await shown(store, schedule)).next_at == clock.now() + 5

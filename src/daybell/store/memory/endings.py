@@ -71,6 +71,7 @@ def pause(
 
 def end(tables: Tables, row: Row, event: Event, now: Instant, *, reason: str | None = None) -> None:
     """End what has not started."""
+    row = tables.rows[row.key]  # as it is by now: the end before this one may have given it a slot
     state = target(shown_state(row.execution, now), event)
     ended = replace(row.execution, state=state, finished_at=now, reason=reason)
     finish(tables, replace(row, execution=ended), now)

@@ -59,13 +59,16 @@ def describe(firing: Firing, tick: Tick, answer: Enqueued | None) -> TickRecord:
 
 
 def count(tables: Tables, firing: Firing, records: list[TickRecord]) -> None:
-    # Read again: an execution that was replaced has told the schedule of its end.
+    # Read again: an execution that was replaced has told the schedule of its end. A fixed delay
+    # does not begin with that, but with the end of what came in its place.
     schedule = tables.schedules[firing.tenant, firing.schedule]
+    waits = schedule.delay is not None and firing.next_at is None
     fired = [record.at for record in records if record.decision is Decision.FIRED]
     skipped = [record for record in records if record.decision is Decision.SKIPPED]
     missed = [record.count for record in records if record.decision is Decision.MISSED]
     tables.schedules[firing.tenant, firing.schedule] = replace(
         schedule,
+        next_at=None if waits else schedule.next_at,
         last_at=fired[-1] if fired else schedule.last_at,
         fired=schedule.fired + len(fired),
         skipped=schedule.skipped + len(skipped),
