@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
@@ -12,28 +10,22 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.edge import DONE, complain
+from daybell.cli.lines import attempt_heading, line_json, line_text
 from daybell.cli.patience import Patience
+from daybell.cli.run_transcript import follow_run
 from daybell.client.logs import START
 from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import TERMINAL, Execution, State
-from daybell.core.instant import Instant, Seconds, to_iso
-from daybell.core.log import Line, LogPart
+from daybell.core.instant import Seconds
+from daybell.core.log import LogPart
 from daybell.engine.clock import Clock, SystemClock
-from daybell.errors import Unavailable
+from daybell.errors import Unavailable, UsageError
 
 POLL_SECONDS: Final[Seconds] = 0.5
 LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
 NODES_MAX: Final = 20  # whose logs are pointed to
-INDENT: Final = "    "
-COLOURS: Final = {
-    "debug": "bright_black",
-    "warning": "yellow",
-    "error": "red",
-    "critical": "red",
-    "stderr": "yellow",
-}
 
 
 class Transcript:
@@ -58,11 +50,11 @@ class Transcript:
     def _print(self, part: LogPart, *, has_several: bool) -> None:
         if part.attempt != self._attempt and not self._as_json and self._wanted is None:
             if has_several or part.attempt > 1:
-                typer.echo(f"--- attempt {part.attempt} ---")
+                typer.echo(attempt_heading(part.attempt))
             self._attempt = part.attempt
         for line in part.lines:
             self.is_empty = False
-            typer.echo(_json(part.attempt, line) if self._as_json else _text(line))
+            typer.echo(line_json(part.attempt, line) if self._as_json else line_text(line))
 
 
 async def tell(
@@ -74,8 +66,18 @@ async def tell(
     as_json: bool,
     clock: Clock | None = None,
 ) -> int:
-    """Print an execution's log. With `follow`, go on until nothing more can come."""
+    """Print an execution's log. With `follow`, go on until nothing more can come; of a workflow's
+    run, with the logs of its nodes.
+    """
     clock = clock or SystemClock()
+    if follow and await _is_run(client, id, clock):
+        if attempt is not None:
+            raise UsageError(
+                f"{id} is a workflow's run, and an attempt is one of a node: follow that node, or"
+                " leave out --attempt",
+                field="attempt",
+            )
+        return await follow_run(client, id, as_json=as_json, clock=clock)
     patience = Patience(clock)
     transcript = Transcript(attempt=attempt, as_json=as_json)
     is_told = False  # what it waits for
@@ -104,6 +106,15 @@ async def tell(
     return DONE
 
 
+async def _is_run(client: AnyClient, id: UUID, clock: Clock) -> bool:
+    patience = Patience(clock)
+    while True:
+        try:
+            return await client.run(id) is not None
+        except Unavailable as error:
+            await patience.bear(error)
+
+
 def _is_over(execution: Execution, attempt: int | None) -> bool:
     is_past = attempt is not None and execution.attempt > attempt
     return execution.state in TERMINAL or is_past
@@ -128,31 +139,3 @@ def _say_where(run: WorkflowRun | None, id: UUID) -> None:
         how = f"logs {node.execution}" if node.execution else f"list --workflow {id}"
         complain(f"  {show.printable(node.name)}: daybell executions {how}")
     complain(f"all of them: daybell executions list --workflow {id}")
-
-
-def _text(line: Line) -> str:
-    """A line for people; what it goes on with is indented, so that lines can be told apart."""
-    first, *rest = show.printable(line.message.rstrip("\n"), keep="\n").split("\n")
-    source = f"{show.printable(line.source)}: " if line.source else ""
-    level = f"{show.printable(line.level):<8}"
-    if sys.stdout.isatty():
-        level = typer.style(level, fg=COLOURS.get(line.level))
-    words = f"{local(line.at)} {level} {source}{first}".rstrip()
-    return "\n".join([words, *(f"{INDENT}{one}".rstrip() for one in rest)])
-
-
-def local(instant: Instant) -> str:
-    """A time as the clock on the wall shows it, to the millisecond."""
-    moment = datetime.fromtimestamp(instant, UTC).astimezone()
-    return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
-
-
-def _json(attempt: int, line: Line) -> str:
-    fields = {
-        "attempt": attempt,
-        "at": to_iso(line.at),
-        "level": line.level,
-        "source": line.source,
-        "message": line.message,
-    }
-    return show.printable(json.dumps(fields, ensure_ascii=False))
