@@ -174,6 +174,7 @@ OPERATIONS = {
     "release": lambda s, t, k: s.release(t, worker=k.worker, leases=[k.running.lease]),
     "retire": lambda s, t, k: s.retire(t, k.worker),
     "list_workers": lambda s, t, k: s.list_workers(t, include_dead=True),
+    "offers": lambda s, t, k: s.offers(t),
     "put_schedules": lambda s, t, k: s.put_schedules(t, [a_schedule(k.job)]),
     "delete_schedules": lambda s, t, k: s.delete_schedules(t, [k.schedule]),
     "list_schedules": lambda s, t, k: s.list_schedules(t, job=k.job),

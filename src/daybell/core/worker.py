@@ -30,6 +30,8 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ("task",)
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     capacity: int = 1
+    # What its code has: the queue that each task is meant for, by name. None: it does not say.
+    tasks: dict[str, str] | None = None
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,28 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     renewed_at: Instant
     lease_until: Instant
     running: int  # executions in its hands
+    tasks: dict[str, str] | None = None  # None: it does not say
+
+
+TASK: Final = "task:"  # before the name of a task that somebody lacks
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What live workers offer that are alike: see `NewWorker`."""
+
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    tasks: dict[str, str] | None
+
+    def has(self, lacking: str, *, queue: str) -> bool:
+        """Whether such a worker can run what another one of the queue cannot, because it lacks a
+        task (`task:NAME`) or does not offer something.
+        """
+        if queue not in self.queues:
+            return False
+        if lacking.startswith(TASK):
+            return "task" in self.kinds and lacking.removeprefix(TASK) in (self.tasks or {})
+        return lacking in self.kinds
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):

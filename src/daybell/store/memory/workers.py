@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import check_labels, check_name
-from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
+from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
 from daybell.store.memory import moves
@@ -95,6 +95,16 @@ class MemoryWorkers(Part):
                 if owner == tenant and (include_dead or worker.state is not WorkerState.DEAD)
             ]
             return sorted(found, key=lambda worker: (worker.started_at, worker.id))
+
+    async def offers(self, tenant: str) -> list[Offer]:
+        now, found = self._clock(), list[Offer]()
+        with self._begin(tenant) as tables:
+            for (owner, _), one in tables.workers.items():
+                offer = Offer(queues=one.queues, kinds=one.kinds, tasks=one.tasks)
+                is_there = one.state is WorkerState.LIVE and one.lease_until > now
+                if owner == tenant and is_there and offer not in found:
+                    found.append(offer)
+        return found
 
 
 def introduce(tenant: str, worker: NewWorker, now: Instant) -> Worker:

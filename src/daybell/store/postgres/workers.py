@@ -13,7 +13,7 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
-from daybell.core.worker import NewWorker, Renewal, Worker, WorkerState
+from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
 from daybell.store.outcomes import Losses, Lost
@@ -34,8 +34,10 @@ class Leasing(Applying):
     REGISTER = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
-                                     capacity, state, started_at, renewed_at, lease_until)
-    SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11
+                                     capacity, state, started_at, renewed_at, lease_until,
+                                     tasks)
+    SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11,
+           $12
       FROM t
     ON CONFLICT (tenant, id) DO UPDATE
        SET renewed_at = excluded.renewed_at, lease_until = excluded.lease_until
@@ -60,6 +62,10 @@ class Leasing(Applying):
                 msgspec.json.encode(worker.labels).decode(),
                 worker.capacity,
                 lease,
+                # Sorted, so that those who have the same tasks are alike.
+                msgspec.json.encode(worker.tasks, order="sorted").decode()
+                if worker.tasks is not None
+                else None,
             )
         if row is None:
             raise dead_worker(worker.id)
@@ -229,6 +235,23 @@ class Leasing(Applying):
             rows = await link.fetch(self.LIST, key, DEAD, include_dead)
         return [_worker(row, tenant) for row in rows]
 
+    OFFERS = f"""
+    SELECT DISTINCT queues, kinds, tasks FROM daybell.worker
+     WHERE tenant = $1 AND state = {LIVE} AND lease_until > daybell.now()
+    """
+
+    async def offers(self, tenant: str) -> list[Offer]:
+        async with self.db.link() as link:
+            rows = await link.fetch(self.OFFERS, await self.names.tenant(link, tenant))
+        return [
+            Offer(
+                queues=tuple(row["queues"]),
+                kinds=tuple(row["kinds"]),
+                tasks=_tasks(row["tasks"]),
+            )
+            for row in rows
+        ]
+
 
 def _worker(row: Row, tenant: str) -> Worker:
     return Worker(
@@ -247,7 +270,12 @@ def _worker(row: Row, tenant: str) -> Worker:
         renewed_at=row["renewed_at"],
         lease_until=row["lease_until"],
         running=row["running"],
+        tasks=_tasks(row["tasks"]),
     )
+
+
+def _tasks(kept: str | None) -> dict[str, str] | None:
+    return None if kept is None else msgspec.json.decode(kept, type=dict[str, str])
 
 
 def _renewal(row: Row) -> Renewal:

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from daybell.core.instant import Instant, Seconds
-from daybell.core.worker import NewWorker, Renewal, Worker
+from daybell.core.worker import NewWorker, Offer, Renewal, Worker
 from daybell.store.outcomes import Losses
 
 
@@ -71,4 +71,10 @@ class Workers(Protocol):
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         """Workers of this tenant, oldest first."""
+        ...
+
+    async def offers(self, tenant: str) -> list[Offer]:
+        """What workers of this tenant offer that are live and hold their lease, in no order. Those
+        that offer the same are one, so that the answer is short in a large fleet.
+        """
         ...

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import check_labels, check_name
-from daybell.core.worker import NewWorker, Renewal, Worker
+from daybell.core.worker import NewWorker, Offer, Renewal, Worker
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATE_CODES, WORKER_STATES
@@ -75,6 +75,9 @@ class SqliteWorkers(Part):
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
+
+    async def offers(self, tenant: str) -> list[Offer]:
+        return await self._read(lambda tx: offers(tx, tenant))
 
 
 _INTRODUCE: Final = """
@@ -236,6 +239,25 @@ SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
 def list_workers(tx: Transaction, tenant: str, include_dead: bool) -> list[Worker]:
     rows = tx.execute(_LIST, (tx.names.tenant(tx, tenant), 3 if include_dead else 2))
     return [read_worker(tenant, *row) for row in rows]
+
+
+_OFFERS: Final = """
+SELECT DISTINCT json_extract(about, '$.queues'), json_extract(about, '$.kinds'),
+       json_extract(about, '$.tasks')
+  FROM worker WHERE tenant = ? AND state = 1 AND lease_until > ?
+"""
+
+
+def offers(tx: Transaction, tenant: str) -> list[Offer]:
+    rows = tx.execute(_OFFERS, (tx.names.tenant(tx, tenant), tx.now))
+    return [
+        Offer(
+            queues=msgspec.json.decode(queues, type=tuple[str, ...]),
+            kinds=msgspec.json.decode(kinds, type=tuple[str, ...]),
+            tasks=None if tasks is None else msgspec.json.decode(tasks, type=dict[str, str]),
+        )
+        for queues, kinds, tasks in rows
+    ]
 
 
 def read_worker(
