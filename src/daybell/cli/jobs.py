@@ -10,6 +10,7 @@ import typer
 from daybell.cli.backfilling import backfill_job
 from daybell.cli.defining import create_job, update_job
 from daybell.cli.edge import DONE
+from daybell.cli.going_back import declare_jobs
 from daybell.cli.options import (
     Cursor,
     DatabaseUrl,
@@ -36,6 +37,7 @@ app.command("delete")(delete_job)
 app.command("versions")(list_versions)
 app.command("diff")(diff_versions)
 app.command("rollback")(rollback_job)
+app.command("declare")(declare_jobs)
 app.command("backfill")(backfill_job)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]

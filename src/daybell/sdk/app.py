@@ -26,6 +26,7 @@ from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.python import check_function
 from daybell.sdk.capture import captured
 from daybell.sdk.context import current
+from daybell.sdk.declaring import Declaring
 from daybell.sdk.decorator import (
     Anything,
     AsyncContextFunction,
@@ -79,6 +80,7 @@ class App(Scheduling, Weaving):
         self.workflows: dict[str, Workflow] = {}
         self.events = Events()
         self.handlers = AppHandlers(self)
+        self.declaring = Declaring()
         self.masks: list[Callable[[str], str]] = []
         self.keeps_logs = logs
         self.stand_in: Callable[[], Client] | None = None  # makes the clients: see `standing_in`
@@ -301,7 +303,7 @@ class App(Scheduling, Weaving):
             if isinstance(one, Task) and one.definition.runs_by_itself:
                 check_call(one, "its schedule")
         definitions = [one.definition for one in jobs]
-        self.handlers.learn(await client.define_jobs(definitions, author=self.author))
+        self.handlers.learn(await self.declaring.define(client, definitions, author=self.author))
         self._defined.setdefault(client, set()).update(one.name for one in jobs)
 
     async def close(self) -> None:
