@@ -226,7 +226,7 @@ async def test_picked_ones_are_cancelled_and_run_again(client):
     again = await client.retry_picked([one.id, unknown])
 
     assert cancelled == {Cancellation.CANCELLED: 2, Cancellation.UNKNOWN: 1}
-    assert again == {Retrial.RENEWED: 1, Retrial.CHANGED: 1}
+    assert again == {Retrial.RENEWED: 1, Retrial.UNKNOWN: 1}
     assert await client.count() == {State.CANCELLED: 2, State.QUEUED: 1}
 
 

@@ -278,7 +278,7 @@ async def test_a_client_decides_on_dead_letters_in_bulk(store):
         left = await client.count_dead_letters()
 
     assert nothing == {}
-    assert revived == {Revival.REVIVED: 1, Revival.NOT_DEAD: 1, Revival.UNKNOWN: 1}
+    assert revived == {Revival.REVIVED: 1, Revival.NOT_LISTED: 1, Revival.UNKNOWN: 1}
     assert (answer, steps) == ((1, 0), [1])
     assert (again, left) == ((0, 1), 0)
 

@@ -219,7 +219,7 @@ async def test_dead_letters_are_decided_on(store, remote):
     assert await remote.count_dead_letters(queue="images") == 2
     assert await remote.count_retryable(since="2020-01-01") == 2
     assert await remote.retry_dead_letters([two, one]) == Counter(
-        {Revival.REVIVED: 1, Revival.NOT_DEAD: 1}
+        {Revival.REVIVED: 1, Revival.NOT_LISTED: 1}
     )
     assert await remote.discard_dead_letters(job="plain") == (1, 0)
     assert await remote.retry_dead_letters([]) == Counter()

@@ -257,7 +257,7 @@ async def test_a_dead_letter_revived_by_many_at_once_is_revived_once(crowd):
 
     answers = await asyncio.gather(*(store.revive(TENANT, [id]) for store in crowd))
 
-    assert sorted(answer for (answer,) in answers) == [Revival.NOT_DEAD] * 3 + [Revival.REVIVED]
+    assert sorted(answer for (answer,) in answers) == [Revival.NOT_LISTED] * 3 + [Revival.REVIVED]
     assert (await look(crowd[0], id)).attempt == 2
 
 

@@ -105,7 +105,7 @@ async def test_answers_come_in_the_order_given(store):
 
     answers = await store.revive(TENANT, [mint(), gone, done, queued])
 
-    assert answers == [Revival.UNKNOWN, Revival.REVIVED, Revival.NOT_DEAD, Revival.NOT_DEAD]
+    assert answers == [Revival.UNKNOWN, Revival.REVIVED, Revival.NOT_LISTED, Revival.NOT_LISTED]
 
 
 async def test_reviving_nothing_is_answered_with_nothing(store):
@@ -117,7 +117,7 @@ async def test_reviving_twice_revives_once(store):
     (id,) = await dead(store)
     await store.revive(TENANT, [id])
 
-    assert await store.revive(TENANT, [id]) == [Revival.NOT_DEAD]
+    assert await store.revive(TENANT, [id]) == [Revival.NOT_LISTED]
 
     assert (await look(store, id)).attempt == 2
 
@@ -175,7 +175,7 @@ async def test_what_was_discarded_is_not_revived(store):
     (id,) = await dead(store)
     await store.discard(TENANT, [id])
 
-    assert await store.revive(TENANT, [id]) == [Revival.NOT_DEAD]
+    assert await store.revive(TENANT, [id]) == [Revival.NOT_LISTED]
 
     assert await states(store, [id]) == [State.DEAD]
 

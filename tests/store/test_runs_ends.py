@@ -136,7 +136,7 @@ async def test_a_node_is_no_dead_letter_but_its_run_is(store):
     assert [one.id for one in letters.items] == [run]
     node = await look(store, hands.one.id)
     assert node.state is State.DEAD
-    assert await store.revive(TENANT, [hands.one.id]) == ["not_dead"]
+    assert await store.revive(TENANT, [hands.one.id]) == ["not_listed"]
     assert await store.discard(TENANT, [hands.one.id]) == [False]
 
 
@@ -303,7 +303,7 @@ async def test_the_failure_of_an_inner_run_is_that_of_a_node(store):
     every = ExecutionFilter(dead_letters=True, with_nodes=True)
     letters = await store.list_executions(TENANT, every)
     assert [one.id for one in letters.items] == [outer]
-    assert await store.revive(TENANT, [inner]) == ["not_dead"]
+    assert await store.revive(TENANT, [inner]) == ["not_listed"]
 
 
 async def test_an_inner_run_is_cancelled_with_the_outer_one(store):

@@ -329,9 +329,10 @@ async def _retry(caller: Caller, wanted: Retrial, this: Try) -> Response:
 
 
 def counted(answers: Mapping[Any, int]) -> dict[str, int]:
-    """How many went which way; those that nobody knows were not matched."""
-    counts = {str(word): number for word, number in answers.items()}
-    return {"matched": sum(counts.values()) - counts.get("unknown", 0), **counts}
+    """How many went which way; those that nobody knows, or that are on no list, do not match."""
+    counts = {str(word): number for word, number in answers.items() if number}
+    others = counts.get("unknown", 0) + counts.get("not_listed", 0)
+    return {"matched": sum(counts.values()) - others, **counts}
 
 
 def check_selection(wanted: Any) -> None:

@@ -90,7 +90,7 @@ async def discard_dead_letters(request: Request, caller: Operator) -> Response:
     said = wanted.model_dump(exclude_unset=True)
     with caller.auditing("dead_letter.discard", "many", after=said):
         listed, others = await caller.client.discard_dead_letters(**chosen)
-    return answer({"matched": listed, "discarded": listed, "not_listed": others})
+    return answer(counted({"discarded": listed, "not_listed": others}))
 
 
 async def _chosen(caller: Caller, wanted: LetterSelection) -> dict[str, Any]:

@@ -146,7 +146,7 @@ async def _retry(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) ->
 
     words = {
         Revival.REVIVED: "done",
-        Revival.NOT_DEAD: "not dead",
+        Revival.NOT_LISTED: "not on the list",
         Revival.KEY_HELD: "kept back: another execution has its unique key",
         Revival.OVER_QUOTA: "kept back: the tenant has as many unfinished executions as it may",
         Revival.UNKNOWN: "no such execution",

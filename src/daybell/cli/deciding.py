@@ -37,6 +37,8 @@ FAULTS: Final[Mapping[str, str]] = {
     Retrial.OVER_QUOTA: "were kept back: the tenant's quota has no room for them",
     Retrial.CHANGED: "were decided on by somebody else meanwhile",
     Retrial.REFUSED: "were refused: their job is gone, or takes them no more",
+    Retrial.NEEDS_FORCE: "have succeeded or were discarded; --force runs them again, as new ones",
+    Retrial.NOT_RETRYABLE: "have not ended, were skipped, or are nodes, which run with their run",
 }
 
 

@@ -33,7 +33,10 @@ class Retrial(StrEnum):
     KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
     OVER_QUOTA = "over_quota"  # the tenant's quota has no room for it now
     CHANGED = "changed"  # it was not what it had been any more
+    NEEDS_FORCE = "needs_force"  # it has succeeded or was discarded: only `force` runs it again
+    NOT_RETRYABLE = "not_retryable"  # it has not ended, was skipped, or is a node of a run
     REFUSED = "refused"  # its job is gone, or no longer takes it
+    UNKNOWN = "unknown"
 
 
 class Bulk:
@@ -205,6 +208,6 @@ RETRIALS: Final = {
     Revival.REVIVED: Retrial.REVIVED,
     Revival.KEY_HELD: Retrial.KEY_HELD,
     Revival.OVER_QUOTA: Retrial.OVER_QUOTA,
-    Revival.NOT_DEAD: Retrial.CHANGED,
+    Revival.NOT_LISTED: Retrial.CHANGED,  # it was when it was looked up
     Revival.UNKNOWN: Retrial.CHANGED,
 }

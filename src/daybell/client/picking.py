@@ -146,28 +146,31 @@ class Picks:
             handled = [one for one in revivals if one in _HANDLED]
             answers.update(RETRIALS[one] for one in handled)
             others = [id for id, one in zip(some, revivals, strict=True) if one not in _HANDLED]
-            olds = await self._renewable(others, force=force)
-            answers += Counter({Retrial.CHANGED: len(others) - len(olds)})
+            olds, rest = await self._renewable(others, force=force)
+            answers += rest
             olds, begun = await self.rerun_cancelled(olds, request, repeat=repeat)
             answers += Counter({Retrial.RENEWED: begun})
             answers += await self._renew([again(old, request) for old in olds], repeat=repeat)
         return answers
 
-    async def _renewable(self, ids: Sequence[UUID], *, force: bool) -> list[Execution]:
-        """Those of a batch that can run again as new ones."""
+    async def _renewable(
+        self, ids: Sequence[UUID], *, force: bool
+    ) -> tuple[list[Execution], Counter[Retrial]]:
+        """Those of a batch that can run again as new ones, and what is in the way of the rest."""
+        rest: Counter[Retrial] = Counter()
         if not ids:
-            return []
+            return [], rest
         where = ExecutionFilter(ids=frozenset(ids))
         page = await self.store.list_executions(self.tenant, where, limit=PAGE_ITEMS_MAX)
-        return [
-            old
-            for old in page.items
-            if old.node is None  # those run with their run
-            and (
-                old.state is State.CANCELLED
-                or (force and (old.state is State.SUCCEEDED or old.is_discarded))
-            )
-        ]
+        rest[Retrial.UNKNOWN] = len(ids) - len(page.items)
+        olds: list[Execution] = []
+        for old in page.items:
+            obstacle = _obstacle(old, force=force)
+            if obstacle is None:
+                olds.append(old)
+            else:
+                rest[obstacle] += 1
+        return olds, +rest
 
     def _telling(self, told: Told | None, id: UUID) -> AbstractContextManager[None]:
         return nullcontext() if told is None else self.store.auditing(self.tenant, told(id))
@@ -188,6 +191,17 @@ class Picks:
         if not answer.created:
             raise key_held(old)
         return answer
+
+
+def _obstacle(old: Execution, *, force: bool) -> Retrial | None:
+    """What keeps an execution that is no dead letter from running again as a new one."""
+    if old.node is not None:
+        return Retrial.NOT_RETRYABLE  # it runs with its run
+    if old.state is State.CANCELLED:
+        return None
+    if old.state is State.SUCCEEDED or old.is_discarded:
+        return None if force else Retrial.NEEDS_FORCE
+    return Retrial.CHANGED if old.state is State.DEAD else Retrial.NOT_RETRYABLE
 
 
 def _batches(ids: Iterable[Id]) -> Iterable[Sequence[UUID]]:

@@ -20,7 +20,7 @@ class Cancellation(StrEnum):
 
 class Revival(StrEnum):
     REVIVED = "revived"
-    NOT_DEAD = "not_dead"
+    NOT_LISTED = "not_listed"  # it is not dead, or was discarded
     KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
     OVER_QUOTA = "over_quota"  # the tenant has as many unfinished executions as it may have
     UNKNOWN = "unknown"

@@ -158,4 +158,4 @@ def _counted(of: reading.Wire, words: type[W]) -> tuple[int, Counter[W]]:
 
 
 def _discarded(of: reading.Wire) -> tuple[int, int]:
-    return int(of["discarded"]), int(of["not_listed"])
+    return int(of.get("discarded", 0)), int(of.get("not_listed", 0))

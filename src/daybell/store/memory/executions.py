@@ -275,7 +275,7 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
     if row is None:
         return Revival.UNKNOWN
     if not is_dead_letter(row):
-        return Revival.NOT_DEAD
+        return Revival.NOT_LISTED
     if is_full:
         return Revival.OVER_QUOTA
     dead = row.execution

@@ -173,7 +173,7 @@ class Intervening(Gathering, Waiting):
                 return Revival.OVER_QUOTA
             if id in dead:
                 return Revival.KEY_HELD
-            return Revival.NOT_DEAD if id in known else Revival.UNKNOWN
+            return Revival.NOT_LISTED if id in known else Revival.UNKNOWN
 
         return [answer(id) for id in ids]
 

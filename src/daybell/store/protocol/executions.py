@@ -139,7 +139,7 @@ class Executions(Protocol):
         """Put dead executions back to be claimed, with their counts of failures and crashes at
         zero and `attempt` raised.
 
-        Answers in the order given: REVIVED, NOT_DEAD, UNKNOWN, KEY_HELD where another execution
+        Answers in the order given: REVIVED, NOT_LISTED, UNKNOWN, KEY_HELD where another execution
         holds its unique key now, or OVER_QUOTA for those that the tenant's quota `queued` has no
         room for.
         """

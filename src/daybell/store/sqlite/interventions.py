@@ -99,7 +99,7 @@ def revive(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Revival:
         return Revival.UNKNOWN
     n, is_dead_letter, version, gate = row
     if not is_dead_letter:
-        return Revival.NOT_DEAD
+        return Revival.NOT_LISTED
     if is_full:
         return Revival.OVER_QUOTA
     # Read before the update clears it, and logged after: the update may find the key taken.
