@@ -164,6 +164,17 @@ async def test_jobs_that_left_the_code_are_found_while_they_have_schedules(clien
     assert await client.abandoned("code:shop:app", ["new"]) == ["old"]
 
 
+async def test_a_job_that_was_rolled_back_by_hand_is_still_the_codes(client):
+    for schedule in ("@daily", "@hourly"):
+        mine = [read_definition(name, schedule=schedule) for name in ("back", "changed", "moved")]
+        await client.define_jobs(mine, author="code:shop:app")
+    await client.rollback("back", 1, author="ada")
+    await client.update("changed", schedule="@weekly", author="ada")
+    await client.rollback("moved", 1, author="code:x:app")
+
+    assert await client.abandoned("code:shop:app", []) == ["back"]
+
+
 async def test_a_job_is_found_by_its_id_or_its_name(client):
     job = await client.define("report")
     other = await client.define(str(job.id))  # a name that looks like an id

@@ -24,6 +24,7 @@ from daybell.client.requests import (
     read_pattern,
     read_text,
 )
+from daybell.client.uses import CODE
 from daybell.client.when import When, added, declared, read_schedule
 from daybell.client.workflow_calls import check_args
 from daybell.core import payload
@@ -251,17 +252,26 @@ class Schedules:
         return [one for one in await self.store.list_leaders() if one.name in STORE_ROLES]
 
     async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
-        """Jobs by this author that still have schedules, but are not among these names."""
-        known, found, cursor = set(names), list[str](), None
+        """Jobs by this author that still have schedules, but are not among these names; also those
+        that somebody else has rolled back to what the author said.
+        """
+        known, found, cursor = set(names), list[Job](), None
         while True:
             page = await self.store.list_jobs(self.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            found += [
-                job.name for job in page.items if job.author == author and job.name not in known
-            ]
+            found += [job for job in page.items if job.name not in known]
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return [name for name in found if await self.store.list_schedules(self.tenant, job=name)]
+        mine = [job.name for job in found if await self._is_by(author, job)]
+        return [name for name in mine if await self.store.list_schedules(self.tenant, job=name)]
+
+    async def _is_by(self, author: str, job: Job) -> bool:
+        if job.author == author:
+            return True
+        if job.version == 1 or job.author.startswith(CODE):
+            return False  # it was never, or is another app's now
+        versions = await self.store.list_versions(self.tenant, job.name)
+        return any(one.author == author and one.definition == job.definition for one in versions)
 
     async def _deleted(self, job: Id) -> Job:
         """The last version of a job that was deleted."""
