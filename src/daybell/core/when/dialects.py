@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final, Unpack
 
 from daybell.core.duration import parse_duration
@@ -61,12 +64,34 @@ def cron(
         if name == "RATE":
             return every(_rate(inside, expression), **options)
         if name == "AT":
-            return at(inside.strip(), **{"tz": "UTC", **options})
+            with _as_written(expression):
+                return at(inside.strip(), **{"tz": "UTC", **options})
         if name == "CRON":
             text, dialect = " ".join(inside.split()), "aws"
     elif text[0] in "EF0123456789" and not text.count(" ") > 3:
         _check_kind(text, expression)
-    return Cron(expression=text, dialect=dialect, gap=gap, fold=fold, **settled(options))
+    rest = settled(options)
+    with _as_written(expression):
+        return Cron(expression=text, dialect=dialect, gap=gap, fold=fold, **rest)
+
+
+@contextmanager
+def _as_written(expression: str) -> Generator[None]:
+    """Have errors quote parts of an expression as they were written: it is read in capitals."""
+    try:
+        yield
+    except InvalidSchedule as error:
+        raise InvalidSchedule(_quoting(str(error), expression), field=error.field) from None
+
+
+def _quoting(message: str, expression: str) -> str:
+    whole = " ".join(expression.split())
+    parts = [whole, whole.partition("(")[2].removesuffix(")").strip()]
+    for between in (r"[\s()]+", r"[\s(),]+", r"[\s(),/#-]+"):
+        parts += re.split(between, whole)
+    for part in parts:
+        message = message.replace(shown(part.upper()), shown(part)) if part else message
+    return message
 
 
 def _check_kind(text: str, expression: str) -> None:
