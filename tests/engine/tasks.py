@@ -14,6 +14,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.view import ExecutionFilter
 from daybell.engine.dispatcher import Dispatcher
+from daybell.engine.elsewhere import Elsewhere
 from daybell.engine.events import Events
 from daybell.engine.executor import Executor
 from daybell.engine.handlers import Running
@@ -53,11 +54,19 @@ class Tasks:
             name: task if isinstance(task, Task) else Task(task) for name, task in tasks.items()
         }
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What a worker with these tells others."""
+        return dict.fromkeys(self._tasks, "default")
+
     def find(self, claimed: Claimed) -> Task | None:
         return self._tasks.get(claimed.job)
 
     async def ask(self, claimed: Claimed) -> Task | None:
         return None
+
+    def lacking(self, claimed: Claimed) -> str | None:
+        return f"task:{claimed.job}"
 
     def mask(self, text: str) -> str:
         return text.replace("hunter2", "***")
@@ -176,6 +185,7 @@ async def a_bench(
         clock=clock,
         mint=mint,
         events=Events(),
+        elsewhere=Elsewhere(store, tenant=TENANT, clock=clock),
         ahead=ahead,
     )
     return Bench(dispatcher, executor, leases, worker, ends)
@@ -194,7 +204,7 @@ def a_worker(
     return Worker(
         store,
         tasks,
-        WorkerOptions(**options),
+        WorkerOptions(tasks=tasks.told, **options),
         clock=clock or VirtualClock(),
         mint=mint,
         events=events or Events(),

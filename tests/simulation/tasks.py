@@ -203,6 +203,9 @@ class Handler:
 class Unmasked:
     """For workers whose tasks say nothing secret."""
 
+    def lacking(self, claimed: Claimed) -> str | None:
+        return f"task:{claimed.job}"
+
     def mask(self, text: str) -> str:
         return text
 

@@ -16,6 +16,7 @@ from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.engine.clock import Clock
+from daybell.engine.elsewhere import Elsewhere
 from daybell.engine.events import Events, Started
 from daybell.engine.executor import Executor
 from daybell.engine.leases import Leases
@@ -53,6 +54,7 @@ class Dispatcher:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
+        elsewhere: Elsewhere,
         ahead: Seconds = 0.0,
     ) -> None:
         self._store = store
@@ -67,6 +69,7 @@ class Dispatcher:
         self._clock = clock
         self._mint = mint
         self._events = events
+        self.elsewhere = elsewhere
         self._buffer: deque[Claimed] = deque()
         self._suspects = Suspects(executor, clock)
         self._asked: tuple[UUID, int] | None = None  # a claim without an answer: lease and limit
@@ -86,6 +89,8 @@ class Dispatcher:
     async def tick(self) -> Seconds | None:
         self._return_stranded()
         is_repeated = self._asked is not None
+        if not is_repeated and (pause := self.elsewhere.pause) > 0:
+            return pause
         asking = self._ask()
         if asking is None:
             return None
@@ -116,7 +121,8 @@ class Dispatcher:
             return self._wait_for_quota()
         if claim.next_due is None:
             return POLL_SECONDS
-        seconds = max(0.0, claim.next_due - claim.now) + self._suspects.patience
+        patience = max(self._suspects.patience, self.elsewhere.patience)
+        seconds = max(0.0, claim.next_due - claim.now) + patience
         return min(POLL_SECONDS, seconds)
 
     def _wait_for_quota(self) -> Seconds:

@@ -60,6 +60,8 @@ class Executor:
         self._endings = Endings(host, clock)
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
         self.announce: Callable[[Run], Awaitable[bool]] = _unheard  # likewise
+        # After how long somebody else can have what lacks something here; None: nobody can.
+        self.elsewhere: Callable[[Claimed, str], Awaitable[Seconds | None]] = _not_elsewhere
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
         self.lose: Callable[[], None] = _nothing  # told when it is later than that
         self.hands_back = False  # what is abandoned, when the store can be told
@@ -173,7 +175,7 @@ class Executor:
             self._look_at_lease()
             if run.stop is None:
                 run.handler = handler
-                move = self._resolve(run) or self._begin(run) or await self._perform(run)
+                move = await self._resolve(run) or self._begin(run) or await self._perform(run)
             else:
                 move = self._endings.stopped(run, hands_back=self.hands_back)
         except BaseException as error:
@@ -184,10 +186,13 @@ class Executor:
             await _regardless(run.undo())
         self._conclude(run, move)
 
-    def _resolve(self, run: Run) -> Transition | None:
-        """A job unknown here goes back for others, later and later."""
+    async def _resolve(self, run: Run) -> Transition | None:
+        """A job unknown here goes back for others; if nobody has it, later and later."""
         if run.handler is not None:
             return None
+        run.lacking = self._handlers.lacking(run.claimed)
+        if (back := await self._to_others(run)) is not None:
+            return back
         delay = min(2.0 ** min(run.claimed.attempt, 10), UNKNOWN_JOB_SECONDS_MAX)
         claimed = run.claimed
         if claimed.node is None:
@@ -196,6 +201,16 @@ class Executor:
             lacking = f"no task here is what node {claimed.node} of {claimed.job!r} runs"
         logger.warning("%s; execution %s goes back for %.0f s", lacking, claimed.id, delay)
         return lifecycle.after_unknown(claimed, delay=delay)
+
+    async def _to_others(self, run: Run) -> Transition | None:
+        """Give back what somebody else can run; None: nobody is known to, or nothing is lacking."""
+        if run.lacking is None:
+            return None
+        delay = await self.elsewhere(run.claimed, run.lacking)
+        if delay is None:
+            return None
+        ran = None if run.started is None else run.ran(self._clock)
+        return lifecycle.after_release(run.claimed, delay=delay, ran=ran)
 
     def _begin(self, run: Run) -> Transition | None:
         """Start the clock, unless it is too late or no longer wanted."""
@@ -246,8 +261,9 @@ class Executor:
             # may raise anything on its way out, and means the stop by it.
             if run.stop is None and isinstance(error, Suspended):
                 return self._endings.suspended(run, error)
+            back = await _regardless(self._to_others(run)) if run.lacking is not None else None
             if run.stop is None:
-                return self._endings.failed(run, error)
+                return back or self._endings.failed(run, error)
             return self._endings.stopped(run, error, hands_back=self.hands_back)
         if run.stop is not None:
             # It may have returned because it was told to, with half of its work done.
@@ -321,6 +337,11 @@ async def _nowhere(runs: list[Run]) -> None:
 async def _unheard(run: Run) -> bool:
     del run
     return True
+
+
+async def _not_elsewhere(claimed: Claimed, lacking: str) -> Seconds | None:
+    del claimed, lacking
+    return None
 
 
 def _nothing() -> None:

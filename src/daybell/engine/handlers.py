@@ -15,6 +15,8 @@ class Running(Protocol):
 
     claimed: Claimed
     is_hopeless: bool  # set by the handler before it raises what will be no different next time
+    # Set likewise: what its worker would have to offer, of which nothing has been done.
+    lacking: str | None
     durable: Any  # set by the task's context: what it has done durably
 
     @property
@@ -110,6 +112,10 @@ class Handlers(Protocol):
 
     async def ask(self, claimed: Claimed) -> Handler | None:
         """Find it by what the job's definition says; None: not here."""
+        ...
+
+    def lacking(self, claimed: Claimed) -> str | None:
+        """What would have to be here for what `ask` did not find: `task:NAME`; None: not known."""
         ...
 
     def mask(self, text: str) -> str:

@@ -27,4 +27,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     pid: int = 0
     version: str = ""
+    # The queue that each is meant for, by name; None: others are not told.
+    tasks: dict[str, str] | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])

@@ -66,6 +66,7 @@ class Run(msgspec.Struct, eq=False):
     is_written: bool = False  # its end is made already, with the transaction
     is_expanded: bool = False  # it is the run of a workflow, and nobody's from now on
     is_hopeless: bool = False
+    lacking: str | None = None
     has_news: bool = False
     is_shown: bool = False
     durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`

@@ -21,6 +21,7 @@ from daybell.core.worker import NewWorker
 from daybell.engine.clock import Clock
 from daybell.engine.completer import Completer
 from daybell.engine.dispatcher import POLL_SECONDS, Dispatcher
+from daybell.engine.elsewhere import Elsewhere
 from daybell.engine.events import Events
 from daybell.engine.executor import Executor
 from daybell.engine.handlers import Handlers
@@ -85,8 +86,7 @@ class Worker:
         options, clock, store = self._options, self._clock, self._store
         mask, mask_json = self._handlers.mask, self._handlers.mask_json
         self.id = self._mint()
-        self._is_registered = False
-        self._is_lost = False
+        self._is_registered = self._is_lost = False
         self._leases = Leases()
         tenant, worker = options.tenant, self.id
         self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
@@ -122,6 +122,7 @@ class Worker:
             clock=clock,
             mint=self._mint,
             events=self._events,
+            elsewhere=Elsewhere(store, tenant=tenant, clock=clock),
             tenant=tenant,
             worker=worker,
         )
@@ -160,6 +161,7 @@ class Worker:
         self.completer.wake = self._finishes.wake
         self.completer.write = self.executor.write = self.reporter.write
         self.executor.announce = self.reporter.announce
+        self.executor.elsewhere = self.dispatcher.elsewhere.delay
         self.recorder.stop = self.executor.stop
         self.completer.returned = self._claims.wake  # to learn when it is due
 
@@ -181,6 +183,7 @@ class Worker:
                 kinds=options.kinds,
                 labels=options.labels,
                 capacity=options.concurrency,
+                tasks=options.tasks,
             ),
             lease=options.lease,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from daybell.core.execution import Claimed
 from daybell.core.job import Job, JobDefinition, task_of
 from daybell.core.run import node_name
+from daybell.core.worker import TASK
 from daybell.errors import NotFound, Unavailable
 from daybell.runners.python import PythonHandler, Running
 from daybell.runners.threads import Threads
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daybell.sdk")
 
+TASKS_TOLD_MAX: Final = 2_000  # of a worker to others
+
 
 class AppHandlers:
     """Finds the handler of a job: on the loop, in threads, in child processes, or without code."""
@@ -55,6 +58,8 @@ class AppHandlers:
         self._by_version: dict[tuple[Version, bool], TaskHandler] = {}
         # What runs several nodes of workflows, of which there may be ten thousand.
         self._alike: dict[tuple[object, ...], TaskHandler | BranchHandler] = {}
+        # The tasks that jobs and nodes want which are not in this code.
+        self._unknown: dict[tuple[Version, str | None], str] = {}
         self._kinds = Kinds(app)
         self.secrets = Secrets(app)
         self.pool_options: PoolOptions | None = None
@@ -76,6 +81,14 @@ class AppHandlers:
         """What a worker with these handlers offers: see `JobDefinition.needs`."""
         return self._kinds.offered
 
+    @property
+    def tasks(self) -> dict[str, str] | None:
+        """The queue that each task is meant for, by name; None: too many to tell others."""
+        tasks = self._app.tasks
+        if len(tasks) > TASKS_TOLD_MAX:
+            return None
+        return {name: tasks[name].definition.queue for name in sorted(tasks)}
+
     def find(self, claimed: Claimed) -> Handler | None:
         version = claimed.tenant, claimed.job, claimed.version
         if claimed.kind == "workflow":
@@ -90,6 +103,8 @@ class AppHandlers:
     async def ask(self, claimed: Claimed) -> Handler | None:
         """The handler that the job's definition asks for, at the version claimed."""
         version = claimed.tenant, claimed.job, claimed.version
+        if self.lacking(claimed) is not None:
+            return None  # it was asked for before, and came back
         if self._kinds.find_workflow(version) is None:
             await self._ask_for_job(claimed)
         workflow = self._kinds.find_workflow(version)
@@ -98,7 +113,21 @@ class AppHandlers:
             if node is not None:
                 await self._kinds.load(node.kind)
                 self._learn_node(workflow, node)
+                if node.kind == "task" and node.runs not in self._app.tasks:
+                    self._lack(version, node.name, node.runs)
         return self.find(claimed)
+
+    def lacking(self, claimed: Claimed) -> str | None:
+        """What another worker must have for it; None: as far as is known, nothing."""
+        version = claimed.tenant, claimed.job, claimed.version
+        node = None if claimed.node is None else node_name(claimed.node)
+        task = self._unknown.get((version, node)) or self._unknown.get((version, None))
+        return None if task is None or task in self._app.tasks else f"{TASK}{task}"
+
+    def _lack(self, version: Version, node: str | None, task: str) -> None:
+        if len(self._unknown) >= REMEMBERED_MAX:
+            self._unknown.clear()
+        self._unknown[version, node] = task
 
     async def _ask_for_job(self, claimed: Claimed) -> None:
         try:
@@ -122,6 +151,7 @@ class AppHandlers:
         name = task_of(job.definition) or job.name
         task = self._app.tasks.get(name)
         if task is None:
+            self._lack((job.tenant, job.name, job.version), None, name)
             return
         key = self._key(job.tenant, job.name, job.version)
         if len(self._by_version) >= REMEMBERED_MAX:
@@ -169,6 +199,7 @@ class AppHandlers:
     def forget(self) -> None:
         """Another store has other jobs, under the same names and numbers."""
         self._by_version.clear()
+        self._unknown.clear()
         self._kinds.forget()
         self.secrets.forget()
 

@@ -58,6 +58,7 @@ async def running(
         host=socket.gethostname(),
         pid=os.getpid(),
         version=__version__,
+        tasks=app.handlers.tasks,
     )
     options = fitted(app, options)
     async with AsyncExitStack() as stack:

@@ -37,6 +37,9 @@ class BenchHandlers:
         handler = await self._handlers.ask(claimed)
         return None if handler is None else Watched(handler, self.errors)
 
+    def lacking(self, claimed: Claimed) -> str | None:
+        return self._handlers.lacking(claimed)
+
     def mask(self, text: str) -> str:
         return self._handlers.mask(text)
 

@@ -1,0 +1,94 @@
+"""What this worker cannot run and another live one can: it goes back, for that one to take.
+
+Workers claim by queue and kind. Which tasks a worker's code has is not part of a lane, so two apps
+in one queue, or old and new code, take what is the other's. Whoever does so gives it back soon, and
+then lets others come first; but it does not ask so often that it wears out the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from math import inf
+from typing import Final
+
+from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
+from daybell.core.worker import Offer
+from daybell.engine.clock import Clock
+from daybell.errors import Unavailable
+from daybell.store.protocol import Store
+
+logger = logging.getLogger("daybell.worker")
+
+LOOK_SECONDS: Final = 10.0  # for so long it counts that somebody offers something,
+LOOK_AGAIN_SECONDS: Final = 1.0  # and that nobody does
+# Until it may be claimed again. All others look at what is due once a second, so until then they
+# know when this is. It grows a little while they are full, since each time is an attempt on record.
+BACK_SECONDS: Final = 1.0
+BACK_SECONDS_MAX: Final = 3.0
+BACK_GROWTH: Final = 1.3
+SPREAD: Final = 0.25  # so much longer for some, or who asks first would get all of them again
+YIELD_SECONDS: Final = 0.02  # others come first
+# For each that went back, before the next claim: a backlog that is not ours is for others to take.
+PAUSE_SECONDS: Final = 0.005
+PAUSE_SECONDS_MAX: Final = 1.0
+
+
+class Elsewhere:
+    """Knows what other live workers offer, and how to make room for them."""
+
+    def __init__(self, store: Store, *, tenant: str, clock: Clock) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._clock = clock
+        self._offers: list[Offer] = []
+        self._looked_at: Seconds = -inf
+        self._looking = asyncio.Lock()
+        self._told: set[str] = set()
+        self._returned_at: Seconds | None = None  # the last one that went back
+        self._paused_until = clock.monotonic()
+
+    async def delay(self, claimed: Claimed, lacking: str) -> Seconds | None:
+        """After how long one goes back that somebody else can run; None: nobody is known to."""
+        if not await self._is_offered(claimed.queue, lacking):
+            return None
+        if lacking not in self._told:
+            self._told.add(lacking)
+            logger.warning(
+                "%s of queue %r goes back, as all that this worker lacks (%s) and another one has;"
+                " give each a queue of its own",
+                claimed.job, claimed.queue, lacking,
+            )  # fmt: skip
+        now = self._clock.monotonic()
+        self._returned_at = now
+        pause = max(0.0, self._paused_until - now) + PAUSE_SECONDS
+        self._paused_until = now + min(pause, PAUSE_SECONDS_MAX)
+        times = max(0, claimed.attempt - claimed.failures - claimed.crashes - 1)
+        seconds = min(BACK_SECONDS * BACK_GROWTH ** min(times, 10), BACK_SECONDS_MAX)
+        return seconds * (1 + SPREAD * self._clock.jitter())
+
+    @property
+    def patience(self) -> Seconds:
+        """How much later to ask for what is due than others do: what went back would come again."""
+        if self._returned_at is None:
+            return 0.0
+        is_over = self._clock.monotonic() - self._returned_at > 2 * BACK_SECONDS_MAX
+        return 0.0 if is_over else YIELD_SECONDS
+
+    @property
+    def pause(self) -> Seconds:
+        """How long not to ask at all."""
+        return self._paused_until - self._clock.monotonic()
+
+    async def _is_offered(self, queue: str, lacking: str) -> bool:
+        async with self._looking:  # once for all that were claimed together
+            is_offered = any(one.has(lacking, queue=queue) for one in self._offers)
+            age = self._clock.monotonic() - self._looked_at
+            if age <= (LOOK_SECONDS if is_offered else LOOK_AGAIN_SECONDS):
+                return is_offered
+            with suppress(Unavailable):
+                self._offers = await self._store.offers(self._tenant)
+                self._looked_at = self._clock.monotonic()
+            return any(one.has(lacking, queue=queue) for one in self._offers)
