@@ -7,7 +7,8 @@ import pytest
 from daybell.client import mint
 from daybell.core.lifecycle import after_wait
 from daybell.core.step import NewStep, StepKind
-from tests.builders import a_worker
+from tests.builders import a_step, a_worker, claim
+from tests.workflows import work
 
 UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 EVENT = {
@@ -17,6 +18,8 @@ EVENT = {
     "type": "order.approved",
     "data": {"order_id": 42},
 }
+SENT = {"execution_id": None, "node": None}  # not to one alone
+KEY = {"Idempotency-Key": "k-1"}
 CLOUD = {"content-type": "application/cloudevents+json; charset=utf-8"}
 
 
@@ -53,8 +56,8 @@ async def test_an_event_lets_go_on_what_waits_for_it_and_counts_once(http, clien
     again = await http.post("/events", json=EVENT)
 
     assert (first.status_code, again.status_code) == (202, 202)
-    assert first.json() == {"event_id": "A-1", "created": True, "resumed": 1}
-    assert again.json() == {"event_id": "A-1", "created": False, "resumed": 0}
+    assert first.json() == {**SENT, "event_id": "A-1", "created": True, "resumed": 1}
+    assert again.json() == {**SENT, "event_id": "A-1", "created": False, "resumed": 0}
     found = (await http.get(f"/executions/{id}")).json()
     assert found["status"] == "queued"
     step, wait = found["steps"]
@@ -181,3 +184,30 @@ async def test_why_says_what_is_waited_for(http, client):
     assert said["reason"] == "event"
     assert "event 'order.approved'" in said["detail"] and "approval 'refund'" in said["detail"]
     assert said["next_at"] is not None and said["next_at"] in said["detail"]
+
+
+async def test_a_decision_that_a_run_has_passed_on_is_not_refused_if_its_answer_was_lost(
+    http, client, monkeypatch
+):
+    await client.define("resize")
+    await client.create("asking", workflow={"nodes": [{"name": "ask", "task": "resize"}]})
+    run = (await client.enqueue("asking")).id
+    await work(client.store, rounds=1)
+    hands = await claim(client.store)
+    wait = a_step(hands.one, name="go", event="go")
+    await client.store.record(client.tenant, worker=hands.worker, steps=[wait])
+
+    async def die(*_, **__):
+        raise RuntimeError("killed between the change and its answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "answer_request", die)
+        lost = await http.post(f"/executions/{run}/signal", json={"name": "go"}, headers=KEY)
+    again = await http.post(f"/executions/{run}/signal", json={"name": "go"}, headers=KEY)
+    other = await http.post(f"/executions/{run}/signal", json={"name": "go"})
+
+    assert (lost.status_code, again.status_code, other.status_code) == (500, 202, 409)
+    assert again.json()["created"] and again.json()["execution_id"] == str(hands.one.id)
+    assert "none of its nodes waits for event 'go' now" in other.json()["detail"]
+    (entry,) = (await client.audit()).items
+    assert entry.target == str(run) and str(hands.one.id) in str(entry.after)

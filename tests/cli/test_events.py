@@ -5,7 +5,10 @@ import json
 import pytest
 
 from daybell import Client
+from daybell.cli.events import _told
+from daybell.core.event import Published
 from daybell.core.lifecycle import after_wait
+from daybell.store.ids import mint
 from tests.builders import a_step, apply, claim
 from tests.cli.terminal import daybell
 
@@ -50,6 +53,19 @@ def test_what_waits_is_shown_told_and_goes_on(waiting, tmp_path):
     assert [one["type"] for one in events] == ["daybell.approval.approval", "later", "go"]
     assert events[0]["data"]["approved"] is False and events[0]["data"]["by"].startswith("cli ")
     assert all(word in shown for word in ("charge", '{"cents":12}', "queued", '{"n":1}'))
+
+
+def test_what_is_passed_on_to_a_node_is_told_with_its_id(capsys):
+    id = mint()
+
+    _told(Published(True, 1, id, "ask"), as_json=False)
+    _told(Published(True, 1, id, "ask"), as_json=True)
+
+    words, _, told = capsys.readouterr().out.partition("{")
+    assert words == (
+        f"passed on to its node ask ({id}), which waited for it\n1 execution went on\n"
+    )
+    assert json.loads("{" + told)["execution_id"] == str(id)
 
 
 def test_who_decides_on_what_has_ended_is_told_so(waiting, tmp_path):

@@ -1,8 +1,11 @@
 """The nodes of a run, as a person sees them."""
 
 from daybell.cli.nodes import echo_nodes
-from daybell.client.workflows import RunNode, WorkflowRun
+from daybell.client.events import approval_event
+from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
 from daybell.core.execution import AttemptSpan, Outcome, State
+from daybell.core.step import NodeWait
+from daybell.store.ids import mint
 
 
 def tried(*outcomes: Outcome | None) -> tuple[AttemptSpan, ...]:
@@ -26,3 +29,33 @@ def test_what_was_tried_again_says_how_often(capsys):
     assert "4.0 s" in once and "attempt" not in once
     assert "4.0 s in 3 attempts" in again
     assert "9.0 s so far, attempt 2" in now
+
+
+def test_nodes_that_wait_say_what_for_and_which_executions_they_are(capsys):
+    id, item = mint(), mint()
+    approval = NodeWait(execution=id, label="ask", node="ask", name=approval_event("first"))
+    event = NodeWait(execution=item, label="each[1]", node="each", name="paid", match='{"n":1}')
+    nodes = (
+        RunNode(name="ask", status=State.WAITING, reason="event", execution=id, waits=(approval,)),
+        RunNode(
+            name="each",
+            status=State.RUNNING,
+            items=ItemCounts(total=2, ended=1, failed=0),
+            waits=(event,),
+        ),
+        RunNode(name="nap", status=State.SCHEDULED, reason="sleep", execution=mint(), run_at=60.0),
+        RunNode(name="last", status=State.WAITING),
+    )
+
+    run = WorkflowRun(nodes=nodes, edges=(), ended=0, total=4)
+    echo_nodes(run, now=9.0, state=State.RUNNING)
+
+    said = capsys.readouterr().out
+    assert "waits for approval 'first'\n" in said
+    assert "waits for event 'paid' in each[1]\n" in said
+    assert "sleeps until 1970-01-01T00:01:00+00:00\n" in said
+    assert (
+        f"\nask is execution {id}; decide with `daybell executions approve {id} --name first`\n"
+        f"each waits; send it with `daybell executions signal {item} paid --data '{{\"n\":1}}'`\n"
+        f"nap is execution {nodes[2].execution}\n"
+    ) in said

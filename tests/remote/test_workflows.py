@@ -4,8 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from daybell.client import wire
+from daybell.client.events import approval_event
 from daybell.core.execution import State
+from daybell.core.lifecycle import after_wait
 from daybell.errors import Conflict, InvalidWorkflow, UsageError
+from tests.builders import a_step, apply, claim
 from tests.workflows import ETL, work
 
 
@@ -53,3 +56,25 @@ async def test_a_run_is_the_same_over_http(store, remote):
         await remote.retry(id, from_="lod")
     with pytest.raises(Conflict, match="of run"):
         await remote.retry(listed.items[0].id)
+
+
+async def test_what_nodes_wait_for_is_the_same_over_http(store, remote):
+    await remote.create("etl", workflow={"nodes": [{"name": "ask", "task": "resize"}]})
+    id = (await remote.enqueue("etl")).id
+    await work(store.store, rounds=1)
+    hands = await claim(store.store)
+    event = approval_event("first")
+    waits = [
+        a_step(hands.one, 1, name=event, event=event, timeout=60.0),
+        a_step(hands.one, 2, name="paid", event="paid", match='{"order":1}'),
+    ]
+    await store.store.record(store.tenant, worker=hands.worker, steps=waits)
+    await apply(store.store, hands, after_wait(hands.one, ran=0.0))
+
+    assert len((await as_told(remote, id))["nodes"][0]["waits"]) == 2
+    assert await as_told(remote, id) == await as_told(store, id)
+    assert (await remote.why(id)).detail == (await store.why(id)).detail
+    with pytest.raises(Conflict, match="none of its nodes waits for event 'other'"):
+        await remote.signal(id, "other")
+    told = await remote.approve(id, "first")
+    assert (told.resumed, told.execution, told.node) == (1, hands.one.id, "ask")

@@ -65,6 +65,10 @@ class Published(BaseModel):
     event_id: str
     created: bool = Field(description="False: it was on record already, and nothing was done.")
     resumed: int = Field(description="How many executions waited for it.")
+    execution_id: str | None = Field(description="Who it is for, if for one alone.")
+    node: str | None = Field(
+        description="The node of a workflow's run that it was passed on to, if sent to the run."
+    )
 
 
 class KeptEvent(BaseModel):

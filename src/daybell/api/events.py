@@ -22,8 +22,10 @@ from daybell.api.problems import Invalid, Unsupported
 from daybell.client.events import read_decision, read_event
 from daybell.client.moments import told_event
 from daybell.client.requests import read_id
-from daybell.core.event import NewEvent
-from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.client.wire import identity
+from daybell.core.event import Event, NewEvent
+from daybell.core.event import Published as Sent
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from daybell.errors import PayloadError
 
 router = APIRouter(tags=["events"])
@@ -132,16 +134,35 @@ def _without_others(said: Any) -> Any:
 async def _send(
     caller: Caller, event: NewEvent, this: Try, *, action: str, target: object
 ) -> Response:
-    after = {"id": event.id, "source": event.source, "type": event.name}
-    with caller.auditing(action, target, after=after, id=this.made("entry")):
-        found = await caller.client.send(event)
     # Under an id that follows from the request's key, nobody else can have sent it.
     is_ours = this.is_repeated and event.id == str(this.made("event"))
-    if is_ours:
-        found = msgspec.structs.replace(found, created=True)
-    return answer(
-        {"event_id": event.id, "created": found.created, "resumed": found.resumed}, status=202
-    )
+    known = await _on_record(caller, event) if is_ours and event.execution else None
+    if known is not None:
+        found = Sent(created=True, execution=known.execution)
+    else:
+        event, node = await caller.client.addressed(event)
+        after = {"id": event.id, "source": event.source, "type": event.name}
+        after |= {} if node is None else {"execution_id": str(event.execution)}
+        with caller.auditing(action, target, after=after, id=this.made("entry")):
+            found = await caller.client.keep(event, node)
+        found = msgspec.structs.replace(found, created=found.created or is_ours)
+    said = {
+        "event_id": event.id,
+        "created": found.created,
+        "resumed": found.resumed,
+        "execution_id": identity(found.execution),
+        "node": found.node,
+    }
+    return answer(said, status=202)
+
+
+async def _on_record(caller: Caller, event: NewEvent) -> Event | None:
+    """What a try before this one has sent: who it was for may not wait any more. That was a moment
+    ago, so it is among the last.
+    """
+    page = await caller.client.events(limit=PAGE_ITEMS_MAX)
+    name = event.source, event.id
+    return next((one for one in page.items if (one.source, one.id) == name), None)
 
 
 @router.get(

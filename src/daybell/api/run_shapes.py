@@ -34,6 +34,8 @@ _EXAMPLE: dict[str, Any] = {
             "started_at": "2026-11-16T09:00:00+00:00",
             "finished_at": "2026-11-16T09:00:04+00:00",
             "items": None,
+            "run_at": None,
+            "waits": [],
             "attempts": [
                 {
                     "attempt": 1,
@@ -64,6 +66,8 @@ _EXAMPLE: dict[str, Any] = {
             "started_at": "2026-11-16T09:00:04+00:00",
             "finished_at": None,
             "items": {"total": 40, "ended": 12, "failed": 0},
+            "run_at": None,
+            "waits": [],
             "attempts": [],
         },
     ],
@@ -93,12 +97,26 @@ class NodeAttempt(BaseModel):
     ended_at: str | None
 
 
+class NodeWait(BaseModel):
+    """What a node waits for, or a node inside of it: `approve` or `signal` its execution."""
+
+    execution_id: str
+    node: str = Field(description="Its own name: of an item, or in a run inside of this one.")
+    kind: Literal["event", "approval"]
+    name: str
+    match: dict[str, Any] = Field(description="What the event's data must say.")
+    until: str | None
+
+
 class RunNode(BaseModel):
     """A node of a run, with the times that a chart needs."""
 
     name: str
     status: Status
-    reason: str | None = Field(description="Why it did not run, or its error in short.")
+    reason: str | None = Field(
+        description="Why it did not run, or its error in short. Of one that was begun and has not"
+        " ended: why it is away, such as `event`, `sleep` or `step_retry`."
+    )
     execution_id: str | None
     kind: str | None
     task: str | None
@@ -108,6 +126,10 @@ class RunNode(BaseModel):
     started_at: str | None
     finished_at: str | None
     items: ItemCounts | None
+    run_at: str | None = Field(description="Of one that was begun and waits: not before then.")
+    waits: list[NodeWait] = Field(
+        description="Events and decisions that it waits for. The first 1,000 of a run."
+    )
     attempts: list[NodeAttempt] = Field(
         description="The newest 20 of each node, oldest first; fewer if more than a thousand nodes"
         " have begun. None of a mapped node: ask for its items as executions."

@@ -13,7 +13,8 @@ import msgspec
 
 from daybell.chaos.nodes import EVENT
 from daybell.client import Client
-from daybell.client.events import DECISION, read_decision, read_event
+from daybell.client.events import read_decision, read_event
+from daybell.client.node_waits import DECISION
 from daybell.core.event import NewEvent
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock

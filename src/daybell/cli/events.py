@@ -150,9 +150,15 @@ def _read(data: Text) -> object:
 
 def _told(published: Published, *, as_json: bool) -> int:
     from daybell.cli import show
+    from daybell.client.wire import identity
 
+    if published.node is not None and not as_json:
+        whom = f"{published.node} ({published.execution})"
+        typer.echo(show.printable(f"passed on to its node {whom}, which waited for it"))
     if as_json:
-        show.echo_json({"created": published.created, "resumed": published.resumed})
+        told = {"created": published.created, "resumed": published.resumed}
+        told |= {"execution_id": identity(published.execution), "node": published.node}
+        show.echo_json(told)
     elif not published.created:
         typer.echo("it was on record already; nothing was done")
     else:

@@ -8,12 +8,14 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.columns import Column
+from daybell.client.node_waits import note_of, ways_to_end
 from daybell.client.workflows import RunNode, WorkflowRun
 from daybell.core.branching import condition_in_words
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.errors import listed
 
+IDS_MAX: Final = 20  # nodes whose ids are told
 PARENTS_MAX: Final = 3  # that are named of each node
 
 
@@ -37,7 +39,7 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
             show.moment(one.started_at) if one.started_at is not None else "",
             _took(one, now=now),
             _items(one),
-            one.reason,
+            note_of(one),
         )
         for one in run.nodes
     ]
@@ -52,9 +54,24 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
         Column("note", least=12, rank=4),
     )
     show.echo_table(columns, rows, empty="no nodes")
+    _echo_ids(run)
     typer.echo(f"{run.ended:,} of {show.count(run.total, 'node')} ended ({run.percent:g} %)")
     if state is State.SUCCEEDED and run.failed:
         typer.echo(show.printable(f"succeeded, with failed nodes: {listed(run.failed)}"))
+
+
+def _echo_ids(run: WorkflowRun) -> None:
+    """Print which executions the nodes are that have begun and not ended, and what they wait for a
+    person to say.
+    """
+    begun = [one for one in run.nodes if one.is_begun and not one.is_ended]
+    for node in begun[:IDS_MAX]:
+        is_one = " waits" if node.execution is None else f" is execution {node.execution}"
+        if node.execution is not None or node.waits:
+            typer.echo(show.printable(f"{node.name}{is_one}{ways_to_end(node.waits)}"))
+    if len(begun) > IDS_MAX:
+        more = f"and {len(begun) - IDS_MAX:,} more"
+        typer.echo(f"{more}; `daybell executions list --workflow ID` has them all")
 
 
 def _waited(node: RunNode, *, now: Instant) -> str:

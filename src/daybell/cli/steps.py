@@ -8,8 +8,8 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.columns import Column
-from daybell.client.events import short_name
 from daybell.client.moments import status_of
+from daybell.client.node_waits import short_name
 from daybell.core import payload
 from daybell.core.execution import Execution
 from daybell.core.failure import Failure

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
-from uuid import UUID
 
-import msgspec
+from msgspec.structs import replace
 
+from daybell.client import offers
+from daybell.client.node_waits import APPROVAL, DECISION, RESERVED, the_one
 from daybell.client.requests import Id, Time, read_id, read_time
 from daybell.core import payload
 from daybell.core.event import Event, NewEvent, Published, check_event
-from daybell.core.execution import TERMINAL, State
+from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.lifecycle import FOR_EVENT
 from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.step import Step
 from daybell.core.view import Page
-from daybell.errors import Conflict, InvalidName, Unavailable
+from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
 from daybell.store.ids import mint
 from daybell.store.protocol import Store
 
+WORKFLOW: Final = "workflow"
 SOURCE: Final = "daybell"  # of events that do not say where they come from
-RESERVED: Final = "daybell."  # names that begin so are ours
-APPROVAL: Final = f"{RESERVED}approval."
-DECISION: Final = "approval"  # what is decided on, if it has no other name
 
 
 def approval_event(name: str) -> str:
     """The event that brings a decision which is waited for under this name."""
     return APPROVAL + name
-
-
-def short_name(event: str) -> str:
-    """The event's name as people know it: of a decision, what is decided on."""
-    return event.removeprefix(APPROVAL)
 
 
 def read_event(
@@ -104,6 +100,9 @@ class Events:
     async def signal(self, id: Id, name: str, data: Any = None) -> Published:
         """The same for one execution alone. Raises ExecutionNotFound, or Conflict if it has
         ended.
+
+        A workflow's run passes it on to the node that waits for it, also one of a run inside;
+        Conflict if there is none, or more than one.
         """
         return await self.send(read_event(name, data, execution=id), is_own=True)
 
@@ -116,27 +115,54 @@ class Events:
         by: str | None = None,
         note: str | None = None,
     ) -> Published:
-        """Tell an execution what was decided, which it waits for or will wait for."""
+        """Tell an execution what was decided, which it waits for or will wait for. A workflow's
+        run passes it on, see `signal`.
+        """
         decision = read_decision(id, name, approved=approved, by=by, note=note)
         return await self.send(decision, is_own=True)
 
     async def send(self, event: NewEvent, *, is_own: bool = False) -> Published:
         """Keep an event. `is_own`: its id was made here, and nobody else can have sent it."""
-        if event.execution is not None:
-            await self._check_open(event.execution)
+        event, node = await self.addressed(event)
+        return await self.keep(event, node, is_own=is_own)
+
+    async def keep(self, event: NewEvent, node: str | None, *, is_own: bool = False) -> Published:
+        """The same for one that was addressed."""
         try:
-            return await self.store.publish(self.tenant, event)
+            found = await self.store.publish(self.tenant, event)
         except Unavailable:
             # Perhaps only the answer is lost: then it is on record now.
             found = await self.store.publish(self.tenant, event)
-            return msgspec.structs.replace(found, created=True) if is_own else found
+            found = replace(found, created=found.created or is_own)
+        return replace(found, execution=event.execution, node=node)
 
-    async def _check_open(self, id: UUID) -> None:
-        """Refuse what would be on record for nothing."""
-        state = (await self.store.get_execution(self.tenant, id)).execution.state
-        if state in TERMINAL:
-            again = "; retry it first" if state is State.DEAD else ""
-            raise Conflict(f"execution {id} has ended ({state}), and waits for nothing{again}")
+    async def addressed(self, event: NewEvent) -> tuple[NewEvent, str | None]:
+        """An event for who is meant by it: what is for a workflow's run is for a node of it, which
+        is named, too. Refuses what would be on record for nothing.
+        """
+        if event.execution is None:
+            return event, None
+        one = (await self.store.get_execution(self.tenant, event.execution)).execution
+        if one.state in TERMINAL:
+            again = "; retry it first" if one.state is State.DEAD else ""
+            raise Conflict(
+                f"execution {one.id} has ended ({one.state}), and waits for nothing{again}"
+            )
+        if not await self._is_run(one):
+            return event, None
+        waits = await self.store.node_waits(self.tenant, one.id, event=event)
+        found = the_one(one.id, event, waits)
+        return replace(event, execution=found.execution), found.label
+
+    async def _is_run(self, one: Execution) -> bool:
+        if one.state is State.RUNNING and one.worker is None:
+            return True
+        if one.state is State.WAITING and one.reason == FOR_EVENT:
+            return False
+        with suppress(JobNotFound):
+            job = await self.store.get_job(self.tenant, one.job, version=one.version)
+            return offers.definition_of(one, job.definition).kind == WORKFLOW
+        return False
 
     async def events(
         self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from daybell.client.events import APPROVAL, DECISION, short_name
+from daybell.client.node_waits import APPROVAL, DECISION, short_name, what_is
 from daybell.core.execution import Execution, State
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, to_iso
@@ -37,18 +37,12 @@ async def suspension_of(client: AnyClient, execution: Execution) -> Suspension |
     return None
 
 
-def what_of(wait: Step) -> str:
-    """What a wait is for."""
-    name = short_name(wait.name)
-    return f"event {name!r}" if name == wait.name else f"approval {name!r}"
-
-
 def _waiting(steps: list[Step], execution: Execution) -> Suspension:
     waits = [step for step in steps if step.kind is StepKind.WAIT and not step.is_done]
     if not waits:
         return Suspension("event", "it waits for an event")
     told = [
-        what_of(one) + (f" (until {to_iso(one.wake_at)})" if one.wake_at is not None else "")
+        what_is(one.name) + (f" (until {to_iso(one.wake_at)})" if one.wake_at is not None else "")
         for one in waits
     ]
     decisions = [short_name(one.name) for one in waits if one.name.startswith(APPROVAL)]

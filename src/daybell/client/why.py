@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from daybell.client import offers
+from daybell.client import node_waits, offers
 from daybell.client.dependencies import Dependencies
 from daybell.client.suspended import suspension_of
 from daybell.core.dependencies import DEPENDENCIES
@@ -167,13 +167,18 @@ async def _in_run(client: AnyClient, execution: Execution) -> Reason | None:
         return None
     if execution.state is State.SUCCEEDED:
         return _succeeded_all_the_same(execution, run.failed) if run.failed else None
-    begun = [f"{one.name} ({one.status})" for one in run.nodes if one.is_begun and not one.is_ended]
-    named = f"; it waits for {listed(begun)}" if begun else ""
+    begun = [one for one in run.nodes if one.is_begun and not one.is_ended]
+    named = f"; it waits for {listed(f'{one.name} ({one.status})' for one in begun)}"
     asked = "" if execution.cancel_requested_at is None else ", and it was asked to stop"
     lack = await lacking(client, execution)
     because = "" if lack is None else f". {lack.execution.node}: {lack.detail}"
-    detail = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named}{because}"
-    return Reason(execution=execution, word="cancelling" if asked else "running", detail=detail)
+    ended = f"{run.ended:,} of its {run.total:,} nodes have ended{asked}{named if begun else ''}"
+    return Reason(
+        execution=execution,
+        word="cancelling" if asked else "running",
+        detail=f"{ended}{because}{node_waits.sentences(begun)}",
+        next_at=node_waits.next_time(begun),
+    )
 
 
 def _succeeded_all_the_same(execution: Execution, failed: Sequence[str]) -> Reason:

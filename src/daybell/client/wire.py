@@ -12,6 +12,7 @@ import msgspec
 from daybell.client.backfills import Backfill
 from daybell.client.declaring import Change, changes_between
 from daybell.client.kinds import OF_COMMAND, said_of
+from daybell.client.node_waits import short_name
 from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
 from daybell.core.access import Key
@@ -23,6 +24,7 @@ from daybell.core.kinds import SETTINGS
 from daybell.core.schedule import Schedule
 from daybell.core.secret import Secret
 from daybell.core.standing import Standing
+from daybell.core.step import NodeWait
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
@@ -230,6 +232,8 @@ def run(of: WorkflowRun) -> dict[str, Any]:
                 "started_at": time(one.started_at),
                 "finished_at": time(one.finished_at),
                 "items": None if one.items is None else msgspec.structs.asdict(one.items),
+                "run_at": time(one.run_at),
+                "waits": [node_wait(each) for each in one.waits],
                 "attempts": [span(each) for each in one.attempts],
             }
             for one in of.nodes
@@ -239,6 +243,19 @@ def run(of: WorkflowRun) -> dict[str, Any]:
         "failed": list(of.failed),
         "fail_fast": of.fail_fast,
         "max_running": of.max_running,
+    }
+
+
+def node_wait(of: NodeWait) -> dict[str, Any]:
+    """What a node waits for."""
+    name = short_name(of.name)
+    return {
+        "execution_id": str(of.execution),
+        "node": of.label,
+        "kind": "event" if name == of.name else "approval",
+        "name": name,
+        "match": value(of.match),
+        "until": time(of.until),
     }
 
 

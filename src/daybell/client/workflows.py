@@ -14,6 +14,7 @@ from daybell.client.bulk import again
 from daybell.client.ready import ready_times
 from daybell.client.requests import Id, read_id
 from daybell.core.execution import (
+    PENDING,
     TERMINAL,
     Attempt,
     AttemptSpan,
@@ -23,9 +24,11 @@ from daybell.core.execution import (
     State,
 )
 from daybell.core.graph import Graph, GraphEdge
+from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant
-from daybell.core.limits import NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX
+from daybell.core.limits import NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX, RUN_WAITS_MAX
 from daybell.core.run import NodeView, RunDetail
+from daybell.core.step import NodeWait
 from daybell.errors import Conflict, JobNotFound, NotFound, UsageError
 from daybell.store.protocol import Store
 
@@ -54,11 +57,20 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant | None = None
     finished_at: Instant | None = None
     items: ItemCounts | None = None  # of a mapped node that has begun
+    run_at: Instant | None = None  # of one that was begun and is to go on: not before that
+    waits: tuple[NodeWait, ...] = ()  # what it waits for, or what is inside of it
     attempts: tuple[AttemptSpan, ...] = ()  # the newest, oldest first; none of a mapped node
 
     @property
     def is_ended(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it, or something inside of it, may wait for an event."""
+        if self.is_ended or not self.is_begun:
+            return False
+        return self.status is State.WAITING or self.items is not None or self.kind in (JOB, None)
 
     @property
     def is_begun(self) -> bool:
@@ -116,7 +128,8 @@ class Workflows:
         if detail is not None:
             starts = [execution.started_at, *(one.started_at for one in attempts)]
             run = _begun(detail, graph, begins=[at for at in starts if at is not None])
-            return await self._with_attempts(run, execution.id)
+            run = await self._with_attempts(run, execution.id)
+            return await self._with_waits(run, execution.id)
         return None if graph is None else _not_begun(graph, execution.state)
 
     async def _with_attempts(self, run: WorkflowRun, id: UUID) -> WorkflowRun:
@@ -127,9 +140,19 @@ class Workflows:
         limit = max(1, min(NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX // begun))
         found = await self.store.node_attempts(self.tenant, id, limit=limit)
         nodes = [
-            one if one.execution is None else replace(one, attempts=found.get(one.execution, ()))
+            one if one.execution is None else _tried(one, found.get(one.execution, ()))
             for one in run.nodes
         ]
+        return replace(run, nodes=tuple(nodes))
+
+    async def _with_waits(self, run: WorkflowRun, id: UUID) -> WorkflowRun:
+        """The same: asked for at once, and not at all if no node can wait."""
+        if not any(one.may_wait for one in run.nodes):
+            return run
+        waits: dict[str, list[NodeWait]] = {}
+        for wait in await self.store.node_waits(self.tenant, id, limit=RUN_WAITS_MAX):
+            waits.setdefault(wait.node, []).append(wait)
+        nodes = [replace(one, waits=tuple(waits.get(one.name, ()))) for one in run.nodes]
         return replace(run, nodes=tuple(nodes))
 
     async def _is_workflow(self, execution: Execution) -> bool:
@@ -240,12 +263,20 @@ def _node(view: NodeView, graph: Graph | None) -> RunNode:
         kind=None if known is None else known.kind,
         runs=known.runs if known is not None and isinstance(known.runs, str) else None,
         rule=str(node.rule),
-        reason=node.reason,
+        reason=node.reason or view.reason,
+        run_at=view.run_at if view.state in PENDING else None,
         execution=node.execution,
         started_at=node.started_at,
         finished_at=node.finished_at,
         items=items if node.is_map and (node.items or view.state is State.SUCCEEDED) else None,
     )
+
+
+def _tried(node: RunNode, attempts: tuple[AttemptSpan, ...]) -> RunNode:
+    """A node with its attempts. One that is away between two has begun with the first."""
+    starts = [one.started_at for one in attempts if one.started_at is not None]
+    started_at = node.started_at if node.is_ended else min(starts, default=node.started_at)
+    return replace(node, attempts=attempts, started_at=started_at)
 
 
 def _not_begun(graph: Graph, state: State) -> WorkflowRun:

@@ -64,6 +64,8 @@ class Published(msgspec.Struct, frozen=True, gc=False):
 
     created: bool  # False: it is on record already, and nothing was done
     resumed: int = 0  # executions that waited for it
+    execution: UUID | None = None  # who it was for, if for one alone
+    node: str | None = None  # of the run that was named: the one that it was passed on to
 
 
 class Facts:

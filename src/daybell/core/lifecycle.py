@@ -43,6 +43,8 @@ class Event(StrEnum):
 # What has lost so many workers is suspected of killing them. It runs without others of its kind,
 # and its start is on record before it begins: the next time only that one is counted as lost.
 SUSPECT_CRASHES: Final = 2
+FOR_SLEEP: Final = "sleep"  # why something is scheduled: a `sleep` step asked for it
+FOR_STEP: Final = "step_retry"  # the same: one of its steps failed, and is tried again
 FOR_EVENT: Final = "event"  # why something is waiting: for what a `wait` step asked for
 EXPIRED: Final = "expired"  # why something was skipped: nobody started it in time
 UNKNOWN_TASK: Final = "unknown_task"  # why something is put off: who took it has no such task

@@ -84,6 +84,7 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     label: str  # its own, such as `ask` or `ask[3]`
     node: str  # of the run that was looked at: that one, or the one that it is inside of
     name: str  # the event's
+    match: str = "{}"  # what its data must say
     until: Instant | None = None
 
 

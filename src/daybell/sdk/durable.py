@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from daybell.core import payload
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, Seconds
+from daybell.core.lifecycle import FOR_EVENT, FOR_SLEEP, FOR_STEP
 from daybell.core.limits import RESULT_BYTES_MAX, STEPS_CHARS_MAX
 from daybell.core.retry import Retry
 from daybell.core.step import NewStep, Step, StepKind
@@ -43,9 +44,6 @@ from daybell.runners.threads import Threads
 from daybell.sdk import bridge
 from daybell.sdk.remembered import changed, converted, follows, raise_again, suspended_in
 
-SLEEP: Final = "sleep"
-RETRY: Final = "step_retry"
-EVENT: Final = "event"
 TURNS: Final = 5  # of the event loop, from the end of one call to the next that code may make
 NO_RETRIES: Final = Retry(retries=0)
 
@@ -325,7 +323,7 @@ class Durable:
         if delay is None:
             self._raised.append(replace(step, is_done=True))
             raise error
-        await self._park(n, Suspended(f"step {shown(name)}", reason=RETRY, delay=delay))
+        await self._park(n, Suspended(f"step {shown(name)}", reason=FOR_STEP, delay=delay))
 
     def _delay(self, policy: Retry, failures: int, failure: Failure) -> Seconds | None:
         if not policy.allows(failure.names):
@@ -340,7 +338,7 @@ class Durable:
             wake_at = known.wake_at or 0.0
             # The store gave this out at run_at or later, so that is past by its clock.
             if max(self._ledger.now(), self._running.claimed.run_at) < wake_at:
-                await self._park(n, Suspended(f"sleep {shown(name)}", reason=SLEEP, at=wake_at))
+                await self._park(n, Suspended(f"sleep {shown(name)}", reason=FOR_SLEEP, at=wake_at))
 
     async def _wait(
         self,
@@ -356,7 +354,7 @@ class Durable:
                 new = self._new(n, StepKind.WAIT, name, event=name, match=match, timeout=within)
                 known = await self._written(new)
             if not known.is_done:
-                await self._park(n, Suspended(f"the wait for {shown(name)}", reason=EVENT))
+                await self._park(n, Suspended(f"the wait for {shown(name)}", reason=FOR_EVENT))
             return read(known.result)
 
     def _new(self, n: int, kind: StepKind, name: str, **fields: Any) -> NewStep:

@@ -74,7 +74,12 @@ class Events:
 
 
 def _published(of: reading.Wire) -> Published:
-    return Published(created=bool(of["created"]), resumed=int(of["resumed"]))
+    return Published(
+        created=bool(of["created"]),
+        resumed=int(of["resumed"]),
+        execution=reading.identity(of.get("execution_id")),
+        node=of.get("node"),
+    )
 
 
 def _steps(of: reading.Wire) -> list[Step]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 
+from daybell.client.events import approval_event
 from daybell.client.remote.reading import Wire, identity, time
 from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
+from daybell.core import payload
 from daybell.core.execution import AttemptSpan, Outcome, State
 from daybell.core.graph import GraphEdge
+from daybell.core.step import NodeWait
 
 
 def run(of: Wire) -> WorkflowRun | None:
@@ -38,7 +43,20 @@ def _node(of: Wire) -> RunNode:
         started_at=time(of["started_at"]),
         finished_at=time(of["finished_at"]),
         items=None if of["items"] is None else msgspec.convert(of["items"], ItemCounts),
+        run_at=time(of.get("run_at")),
+        waits=tuple(_wait(one, of["name"]) for one in of.get("waits", ())),
         attempts=tuple(_span(one) for one in of.get("attempts", ())),
+    )
+
+
+def _wait(of: Wire, node: str) -> NodeWait:
+    return NodeWait(
+        execution=UUID(of["execution_id"]),
+        label=of["node"],
+        node=node,
+        name=of["name"] if of["kind"] == "event" else approval_event(of["name"]),
+        match=payload.encode(of["match"]),
+        until=time(of["until"]),
     )
 
 
