@@ -2,8 +2,11 @@
 
 import pytest
 
-from daybell import App, job
+from daybell import App, ExecutionFailed, job
+from daybell.core.execution import State
 from daybell.errors import InvalidWorkflow, JobNotFound
+
+LONG = 20.0  # seconds; nothing here takes so long
 
 
 def an_app(url: str, **workflows: str) -> App:
@@ -75,3 +78,17 @@ async def test_many_workflows_in_a_row_are_no_circle(file_url):
 
     async with an_app(file_url, **chain, w300="nap elsewhere") as app:
         assert (await app.client().job("w0")).version == 1
+
+
+async def test_a_run_too_deep_inside_others_fails_for_good(file_url, monkeypatch):
+    monkeypatch.setattr("daybell.core.limits.WORKFLOW_LEVELS_MAX", 2)
+    app = an_app(file_url, w0="w1", w1="w2", w2="w3", w3="")
+
+    async with app, app.worker():
+        with pytest.raises(ExecutionFailed):
+            await (await app.workflows["w0"].enqueue()).result(LONG)
+
+        (deepest,) = (await app.client().executions(job="w2", nodes=True)).items
+        assert (deepest.state, deepest.attempt) == (State.DEAD, 1)
+        assert "workflows inside workflows deeper than 2 levels" in (deepest.error or "")
+        assert (await app.client().executions(job="w3", nodes=True)).items == ()

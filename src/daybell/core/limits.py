@@ -138,6 +138,7 @@ PLAN_CHARS_MAX: Final = 64 * 1024 * 1024  # of all nodes of a run, with its para
 CONDITION_CHARS_MAX: Final = 500
 CONDITION_DEPTH_MAX: Final = 50
 DEPENDENCIES_MAX: Final = 1_000
+WORKFLOW_LEVELS_MAX: Final = 50  # a run, one inside it, and so on: more is a circle
 
 _ASCII_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@+ -]*[A-Za-z0-9_.:@+-])?")
 _PUNCTUATION: Final = frozenset("_.:@+- ")

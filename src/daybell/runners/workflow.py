@@ -22,7 +22,7 @@ from daybell.core.job import JobDefinition
 from daybell.core.outputs import filled_settings
 from daybell.core.params import decoded, plain_by_name
 from daybell.core.run import Plan
-from daybell.errors import UsageError
+from daybell.errors import InvalidWorkflow, UsageError
 from daybell.runners.around import Around, Handled
 from daybell.runners.kind import KindHandler
 from daybell.runners.running import Running, Stoppable
@@ -64,7 +64,11 @@ class WorkflowHandler:
         except Exception:
             running.is_hopeless = True  # it will be no different next time
             raise
-        await running.expand(plan)
+        try:
+            await running.expand(plan)
+        except InvalidWorkflow:
+            running.is_hopeless = True  # too deep inside others, wherever it is tried
+            raise
         return None
 
     async def node(self, name: str) -> GraphNode | None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core import limits
 from daybell.core.event import Facts
 from daybell.core.execution import (
     TERMINAL,
@@ -42,7 +43,7 @@ from daybell.core.run import (
     start_of,
 )
 from daybell.core.step import NodeWait
-from daybell.errors import UsageError, shown
+from daybell.errors import InvalidWorkflow, UsageError, shown
 from daybell.store.ids import mint_many
 
 # Parts of a run that are done after the transaction that found them to do, before the rest is left
@@ -144,6 +145,19 @@ def node_end(execution: Execution, attempts: Iterable[Attempt] = ()) -> NodeEnd:
     )
 
 
+def check_level(level: int) -> None:
+    """Refuse to begin a run so deep inside others. The outermost is at level 1.
+
+    Workflows that run each other are refused where they are defined, but a job is looked up when
+    its turn comes, and may be another one by then.
+    """
+    if level > limits.WORKFLOW_LEVELS_MAX:
+        raise InvalidWorkflow(
+            f"workflows inside workflows deeper than {limits.WORKFLOW_LEVELS_MAX} levels; look"
+            " whether these run each other, and put fewer inside each other"
+        )
+
+
 def is_over(run: Run) -> bool:
     """Whether all of its nodes have ended, so that it has to be begun again."""
     return run.left == 0
@@ -158,7 +172,7 @@ def no_run(id: UUID, state: State) -> UsageError:
 
 def without_job(start: Start) -> NodeEnd:
     """The end of a node whose job is not there when it is to start."""
-    reason = f"no job named {shown(start.job)}; it was deleted since the workflow was defined"
+    reason = f"no job named {shown(start.job)}; it was deleted, or never made"
     return NodeEnd(
         label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
     )
@@ -205,9 +219,7 @@ def fitting_waits(
     node around it, the event's name, the match, and until when.
     """
     return [
-        NodeWait(
-            execution=id, label=label, node=node_name(root), name=name, match=match, until=until
-        )
+        NodeWait(execution=id, label=label, node=node_name(root), name=name, until=until)
         for id, label, root, name, match, until in rows
         if facts is None or facts.meet(match)
     ]

@@ -340,11 +340,11 @@ async def test_a_cancelled_run_whose_nodes_succeeded_all_the_same_begins_again_a
     """Its helper was lost before the last node could be asked to stop."""
 
     async def lose(*_args):
-        return 0
+        return []
 
     run = await begun(store, a_plan({"a": []}))
     hands = await take(store)
-    monkeypatch.setattr(store, "_cancel_nodes", lose)
+    monkeypatch.setattr(store, "_started", lose)
     await store.cancel(TENANT, [run])
     await end(store, hands, results={"a": 7})
     assert await state(store, run) is State.CANCELLED

@@ -23,19 +23,32 @@ def cancel(tables: Tables, row: Row | None, now: Instant) -> Cancellation:
     if execution.state is not State.RUNNING and row.key not in tables.runs:
         endings.end(tables, row, Event.CANCELLED, now)
         return Cancellation.CANCELLED
-    asked_at = execution.cancel_requested_at or now
-    tables.put(replace(row, execution=replace(execution, cancel_requested_at=asked_at)))
+    ask(tables, row, now)
     if execution.worker is None:
         return stop_run(tables, row, now)
     tables.signals[Signal.ASK] = None
     return Cancellation.REQUESTED
 
 
+def ask(tables: Tables, row: Row, now: Instant) -> None:
+    """Note that an execution is to end, unless that was asked for before."""
+    asked_at = row.execution.cancel_requested_at or now
+    tables.put(replace(row, execution=replace(row.execution, cancel_requested_at=asked_at)))
+
+
 def stop_run(tables: Tables, row: Row, now: Instant) -> Cancellation:
-    """Cancel the nodes of a run. It may be over with that."""
-    for child in progress.stop(tables, row.key):
-        cancel(tables, child, now)
+    """Cancel the nodes of a run, and of the runs inside it. It may be over with that."""
+    runs = [row.key]
+    for key in runs:  # it grows: those inside come after those around them
+        for child in progress.stop(tables, key):
+            if child.execution.state is State.RUNNING and child.execution.worker is None:
+                ask(tables, child, now)
+                runs.append(child.key)
+            else:
+                cancel(tables, child, now)
+    for key in reversed(runs):  # the end of one may be that of the run around it
+        progress.settle(tables, now)
+        progress.go_on(tables, key, (), now)
     progress.settle(tables, now)
-    progress.go_on(tables, row.key, (), now)
     is_over = tables.rows[row.key].execution.state in TERMINAL
     return Cancellation.CANCELLED if is_over else Cancellation.REQUESTED

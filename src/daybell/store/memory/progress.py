@@ -47,11 +47,21 @@ def begin(tables: Tables, row: Row, plan: Plan, now: Instant) -> None:
     begun = replace(execution, worker=None, started_at=now)
     tables.put(replace(row, execution=begun, lease=None))
     if row.key not in tables.runs:  # or it begins again
+        driving.check_level(level_of(tables, row))
         nodes = {new.node.label: NodeRow(new.node, new.spec, new.input) for new in plan.nodes}
         tables.runs[row.key] = RunRow(plan.run(execution.id), nodes)
     if execution.cancel_requested_at is not None:
         stop(tables, row.key)
     go_on(tables, row.key, (), now)
+
+
+def level_of(tables: Tables, row: Row) -> int:
+    """How deep inside others a run is: it is a node of the one around it, that one of the next."""
+    level = 1
+    while row.execution.node is not None and row.execution.parent is not None:
+        row = tables.rows[row.execution.tenant, row.execution.parent]
+        level += 1
+    return level
 
 
 def settle(tables: Tables, now: Instant) -> None:

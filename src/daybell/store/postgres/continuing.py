@@ -69,10 +69,16 @@ class Continuing(Pending):
         return (tenant, run) in self.unfinished
 
     async def stop_run(self, tenant: int, run: UUID) -> None:
-        """Have nothing more started in a run, and cancel what was."""
-        await self.db.settled(partial(self._stop, tenant, run))
-        while await self._cancel_nodes(tenant, run):
-            pass
+        """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
+        however deep they are: each in transactions of its own, so that no lock is waited for while
+        others are held.
+        """
+        runs = [run]
+        while runs:
+            one = runs.pop()
+            await self.db.settled(partial(self._stop, tenant, one))
+            while ids := await self._started(tenant, one):
+                runs += await self.db.settled(partial(self._cancel_some, tenant, ids))
 
     async def _stop(self, tenant: int, run: UUID) -> None:
         async with self.db.transaction() as link:
@@ -90,17 +96,13 @@ class Continuing(Pending):
        AND cancel_requested_at IS NULL ORDER BY id LIMIT {CANCELLED_MAX}
     """
 
-    async def _cancel_nodes(self, tenant: int, run: UUID) -> int:
-        """Cancel some executions of nodes; answers how many."""
+    async def _started(self, tenant: int, run: UUID) -> list[UUID]:
+        """Some executions of nodes that nobody has cancelled yet."""
         async with self.db.link() as link:
-            ids = [row["id"] for row in await link.fetch(self.STARTED, tenant, run)]
-        if ids:
-            inner = await self.db.settled(partial(self._cancel_some, tenant, ids))
-            for one in inner:
-                await self.stop_run(tenant, one)
-        return len(ids)
+            return [row["id"] for row in await link.fetch(self.STARTED, tenant, run)]
 
     async def _cancel_some(self, tenant: int, ids: Sequence[UUID]) -> list[UUID]:
+        """Cancel these executions; answers those that are runs, which are to be stopped."""
         async with self.db.transaction() as link:
             live, pending = await self.end_pending(link, tenant, ids, State.CANCELLED)
             inner = await self.ask_to_stop(link, tenant, live - pending)

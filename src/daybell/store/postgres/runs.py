@@ -17,7 +17,7 @@ from daybell.core.run import Plan, RunDetail, Spec
 from daybell.errors import Unavailable
 from daybell.store.checks import check_batch, check_limit
 from daybell.store.codes import STATES
-from daybell.store.driving import Standing, is_over, no_run, shown_node
+from daybell.store.driving import Standing, check_level, is_over, no_run, shown_node
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
@@ -98,6 +98,7 @@ class Running(Applying, Charting):
         run = plan.run(id)
         around = None if row["node"] is None else held.get(row["parent"])
         depth = 0 if around is None else around.depth + 1
+        check_level(depth + 1)
         parent = None if around is None else row["parent"]
         await self.keep_run(link, tenant, run, row, depth=depth, parent=parent)
         await self.add_nodes(link, tenant, ((id, new, {}) for new in plan.nodes))

@@ -31,6 +31,9 @@ class Runs(Protocol):
 
         A run that was revived, or that takes over from another (`rerun`), has its nodes already: it
         goes on with those, and `plan` is not looked at.
+
+        Raises InvalidWorkflow for one that is deeper inside others than WORKFLOW_LEVELS_MAX, and
+        writes nothing: it stays in the worker's hands.
         """
         ...
 

@@ -30,7 +30,8 @@ class Transaction:
     """What an operation works with: statements, the store's time, and the names known so far.
 
     `signals` are given to who waits for them once all is committed. `ended` are nodes whose runs
-    have to hear of it before that, and `todo` runs in which there is more to do than is done here.
+    have to hear of it before that, `stops` runs that are to be stopped before that, and `todo`
+    runs in which there is more to do than is done here.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Transaction:
         "names",
         "now",
         "signals",
+        "stops",
         "todo",
     )
 
@@ -52,11 +54,12 @@ class Transaction:
         self.now = now
         self.signals: set[Signal] = set()
         self.ended: dict[RunKey, list[NodeEnd]] = {}
+        self.stops: dict[RunKey, None] = {}
         self.todo: dict[RunKey, None] = {}
 
     def forget(self) -> None:
         """The operation under way is undone."""
-        self.ended, self.todo = {}, {}
+        self.ended, self.stops, self.todo = {}, {}, {}
 
     def changes(self) -> int:
         """How many rows were changed on this connection so far."""

@@ -1,7 +1,8 @@
 """How runs of workflows go on, in the transaction that has ended some of their nodes.
 
 Ends are collected in the transaction and told at the end of the operation, so that a batch of
-reports drives each run once.
+reports drives each run once. So are runs inside others that are to be stopped: however deep they
+are, one loop stops them.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Held(NamedTuple):
     run: Run
 
 
+STOPS_MAX: Final = 100  # runs that one transaction stops, of those inside the one in question
+
 _FIND: Final = f"""
 SELECT e.n, e.job, e.version, e.lane, e.priority, e.scheduled_for, {RUN_COLUMNS}
   FROM execution e JOIN run r ON r.execution = e.n
@@ -64,9 +67,22 @@ def find(tx: Transaction, key: RunKey) -> Held | None:
     return Held(key[0], *row[:6], run=read_run(UUID(bytes=key[1]), row[6:]))
 
 
+# How many runs are around an execution: it is a node of the first, that one of the next.
+_AROUND: Final = """
+WITH RECURSIVE around (parent) AS (
+  SELECT parent FROM execution WHERE n = ?1 AND node IS NOT NULL
+  UNION ALL
+  SELECT e.parent FROM around a JOIN execution e ON e.tenant = ?2 AND e.id = a.parent
+   WHERE e.node IS NOT NULL)
+SELECT count(*) FROM around
+"""
+
+
 def begin(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
     """Keep the nodes of a run that begins, and start the first."""
     if not has_run(tx, n):  # or it begins again
+        (around,) = tx.execute(_AROUND, (n, key[0])).fetchone()
+        driving.check_level(around + 1)
         insert_run(tx, n, plan.run(UUID(bytes=key[1])))
         tx.names.nodes.of(tx, n).update(insert_nodes(tx, n, plan.nodes))
     go_on(tx, key)
@@ -80,8 +96,16 @@ def has_run(tx: Transaction, n: int) -> bool:
 
 
 def settle(tx: Transaction) -> None:
-    """Let runs know which of their nodes have ended."""
-    while tx.ended:
+    """Stop runs that are to be stopped, so many, and let runs know which of their nodes have ended.
+    The rest is marked in their rows, and left to the next transaction.
+    """
+    room = STOPS_MAX
+    while tx.stops or tx.ended:
+        stops, tx.stops = list(tx.stops), {}
+        tx.todo |= dict.fromkeys(stops[room:])
+        for key in stops[:room]:
+            go_on(tx, key)
+        room = max(0, room - len(stops))
         ended, tx.ended = tx.ended, {}
         for key, ends in ended.items():
             go_on(tx, key, ends)
@@ -234,9 +258,11 @@ _STOP: Final = "UPDATE run SET stopping = 'cancel', is_todo = 1 WHERE execution 
 
 
 def stop(tx: Transaction, key: RunKey, n: int) -> None:
-    """Cancel all that is not over in a run. It ends with the last of it."""
+    """Cancel all that is not over in a run, as soon as things are settled. It ends with the last
+    of it.
+    """
     tx.execute(_STOP, (n,))
-    go_on(tx, key)
+    tx.stops[key] = None
 
 
 _OF_RUN: Final = "tenant = ? AND parent = ? AND node IS NOT NULL"
