@@ -128,6 +128,7 @@ def test_an_execution_is_shown_with_all_that_is_known_of_it(same):
     for one in (dead, done):
         same("executions", "show", "ID", **one)
         same("executions", "show", "ID", "--json", **one)
+        same("executions", "show", "ID", "--timeline", **one)
         same("executions", "logs", "ID", **one)
         same("executions", "logs", "ID", "-f", "--json", **one)
         same("executions", "wait", "ID", **one)

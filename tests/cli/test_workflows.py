@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -109,6 +110,19 @@ def test_a_run_is_shown_with_its_nodes(typed, run):
     assert "upstream_failed" in lines["load"]
     assert "5 of 5 nodes ended (100 %)" in shown.out
     assert json.loads(as_json.out)["workflow"]["nodes"][0]["name"] == "extract"
+
+
+def test_what_happened_to_a_run_is_shown_moment_by_moment(typed, run):
+    shown = typed("executions", "show", run, "--timeline").out.splitlines()
+    told = json.loads(typed("executions", "show", run, "--timeline", "--json").out)
+
+    assert shown[0].split() == ["at", "since", "node", "event", "attempt", "worker"]
+    assert len(shown) == len(told) + 1
+    assert any(re.search(r"Z  \+\S+ m?s +created$", line) for line in shown)
+    assert any(re.search(r" a +dead$", line) for line in shown)
+    assert shown[-1].endswith(" ended: dead")
+    assert told[-1]["event"] == "ended"
+    assert {one["node"] for one in told if one["event"] == "ready"} == {"extract", "a", "b", "tell"}
 
 
 def test_nodes_are_listed_with_their_run(typed, run):

@@ -18,11 +18,11 @@ from daybell.api.naming import name_of, told
 from daybell.api.rules import Id
 from daybell.api.schema import Again, Nothing
 from daybell.api.stream import follow_log, read_place, wants_stream
-from daybell.api.timeline import timeline
 from daybell.client import wire
 from daybell.client.logs import PARTS_PER_READ, START
 from daybell.client.moments import told_steps
 from daybell.client.requests import Filters, read_id
+from daybell.client.timeline import timeline
 from daybell.client.why import why
 from daybell.core import payload
 from daybell.core.audit import NewEntry

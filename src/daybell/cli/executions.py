@@ -89,12 +89,16 @@ def list_executions(
 def show_execution(
     context: typer.Context,
     id: Id,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="What happened to it, and to its nodes, and when.")
+    ] = False,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Show an execution: its attempts, its steps or its nodes."""
-    run(context, partial(_show, id=id, tenant=tenant, as_json=as_json), database_url)
+    command = partial(_timeline if timeline else _show, id=id, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
 
 @app.command("logs")
@@ -289,6 +293,23 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
         echo_detail(detail, now=now, because=because)
         echo_steps(steps, one)
         echo_nodes(run, now=now, state=one.state)
+    return DONE
+
+
+async def _timeline(settings: Settings, *, id: str, tenant: str | None, as_json: bool) -> int:
+    from daybell.cli import show
+    from daybell.cli.choosing import find
+    from daybell.cli.connecting import client_for
+    from daybell.cli.timelines import echo_timeline
+    from daybell.client.timeline import timeline
+
+    async with client_for(settings, tenant=tenant) as client:
+        detail = await client.execution(await find(client, id))
+        told = timeline(detail, await client.run(detail.execution.id))
+    if as_json:
+        show.echo_json(told)
+    else:
+        echo_timeline(told)
     return DONE
 
 
