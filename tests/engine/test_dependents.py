@@ -6,7 +6,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
-from daybell.core.instant import from_iso
+from daybell.core.instant import from_iso, to_iso
 from daybell.core.schedule import Decision
 from daybell.core.when import after, cron
 from daybell.engine.clock import ManualClock
@@ -398,3 +398,19 @@ async def test_of_several_schedulers_one_fires(client, clock):
     assert await of(client, "load") == [("queued", None)]
     [fired] = [one for one in heard if isinstance(one, Fired)]
     assert (fired.job, fired.late) == ("load", 2.0)
+
+
+async def test_after_a_round_what_is_waited_for_is_since_then(client, clock, scheduler):
+    await client.define("extract")
+    await client.define("load", schedule=after("extract"))
+    before = (await client.standing("load")).waits_for
+    clock.advance(1)
+    await run(client, "extract")
+    fired = clock.now()
+    await turn(scheduler)
+
+    [told] = (await client.standing("load")).waits_for
+
+    assert before[0].detail == "has not succeeded yet"
+    assert not told.is_met
+    assert told.detail == f"has not succeeded since this job was fired last, at {to_iso(fired)}"

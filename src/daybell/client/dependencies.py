@@ -59,25 +59,29 @@ async def waits_for(store: Store, tenant: str, standing: Standing) -> tuple[Wait
     names = standing.job.definition.dependencies
     if not names:
         return ()
-    since = next((one.since for one in standing.schedules if one.since is not None), None)
-    if since is None:
+    after = next((one for one in standing.schedules if one.since is not None), None)
+    if after is None or after.since is None:
         now = (await store.health()).now
         stand = await store.upstream(tenant, [(name, now) for name in names])
         return tuple(
             WaitsFor(name, one.state is State.SUCCEEDED, str(one.state or "it has not run yet"))
             for name, one in zip(names, stand, strict=True)
         )
-    ended = await store.ended_since(tenant, [(name, since) for name in names])
-    return tuple(_told(name, one) for name, one in zip(names, ended, strict=True))
+    ended = await store.ended_since(tenant, [(name, after.since) for name in names])
+    # What ended before belongs to a round that is over: it may well have succeeded then.
+    is_first = not after.fired and not after.skipped
+    when = "yet" if is_first else f"since this job was fired last, at {to_iso(after.since)}"
+    return tuple(_told(name, one, when) for name, one in zip(names, ended, strict=True))
 
 
-def _told(name: str, one: Ended) -> WaitsFor:
+def _told(name: str, one: Ended, when: str) -> WaitsFor:
     if one.succeeded_at is not None:
         return WaitsFor(name, True, f"succeeded at {to_iso(one.succeeded_at)}")
+    not_met = f"has not succeeded {when}"
     if one.state is None:
-        return WaitsFor(name, False, "has not succeeded yet")
+        return WaitsFor(name, False, not_met)
     then = "; retry it, or let it run again" if one.state is State.DEAD else ""
-    return WaitsFor(name, False, f"has not succeeded yet, its last one is {one.state}{then}")
+    return WaitsFor(name, False, f"{not_met}, its last one is {one.state}{then}")
 
 
 def _words(one: Upstream) -> str:

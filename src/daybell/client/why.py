@@ -11,6 +11,7 @@ import msgspec
 
 from daybell.client import node_waits, offers
 from daybell.client.dependencies import Dependencies
+from daybell.client.skipped import skipped_because
 from daybell.client.suspended import suspension_of
 from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import PENDING, Execution, State
@@ -54,7 +55,9 @@ async def why(client: AnyClient, id: str) -> Reason:
     """Why an execution has not run, or has not ended."""
     execution = (await client.execution(id)).execution
     if execution.state not in PENDING:
-        return await _in_run(client, execution) or _begun(execution)
+        found = await _in_run(client, execution) or _begun(execution)
+        because = await skipped_because(client, execution)
+        return msgspec.structs.replace(found, detail=found.detail + because)
     now = (await client.health()).now
     if execution.state is State.WAITING and execution.reason == DEPENDENCIES:
         return await _dependent(client, execution)
