@@ -33,7 +33,7 @@ class Running:
     """An execution as a handler sees it."""
 
     is_cancelled = False
-    is_hopeless = False
+    is_hopeless = is_watchful = False
     durable = ledger = None
     patience = 0.0
     secret = ""  # what is masked

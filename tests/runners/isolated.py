@@ -65,6 +65,16 @@ def wait(ctx: Context, log: str) -> None:
             file.write(", finally")
 
 
+def watch(ctx: Context, ends: bool) -> str:
+    """Look whether it is to stop, and perhaps do so."""
+    is_told = ctx.is_cancelled
+    ctx.progress(50, str(os.getpid()))
+    while not (is_told and ends):
+        signal.sigtimedwait([], 0.01)
+        is_told = ctx.is_cancelled
+    return "ended"
+
+
 async def wait_async(ctx: Context, log: str) -> None:
     ctx.progress(50, str(os.getpid()))
     try:

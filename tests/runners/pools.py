@@ -23,7 +23,8 @@ SOON = 0.2
 class Running:
     """What the task says, as it comes in."""
 
-    is_cancelled = False
+    is_cancelled = is_watchful = False
+    patience = 0.0
     durable = ledger = None
 
     def __init__(self, args: dict[str, Any]):

@@ -32,6 +32,27 @@ async def test_what_is_stopped_may_tidy_up(function, told, tmp_path):
         assert await ran(pool, isolated.whoami) != pid
 
 
+async def test_what_looks_whether_it_is_to_stop_may_return():
+    async with a_pool() as pool:
+        started = Started(pool, isolated.watch, ends=True)
+        await started.running.told()
+
+        started.task.cancel()
+
+        assert await started.result() == "ended"
+
+
+async def test_what_looks_and_goes_on_is_interrupted_before_it_is_killed():
+    async with a_pool(grace=1.0) as pool:
+        started = Started(pool, isolated.watch, ends=False)
+        await started.running.told()
+
+        started.task.cancel()
+
+        failure = await started.failure()
+        assert failure.type.endswith("Interrupted")
+
+
 async def test_what_does_not_hear_is_killed_with_all_that_it_started():
     async with a_pool(grace=SOON) as pool:
         started = Started(pool, isolated.hang)

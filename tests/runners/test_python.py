@@ -33,7 +33,8 @@ class Claimed:
 
 class Running:
     is_cancelled = False
-    is_hopeless = False
+    is_hopeless = is_watchful = False
+    patience = 0.0
     durable = ledger = None
 
     def __init__(self, args: str):

@@ -128,6 +128,44 @@ async def test_cancelling_interrupts_what_runs_in_python():
     assert isinstance(busy.raised, Interrupted)
 
 
+async def test_with_patience_a_function_that_ends_by_itself_is_not_interrupted():
+    busy = Busy()
+    running = asyncio.ensure_future(Threads().run(busy, patience=lambda: 60.0))
+    await until(busy.is_running.is_set, within=20)
+
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    busy.may_end.set()
+
+    assert await asyncio.wait_for(running, 20) == "ended"
+    assert busy.raised is None
+
+
+@pytest.mark.parametrize("how", ["the patience was short", "it has ended early", "cancelled again"])
+async def test_a_function_is_interrupted_when_patience_has_ended(how):
+    busy, asked = Busy(), asyncio.Event()
+    patience = 0.01 if how == "the patience was short" else 60.0
+
+    def ask() -> float:
+        asked.set()
+        return patience
+
+    running = asyncio.ensure_future(Threads().run(busy, patience=ask))
+    await until(busy.is_running.is_set, within=20)
+    running.cancel()
+    await asyncio.wait_for(asked.wait(), 20)
+    if how == "cancelled again":
+        running.cancel()
+    elif how == "it has ended early":
+        patience = 0.0
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(running), 20)
+    await until(lambda: busy.raised is not None, within=20)
+    assert isinstance(busy.raised, Interrupted)
+
+
 async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
     is_running, may_end = threading.Event(), threading.Event()
 

@@ -12,6 +12,7 @@ import pytest
 import daybell
 from daybell import App, Context, ExecutionFailed, Retry, RetryLater, UsageError
 from daybell.core.execution import State
+from daybell.runners.threads import Interrupted
 from daybell.sdk.context import context_names
 from tests.engine.virtual import until
 from tests.sdk.waiting import WAIT, eventually
@@ -147,15 +148,20 @@ async def test_a_cancelled_coroutine_is_told(app: App, short_lease):
     assert seen == [False, True]
 
 
-async def test_a_cancelled_thread_is_told(app: App, short_lease):
+@pytest.mark.parametrize("watches", [True, False])
+async def test_a_cancelled_thread_is_told(app: App, short_lease, watches):
     running, seen = threading.Event(), []
 
     @app.task
     def endless(ctx: Context) -> None:
         running.set()
         try:
-            while not ctx.is_cancelled:
+            while not (watches and ctx.is_cancelled):
                 threading.Event().wait(0.001)
+            seen.append("ended")
+        except Interrupted:
+            seen.append("interrupted")
+            raise
         finally:
             seen.append(ctx.is_cancelled)
 
@@ -164,8 +170,31 @@ async def test_a_cancelled_thread_is_told(app: App, short_lease):
         await until(running.is_set, within=WAIT)
         await handle.cancel()
         await eventually(handle.status, lambda state: state is not State.RUNNING)
+        assert await handle.status() == "cancelled"
 
-    assert seen == [True]
+    assert seen == ["ended" if watches else "interrupted", True]
+
+
+async def test_a_blocking_step_of_a_coroutine_is_told_that_it_is_cancelled(app: App, short_lease):
+    running, seen = threading.Event(), []
+
+    @app.task
+    async def endless(ctx: Context) -> None:
+        def poll() -> None:
+            running.set()
+            while not ctx.is_cancelled:
+                threading.Event().wait(0.001)
+            seen.append("ended")
+
+        await ctx.step("poll", poll)
+
+    async with app, app.worker():
+        handle = await endless.enqueue()
+        await until(running.is_set, within=WAIT)
+        await handle.cancel()
+        await eventually(handle.status, lambda state: state is not State.RUNNING)
+
+    assert seen == ["ended"]
 
 
 def by_annotation(context: Context, number: int): ...

@@ -17,6 +17,7 @@ class Running(Protocol):
     is_hopeless: bool  # set by the handler before it raises what will be no different next time
     # Set likewise: what its worker would have to offer, of which nothing has been done.
     lacking: str | None
+    is_watchful: bool  # set by the task's context: it looks by itself whether it is to stop
     durable: Any  # set by the task's context: what it has done durably
 
     @property

@@ -67,6 +67,7 @@ class Run(msgspec.Struct, eq=False):
     is_expanded: bool = False  # it is the run of a workflow, and nobody's from now on
     is_hopeless: bool = False
     lacking: str | None = None
+    is_watchful: bool = False
     has_news: bool = False
     is_shown: bool = False
     durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`

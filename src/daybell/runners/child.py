@@ -107,7 +107,8 @@ class Child(asyncio.Protocol):
 
     async def perform(self, order: Order, running: Running) -> Done:
         """Have it run one task. Cancelling this stops the task and waits until that has worked:
-        SIGTERM, which raises Interrupted in it, and SIGKILL when the grace is over. How the task
+        SIGTERM, which raises Interrupted in it or, if it looks by itself whether it is to stop, at
+        half of the grace, and SIGKILL when the grace is over. How the task
         ended is then told in place of the cancellation: it shows where the task was. Unless it has
         not even begun: if `has_begun` is false afterwards, no line of the task has run.
         """
@@ -156,12 +157,21 @@ class Child(asyncio.Protocol):
     async def _stopped(self) -> Done:
         self._transport.write(framed(Halt()))
         self._loop.call_soon(self._signal, signal.SIGTERM)  # when that is written
+        second = self._loop.call_later(self._grace / 2, self._remind)
         try:
             return await asyncio.wait_for(self._answer(), self._grace)
         except (TimeoutError, asyncio.CancelledError):
             self._fault = f"did not end within {self._grace:g} s of being told to, and was killed"
             self.kill()
             return await self._answer()
+        finally:
+            second.cancel()
+
+    def _remind(self) -> None:
+        """Interrupt a task that had time to end by itself. Others were told everything before."""
+        if self._code is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._process.pid, signal.SIGTERM)
 
     def data_received(self, data: bytes) -> None:
         """A part of what the child says. What it printed before is heard before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from daybell.core import arguments, payload
 from daybell.core.execution import Claimed
@@ -17,18 +17,25 @@ from daybell.errors import InvalidArguments, UsageError
 from daybell.runners.durable import Durable, Ledger, rewinds
 from daybell.runners.threads import Threads
 
+# In a thread, between is_cancelled and the interruption. It is half of what the executor waits for
+# what it has stopped: the other half is for what an interrupted function does on its way out.
+GRACE_SECONDS: Final = 2.5
+
 
 class Running(Protocol):
     """What a handler is given: see `engine.handlers.Running`, which this must fit."""
 
     claimed: Claimed
     is_hopeless: bool
+    is_watchful: bool
     durable: Any
 
     @property
     def ledger(self) -> Ledger | None: ...
     @property
     def is_cancelled(self) -> bool: ...
+    @property
+    def patience(self) -> Seconds: ...
     def report(
         self,
         *,
@@ -69,7 +76,7 @@ class PythonHandler:
     ) -> None:
         self.retry = retry
         self.timeout = timeout
-        self.grace = 0.0
+        self.grace = GRACE_SECONDS
         self.goes_on = goes_on
         self.starts_once = starts_once
         self._function = function
@@ -100,7 +107,7 @@ class PythonHandler:
         call = self.bind(running, given)
         if self.is_async:
             return await call()
-        value = await self._threads.run(call)
+        value = await self._threads.run(call, patience=lambda: patience_with(running))
         if inspect.isawaitable(value):  # of a coroutine function in a plain decorator
             value = await value
         return value
@@ -168,6 +175,13 @@ def _without_values(error: UsageError) -> UsageError:
         " are secrets in what it was called with",
         field=error.field,
     )
+
+
+def patience_with(running: Running) -> Seconds:
+    """How long a thread may take to end by itself, once it is to. One that has never looked whether
+    it is to will not now, and has no use for it.
+    """
+    return running.patience if running.is_watchful else 0.0
 
 
 def check_function(function: Callable[..., Any]) -> None:

@@ -13,9 +13,13 @@ import ctypes
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from daybell.core.instant import Seconds
 
 T = TypeVar("T")
+
+LOOK_SECONDS: Final = 0.1  # patience may end before its time: when a lease is lost
 
 
 class Interrupted(BaseException):
@@ -32,7 +36,7 @@ class Call:
         self._lock = threading.Lock()
         self._thread: int | None = None  # set while the function runs
         self._has_begun = False
-        self._is_unwanted = False
+        self._is_unwanted = False  # it was interrupted, or never begins
         self._news: asyncio.Future[None] | None = None
         self.outcome: tuple[Any, BaseException | None] | None = None
 
@@ -58,22 +62,25 @@ class Call:
             self._news = self._loop.create_future()
             await self._news
 
-    def interrupt(self) -> bool:
+    @property
+    def is_interrupted(self) -> bool:
+        return self._is_unwanted
+
+    def interrupt(self) -> None:
         """Raise Interrupted at the function's next step in Python. What blocks in C goes on; what
         still waits for a thread is over, and never begins.
 
-        Only once, then False: `run` could not get out of the way of two.
+        Only once: `run` could not get out of the way of two.
         """
         with self._lock:
             if self._is_unwanted:
-                return False
+                return
             self._is_unwanted = True
             if self._thread is not None:
                 _raise_in(self._thread, Interrupted)
             elif not self._has_begun:
                 self.outcome = None, Interrupted()
                 del self._function, self._context  # this stays in the queue for who knows how long
-            return True
 
     def _begin(self) -> bool:
         with self._lock:
@@ -96,6 +103,11 @@ class Call:
             self._news.set_result(None)
 
 
+def none() -> Seconds:
+    """No patience."""
+    return 0.0
+
+
 class Threads:
     """As many threads as are busy at once, up to a limit; idle ones wait for more."""
 
@@ -106,9 +118,11 @@ class Threads:
         self._count = 0
         self._idle = 0
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], *, patience: Callable[[], Seconds] = none) -> T:
         """Run it in a thread. Cancelling interrupts it, and still waits until it has ended, if it
         has begun. Cancelling once more, as an event loop does that is closed, leaves it to itself.
+
+        Once it is cancelled, `patience` is asked how long it may take to end uninterrupted.
         """
         call = Call(function)
         self._submit(call)
@@ -116,8 +130,12 @@ class Threads:
             try:
                 await call.wait()
             except asyncio.CancelledError:
-                if not call.interrupt():
+                if call.is_interrupted:
                     raise
+                try:
+                    await _bear(call, patience)
+                finally:
+                    call.interrupt()
         result, error = call.outcome
         if error is None:
             return result
@@ -148,6 +166,15 @@ class Threads:
             del call
             with self._lock:
                 self._idle += 1
+
+
+async def _bear(call: Call, patience: Callable[[], Seconds]) -> None:
+    """Wait for the outcome for as long as there is patience."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while call.outcome is None and (left := begun + patience() - loop.time()) > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(call.wait(), min(left, LOOK_SECONDS))
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

@@ -11,12 +11,12 @@ import concurrent.futures
 import contextvars
 import inspect
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar, cast
 
 from daybell.errors import UsageError, shown
 from daybell.runners.python import is_async
-from daybell.runners.threads import Interrupted, Threads
+from daybell.runners.threads import Interrupted
 
 T = TypeVar("T")
 
@@ -98,12 +98,14 @@ class Bridge:
                 if future.done():  # then it is the work's own
                     raise
 
-    async def call(self, call: Callable[[], Any], threads: Threads) -> Any:
+    async def call(
+        self, call: Callable[[], Any], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> Any:
         """Call a function where it does no harm: what blocks, in a thread."""
         if not is_in_loop():
             value = call()
             return self._waited(_whole(value)) if inspect.isawaitable(value) else value
-        value = call() if is_async(call) else await threads.run(call)
+        value = call() if is_async(call) else await in_thread(call)
         return await value if inspect.isawaitable(value) else value
 
 

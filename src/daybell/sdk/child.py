@@ -56,6 +56,8 @@ class ChildRunning:
         self.durable: Any = None
         self.ledger: Ledger | None = None  # the store is the worker's, and so are its steps
         self.is_cancelled = False
+        self.is_watchful = False
+        self.patience = 0.0  # the worker's to have
         self._line = line
 
     def report(
@@ -85,7 +87,8 @@ class ChildRunning:
 
 
 class Interruption:
-    """SIGTERM: what runs is to stop. Told once, by an exception where the function is.
+    """SIGTERM: what runs is to stop. Told by an exception where the function is; to one that looks
+    by itself, by the second signal, which the worker sends later.
 
     Only the worker's: systemd, for one, sends it to all processes of a service, while the worker
     still lets what runs come to its end.
@@ -96,12 +99,13 @@ class Interruption:
         signal.signal(signal.SIGTERM, self._hear)
         self._running: ChildRunning | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._is_over = False  # it was interrupted
 
     @contextmanager
     def around(self, running: ChildRunning) -> Generator[None]:
         if signal.getsignal(signal.SIGTERM) != self._hear:  # the last task has set another
             signal.signal(signal.SIGTERM, self._hear)
-        self._running = running
+        self._running, self._is_over = running, False
         try:
             yield
         finally:
@@ -113,12 +117,14 @@ class Interruption:
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
         running = self._running
-        if running is None or running.is_cancelled or not self._line.is_ringing:
+        if running is None or self._is_over or not self._line.is_ringing:
             return
-        running.is_cancelled = True
+        is_first, running.is_cancelled = not running.is_cancelled, True
         if self._task is not None:
+            self._is_over = True
             self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-        else:
+        elif not (is_first and running.is_watchful):
+            self._is_over = True
             self._line.when_sent(_interrupt)
 
 

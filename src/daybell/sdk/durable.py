@@ -39,7 +39,7 @@ from daybell.errors import (
     shown,
 )
 from daybell.runners.durable import Ledger, Rewind
-from daybell.runners.python import Running
+from daybell.runners.python import Running, patience_with
 from daybell.runners.threads import Threads
 from daybell.sdk import bridge
 from daybell.sdk.remembered import changed, converted, follows, raise_again, suspended_in
@@ -286,9 +286,12 @@ class Durable:
     async def _called(self, name: str, call: Callable[[], Any]) -> Any:
         token = bridge.in_step.set(name)
         try:
-            return await self._bridge.call(call, _threads)
+            return await self._bridge.call(call, self._in_thread)
         finally:
             bridge.in_step.reset(token)
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await _threads.run(call, patience=lambda: patience_with(self._running))
 
     def _kept(self, name: str, value: Any) -> str | None:
         if value is None:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from daybell.core.execution import Claimed
+from daybell.core.instant import Seconds
 from daybell.engine.handlers import Handler, Handlers, Running
 from daybell.errors import Suspended
 from daybell.runners.around import Around
-from daybell.runners.threads import Call, Threads
+from daybell.runners.threads import Call, Threads, none
 from daybell.sdk.app import App, AppHandlers
 
 T = TypeVar("T")
@@ -76,12 +77,12 @@ class OwnThread(Threads):
         self._is_busy = False
         self._here: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], *, patience: Callable[[], Seconds] = none) -> T:
         if self._is_busy:  # a task in it waits for another: that one cannot run there, too
-            return await self._spare.run(function)
+            return await self._spare.run(function, patience=patience)
         self._is_busy = True
         try:
-            return await super().run(function)
+            return await super().run(function, patience=patience)
         finally:
             self._is_busy = False
 
