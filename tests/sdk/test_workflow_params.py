@@ -300,3 +300,67 @@ def test_a_bench_and_code_without_a_loop_call_it_by_name():
         etl.sync.enqueue(day=2)
         etl.sync.enqueue_many([{"day": 3, "limit": 4}])
         assert bench.enqueued(etl) == [{"day": 2}, {"day": 3, "limit": 4}]
+
+
+async def test_what_does_not_fit_a_task_is_refused_where_the_run_is_asked_for(caplog):
+    app = App("memory://")
+
+    @app.task
+    def load(rows: int, day: str = "today", mode: Any = None) -> None: ...
+
+    with app.workflow("inner", params={"rows": 1}) as inner:
+        load.node("deep")
+    with app.workflow("etl", params={"rows": ..., "day": "monday", "count": 2}) as etl:
+        load >> inner.bind(rows=etl.params["count"])
+
+    async with Bench(app):
+        await etl.enqueue(rows=3)
+        with pytest.raises(InvalidArguments) as outer:
+            await etl.enqueue(rows="abc")
+        with pytest.raises(InvalidArguments) as deep:
+            await etl.enqueue(rows=1, count="many")
+        with pytest.raises(InvalidArguments, match=r"items\[1\]: workflow 'etl': parameter 'rows'"):
+            await etl.enqueue_many([{"rows": 1}, {"rows": "abc"}])
+
+    assert str(outer.value).startswith(
+        "workflow 'etl': parameter 'rows' does not fit node 'load': load(), argument 'rows':"
+    )
+    assert outer.value.field == "rows"
+    assert "workflow 'etl', node 'inner': parameter 'rows' does not fit node 'deep'" in str(
+        deep.value
+    )
+    assert not caplog.records
+
+
+async def test_what_may_never_get_to_a_task_is_not_judged():
+    app = App("memory://")
+
+    @app.task
+    def choose() -> str:
+        return "full"
+
+    @app.task
+    def part(limit: int) -> None: ...
+
+    @app.task
+    def last(limit: int, part: None = None) -> None: ...
+
+    @app.task
+    def joined(text: str) -> None: ...
+
+    with app.workflow("etl", params={"limit": None, "items": []}) as etl:
+        choose.when("result == 'part'") >> part >> last
+        part.node("each").map(etl.params["items"])
+        joined.bind(text={"join": ["at ", etl.params["limit"]]})
+
+    async with Bench(app):
+        assert await etl.enqueue(limit="none", items=[])
+
+
+def test_a_parameter_that_no_node_uses_is_told_in_code_too(plain: App, caplog):
+    with plain.workflow("etl", params={"day": ..., "dya": 1}):
+        plain.tasks["extract"].node()
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("workflow 'etl': parameter 'dya' is used by no node;")

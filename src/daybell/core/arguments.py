@@ -104,6 +104,15 @@ def convert(
     return converted
 
 
+def check_value(function: Callable[..., Any], name: str, value: Any) -> None:
+    """Refuse a stored value that does not fit this parameter, whatever the others are given."""
+    plan = _plan(function)
+    parameter = plan.parameters.get(name, plan.extra)
+    if parameter is None or parameter.annotation is Any or _is_default(value, parameter):
+        return
+    _convert_one(plan, name, value, parameter.annotation)
+
+
 def convert_result(function: Callable[..., Any], value: Any) -> Any:
     """Turn a stored result into what `function` says that it returns.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
@@ -21,7 +22,9 @@ from daybell.core.params import Params, check_given
 from daybell.errors import InvalidArguments, InvalidWorkflow, UsageError, shown
 from daybell.sdk.draft import Draft
 from daybell.sdk.enqueuing import CallOptions, Enqueuing
+from daybell.sdk.fitting import check_fit
 from daybell.sdk.handle import Handle
+from daybell.sdk.isolation import here
 from daybell.sdk.nodes import NODE_OPTIONS, Node, Nodelike, NodeOptions, draft, open_draft
 from daybell.sdk.params import Declared, ParamsGiven, read_declared
 from daybell.sdk.task import Task
@@ -29,6 +32,8 @@ from daybell.sdk.task import Task
 if TYPE_CHECKING:
     from daybell.sdk.app import App
     from daybell.sdk.sync import SyncWorkflow
+
+logger = logging.getLogger("daybell.sdk")
 
 # What a function has and a graph has not.
 _OF_TASKS: Final = ("store_result",)
@@ -100,6 +105,17 @@ class Workflow(Nodelike, Enqueuing[Any]):
         self._definition = self._written(written)
         self.inner = tuple(written.inner)
         self.app.add_workflow(self)
+        self._tell_unused()
+
+    def _tell_unused(self) -> None:
+        """Whoever gives a parameter that nobody gets believes that it does something."""
+        used = {name for node in self.graph.nodes for name in node.params}
+        for name in self.params:
+            if name not in used and not here.is_child:
+                logger.warning(
+                    "workflow %r: parameter %r is used by no node; call a task's parameter so, bind"
+                    " it with .bind(…), or leave it out", self.name, name,
+                )  # fmt: skip
 
     def _written(self, written: Draft) -> JobDefinition:
         graph = Graph.parse(written.settings(self._policy) | self._graph).inherit(written.tasks)
@@ -151,6 +167,7 @@ class Workflow(Nodelike, Enqueuing[Any]):
             takes = f"its parameters by name: enqueue({names})" if names else "no arguments"
             raise InvalidArguments(f"workflow {self.name!r} takes {takes}")
         check_given(self._params, kwargs, what=f"workflow {self.name!r}")
+        check_fit(self, kwargs)
         return dict(kwargs)
 
     def _handle(self, id: UUID, created: bool) -> Handle[Any]:
