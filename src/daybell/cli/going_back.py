@@ -44,10 +44,17 @@ async def check_code(store: Store, app: App) -> Check:
     new in it will be defined by the next start, and is nobody's problem.
     """
     from daybell.cli import show
+    from daybell.client.graphs import check_together
     from daybell.client.superseded import described, find_superseded, way_back
     from daybell.core.view import Check
+    from daybell.errors import UsageError
 
     wanted = app.definitions()
+    try:
+        await check_together(store, app.tenant, wanted)
+    except UsageError as error:
+        advice = "mend the code: no worker can start with it"
+        return Check(name="code", is_ok=False, found=str(error), advice=advice)
     found = await find_superseded(store, app.tenant, wanted)
     jobs = show.count(len(wanted), "job")
     if not found:

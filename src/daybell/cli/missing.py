@@ -1,15 +1,36 @@
-"""What `daybell doctor` says of jobs that others name, and that are not there."""
+"""What people are told of jobs that others name, and that are not there."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
-from daybell.client.uses import jobs_run_by
-from daybell.core.job import DEFAULT_TENANT, Job
+from daybell.cli.edge import complain
+from daybell.cli.show import printable
+from daybell.core.circles import inner_jobs
+from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import Check
-from daybell.errors import listed
+from daybell.errors import JobNotFound, listed, shown
 from daybell.store.protocol import Store
+
+
+async def tell_missing(store: Store, tenant: str, definitions: Iterable[JobDefinition]) -> None:
+    """Warn of jobs that workflows in code run and that are not there, in the words of a start. They
+    may still be made before a run comes to them.
+    """
+    users = defaultdict[str, list[str]](list)
+    for one in definitions:
+        for name in inner_jobs(one):
+            users[name].append(one.name)
+    for name, workflows in users.items():
+        try:
+            await store.get_job(tenant, name)
+        except JobNotFound:
+            runs = "workflow {} runs" if len(workflows) == 1 else "workflows {} run"
+            said = f"{runs.format(listed(workflows))} {shown(name)}, and there is no such job"
+            way_out = "create it, or start the app that has it, before a run comes to that node"
+            complain(f"warning: {printable(said)}; {way_out}")
 
 
 async def check_missing(store: Store) -> list[Check]:
@@ -37,7 +58,7 @@ def _named_by(job: Job) -> list[tuple[str, str]]:
     if job.paused_at is not None:
         return []
     needed = [(name, f"{job.name} waits for it") for name in job.definition.dependencies]
-    runs = sorted(jobs_run_by(job.definition))
+    runs = sorted(inner_jobs(job.definition))
     return [*needed, *((name, f"workflow {job.name} runs it") for name in runs)]
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybell.core.graph import Graph
-from daybell.core.job import Job, JobDefinition
+from daybell.core.circles import inner_jobs
+from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import JobFilter
 from daybell.errors import listed
@@ -39,19 +39,12 @@ async def uses_of(store: Store, tenant: str, name: str) -> Uses:
         for job in page.items:
             if name in job.definition.dependencies:
                 dependents.append(job.name)
-            if name in job.definition.settings and name in jobs_run_by(job.definition):
+            if name in job.definition.settings and name in inner_jobs(job.definition):
                 workflows.append(job.name)
         cursor = page.next_cursor
         if cursor is None:
             break
     return Uses(workflows=tuple(workflows), dependents=tuple(dependents))
-
-
-def jobs_run_by(definition: JobDefinition) -> set[str]:
-    """The other jobs that a workflow runs as nodes; none, if it is no workflow."""
-    if definition.kind != "workflow":
-        return set()
-    return Graph.from_settings(definition.settings).jobs
 
 
 async def left_behind(store: Store, tenant: str, job: Job) -> list[str]:
