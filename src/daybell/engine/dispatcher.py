@@ -121,7 +121,7 @@ class Dispatcher:
             return self._wait_for_quota()
         if claim.next_due is None:
             return POLL_SECONDS
-        patience = max(self._suspects.patience, self.elsewhere.patience)
+        patience = max(self._suspects.patience, self.elsewhere.patience(claim.next_due))
         seconds = max(0.0, claim.next_due - claim.now) + patience
         return min(POLL_SECONDS, seconds)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from math import inf
 from typing import Final
 
 from daybell.core.execution import Claimed
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.worker import Offer
 from daybell.engine.clock import Clock
 from daybell.errors import Unavailable
@@ -24,13 +25,18 @@ logger = logging.getLogger("daybell.worker")
 
 LOOK_SECONDS: Final = 10.0  # for so long it counts that somebody offers something,
 LOOK_AGAIN_SECONDS: Final = 1.0  # and that nobody does
-# Until it may be claimed again. All others look at what is due once a second, so until then they
-# know when this is. It grows a little while they are full, since each time is an attempt on record.
-BACK_SECONDS: Final = 1.0
+# Until it may be claimed again, so that others know by then when that is: they hear of what is due
+# within a second. It grows a little while they are full, since each time is an attempt on record.
+BACK_SECONDS: Final = 0.5
 BACK_SECONDS_MAX: Final = 3.0
-BACK_GROWTH: Final = 1.3
+BACK_GROWTH: Final = 1.15
 SPREAD: Final = 0.25  # so much longer for some, or who asks first would get all of them again
-YIELD_SECONDS: Final = 0.02  # others come first
+# Others come first; much earlier to what this worker itself has given back, since each of two may
+# give back what is the other's.
+YIELD_SECONDS: Final = 0.02
+YIELD_OWN_SECONDS: Final = 0.25
+NEAR_SECONDS: Final = 0.1  # what is due so soon after what went back was to be may be that
+RETURNED_MAX: Final = 100
 # For each that went back, before the next claim: a backlog that is not ours is for others to take.
 PAUSE_SECONDS: Final = 0.005
 PAUSE_SECONDS_MAX: Final = 1.0
@@ -48,6 +54,7 @@ class Elsewhere:
         self._looking = asyncio.Lock()
         self._told: set[str] = set()
         self._returned_at: Seconds | None = None  # the last one that went back
+        self._returned: deque[Instant] = deque(maxlen=RETURNED_MAX)  # when each is due, about
         self._paused_until = clock.monotonic()
 
     async def delay(self, claimed: Claimed, lacking: str) -> Seconds | None:
@@ -66,14 +73,19 @@ class Elsewhere:
         pause = max(0.0, self._paused_until - now) + PAUSE_SECONDS
         self._paused_until = now + min(pause, PAUSE_SECONDS_MAX)
         times = max(0, claimed.attempt - claimed.failures - claimed.crashes - 1)
-        seconds = min(BACK_SECONDS * BACK_GROWTH ** min(times, 10), BACK_SECONDS_MAX)
-        return seconds * (1 + SPREAD * self._clock.jitter())
+        seconds = min(BACK_SECONDS * BACK_GROWTH ** min(times, 20), BACK_SECONDS_MAX)
+        seconds *= 1 + SPREAD * self._clock.jitter()
+        self._returned.append(self._clock.now() + seconds)
+        return seconds
 
-    @property
-    def patience(self) -> Seconds:
-        """How much later to ask for what is due than others do: what went back would come again."""
+    def patience(self, due: Instant) -> Seconds:
+        """How much later to ask for what is due then than others do: what went back would come
+        again.
+        """
         if self._returned_at is None:
             return 0.0
+        if any(0 <= due - one <= NEAR_SECONDS for one in self._returned):
+            return YIELD_OWN_SECONDS
         is_over = self._clock.monotonic() - self._returned_at > 2 * BACK_SECONDS_MAX
         return 0.0 if is_over else YIELD_SECONDS
 
