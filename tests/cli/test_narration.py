@@ -10,7 +10,7 @@ from daybell.core.execution import Claimed, State
 from daybell.core.lifecycle import Transition, after_retry_later
 from daybell.core.schedule import Decision, Firing, Tick
 from daybell.engine.clock import SystemClock
-from daybell.engine.events import Ended, Fired, RunEnded
+from daybell.engine.events import Ended, Fired, RunEnded, Started
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from tests.builders import claimed, enqueued, look
@@ -74,6 +74,23 @@ async def test_the_end_of_a_run_is_told_and_on_workers_only_if_it_failed():
     assert succeeded.endswith(f"succeeded  {id} resize after 1.5 s")
     assert lines[1][0].getvalue().splitlines()[0].endswith("NodesFailed: load failed")
     assert "succeeded" not in lines[1][0].getvalue()
+
+
+async def test_a_node_that_runs_another_job_is_told_with_its_workflow():
+    store = store_for("memory://")
+    await store.open()
+    (one,) = (await claimed(store)).executions
+    outer = replace(one, id=mint(), job="outer", kind="workflow")
+    inner = replace(one, id=mint(), job="cond", kind="workflow", parent=outer.id, node="choose")
+    within = replace(one, id=mint(), job="cond", parent=inner.id, node="full")
+    out = io.StringIO()
+    narrator = Narrator(SystemClock(), out=out)
+
+    for each in (outer, inner, within, replace(inner, parent=mint())):
+        narrator(Started(each))
+
+    said = [line.split(maxsplit=3)[3] for line in out.getvalue().splitlines()]
+    assert said == ["outer", "outer, choose", "cond, full", "cond, choose"]
 
 
 def test_ticks_that_were_missed_are_told_and_others_are_not():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from daybell import Client
+from daybell import App, Client
 from tests.cli.in_process import Typed, typing
 from tests.workflows import ETL, work
 
@@ -209,6 +209,30 @@ def test_a_branch_in_a_file_is_shown_in_words(typed, tmp_path):
 
     assert "pick if it says a" in shown and "pick if it says b" in shown
     assert "branch" in written and "edges" not in written
+
+
+def test_a_node_that_runs_another_job_is_listed_with_its_workflow(typed, url):
+    app = App(url)
+
+    @app.task
+    async def look() -> None: ...
+
+    with app.workflow("inner") as inner:
+        look.node()
+    with app.workflow("outer") as outer:
+        inner.node("sub")
+
+    async def make() -> None:
+        async with app, app.worker():
+            await (await outer.enqueue()).result(timeout=30)
+
+    asyncio.run(make())
+
+    whole = typed("executions", "list", "--nodes").out
+    (last,) = typed("executions", "list", "--nodes", "--limit", "1").out.splitlines()[1:2]
+
+    assert "outer: sub" in whole and "inner: look" in whole and "inner: sub" not in whole
+    assert "inner: look" in last, "its run is on another page"
 
 
 def test_jobs_that_are_nodes_are_listed_as_such(typed, url):

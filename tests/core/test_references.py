@@ -128,6 +128,18 @@ def test_what_must_be_text_is_text_or_stands_for_one(value):
         check_text(value, "title")
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"output": "list", "pth": "x"}, "has 'pth' beside output.* did you mean 'path'[?]"),
+        ({"secret": "TOKEN", "default": "x"}, "has 'default' beside secret.*; leave it out"),
+    ],
+)
+def test_what_does_not_belong_beside_a_reference_is_named(value, said):
+    with pytest.raises(UsageError, match=said):
+        check_text(value, "title")
+
+
 def test_a_text_with_a_nul_is_refused():
     with pytest.raises(UsageError, match="NUL"):
         check_text("a\0b", "title")

@@ -92,15 +92,17 @@ async def _list(
     from daybell.cli import show
     from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_executions
+    from daybell.cli.in_workflows import workflows_of
     from daybell.client import wire
 
     async with client_for(settings, tenant=tenant) as client:
         page = await client.dead_letters(**asked)
         now = (await client.health()).now
+        workflows = {} if as_json else await workflows_of(client, page.items)
     if as_json:
         show.echo_json(wire.page(page, wire.execution))
         return DONE
-    echo_executions(page.items, now=now, empty="no dead letters")
+    echo_executions(page.items, now=now, empty="no dead letters", workflows=workflows)
     show.echo_more(page.next_cursor)
     return DONE
 

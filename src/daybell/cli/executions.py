@@ -250,6 +250,7 @@ async def _list(
     from daybell.cli.choosing import find, moments
     from daybell.cli.connecting import client_for
     from daybell.cli.describing import echo_executions
+    from daybell.cli.in_workflows import workflows_of
     from daybell.client import wire
 
     async with client_for(settings, tenant=tenant) as client:
@@ -258,10 +259,11 @@ async def _list(
             asked["parent"] = await find(client, str(run))
         page = await client.executions(limit=limit, cursor=cursor, **asked)
         now = (await client.health()).now
+        workflows = {} if as_json else await workflows_of(client, page.items)
     if as_json:
         show.echo_json(wire.page(page, wire.execution))
         return DONE
-    echo_executions(page.items, now=now, empty="no executions")
+    echo_executions(page.items, now=now, empty="no executions", workflows=workflows)
     show.echo_more(page.next_cursor)
     return DONE
 
@@ -290,7 +292,7 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
         told = {**wire.detail(detail), "steps": told_steps(steps, detail.execution)}
         show.echo_json(told if run is None else {**told, "workflow": wire.run(run)})
     else:
-        echo_detail(detail, now=now, because=because)
+        echo_detail(detail, now=now, because=because, steps=steps)
         echo_steps(steps, one)
         echo_nodes(run, now=now, state=one.state)
     return DONE
@@ -305,7 +307,8 @@ async def _timeline(settings: Settings, *, id: str, tenant: str | None, as_json:
 
     async with client_for(settings, tenant=tenant) as client:
         detail = await client.execution(await find(client, id))
-        told = timeline(detail, await client.run(detail.execution.id))
+        steps = await client.steps(detail.execution.id)
+        told = timeline(detail, await client.run(detail.execution.id), steps)
     if as_json:
         show.echo_json(told)
     else:

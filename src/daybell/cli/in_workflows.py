@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
 
 from daybell.client.remote.client import AnyClient
+from daybell.core.execution import Execution
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB
 from daybell.core.job import JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.standing import Standing
+from daybell.errors import ExecutionNotFound
+
+RUNS_MAX: Final = 20  # that are asked for by themselves
 
 Users = Mapping[str, Sequence[str]]  # the workflows, by the jobs and tasks that they run
 
@@ -25,6 +32,18 @@ async def users_of(client: AnyClient, shown: Sequence[Standing], *, is_all: bool
         return by_job(one.job.definition for one in shown)
     page = await client.jobs(limit=PAGE_ITEMS_MAX)
     return by_job(job.definition for job in page.items)
+
+
+async def workflows_of(client: AnyClient, shown: Sequence[Execution]) -> dict[UUID, str]:
+    """The workflows of the runs that these are nodes of, by run. Those whose runs are not shown are
+    asked for, up to a number that nobody waits long for.
+    """
+    found = {one.id: one.job for one in shown}
+    asked = {one.parent: None for one in shown if one.node is not None and one.parent is not None}
+    for run in [one for one in asked if one not in found][:RUNS_MAX]:
+        with suppress(ExecutionNotFound):  # it was cleaned up meanwhile
+            found[run] = (await client.execution(run)).execution.job
+    return found
 
 
 def by_job(definitions: Iterable[JobDefinition]) -> Users:

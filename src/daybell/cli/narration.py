@@ -21,6 +21,7 @@ from daybell.engine.events import Ended, Fired, RunEnded, Started, WorkerLost
 # Faster than anybody reads. More of them are counted instead of printed.
 LINES_PER_SECOND_MAX: Final = 40
 ERROR_CHARS_MAX: Final = 200
+RUNS_MAX: Final = 10_000  # of workflows, whose names are remembered for their nodes
 
 
 class Narrator:
@@ -48,9 +49,11 @@ class Narrator:
         self._window = clock.monotonic()
         self._printed = 0
         self._left_out = 0
+        self._runs: dict[UUID, str] = {}  # the workflows of runs that have begun here
 
     def __call__(self, event: object) -> None:
         if isinstance(event, Started):
+            self._remember(event.claimed)
             if not self._quiet:
                 again = f"attempt {event.claimed.attempt}" if event.claimed.attempt > 1 else ""
                 self._say("started", event.claimed, again)
@@ -91,7 +94,7 @@ class Narrator:
             return
         took = _length_of(run)
         error = (error_line(run.error) or "")[:ERROR_CHARS_MAX]
-        job = run.job if run.node is None else f"{run.job}, {run.node}"
+        job = self._named(run)
         rest = f"{took}: {error}" if error else took
         self._line(str(run.state), run.id, f"{job} {rest}")
 
@@ -108,8 +111,21 @@ class Narrator:
                 self._line("missed", event.firing.schedule, said)
 
     def _say(self, word: str, claimed: Claimed, rest: str) -> None:
-        job = claimed.job if claimed.node is None else f"{claimed.job}, {claimed.node}"
-        self._line(word, claimed.id, f"{job} {rest}")
+        self._line(word, claimed.id, f"{self._named(claimed)} {rest}")
+
+    def _remember(self, claimed: Claimed) -> None:
+        if claimed.kind == "workflow":
+            self._runs[claimed.id] = claimed.job
+            if len(self._runs) > RUNS_MAX:
+                del self._runs[next(iter(self._runs))]
+
+    def _named(self, one: Claimed | Execution) -> str:
+        """Its job; of a node, the workflow and the node. A node that runs another job is an
+        execution of that one, and which workflow it is for is known where that has begun.
+        """
+        if one.node is None or one.parent is None:
+            return one.job
+        return f"{self._runs.get(one.parent, one.job)}, {one.node}"
 
     def _line(self, word: str, id: UUID, rest: str) -> None:
         if not self._may_print():

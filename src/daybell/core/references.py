@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from daybell.core.limits import SECRET_NAME_CHARS_MAX
-from daybell.errors import InvalidName, UsageError, shown
+from daybell.errors import InvalidName, UsageError, shown, suggested
 
 Noun = Literal["secret", "parameter"]
 
@@ -27,6 +27,11 @@ LITERAL: Final = "as_is"
 # What a text has in it if a value that it was made of refers to a secret: quick to look for.
 SECRET_MARK: Final = '"secret"'
 _LITERAL_MARK: Final = f'"{LITERAL}"'
+# What stands for a text, also in workflows (see `core.outputs`), and what may be said beside it.
+_BESIDE: Final = {
+    **{noun: () for noun in (*NOUNS, JOIN)},
+    **{noun: ("path",) for noun in ("output", "param", "item")},
+}
 
 
 def may_refer(args: str) -> bool:
@@ -121,10 +126,18 @@ def check_text(value: Any, what: str, *, field: str | None = None) -> Any:
         for named in names_in(value):
             check_secret_name(named)
         return value
-    raise UsageError(
-        f'{what}={shown(value)} must be text, or stand for one as {{"secret": "NAME"}} does',
-        field=field or what,
-    )
+    raise UsageError(f"{what}={shown(value)} {_fault(value)}", field=field or what)
+
+
+def _fault(value: Any) -> str:
+    """What is wrong with a value that neither is a text nor stands for one."""
+    given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    for noun, beside in _BESIDE.items():
+        unknown = [key for key in given if key != noun and key not in beside]
+        if noun in given and unknown:
+            hint = suggested(unknown[0], beside, otherwise="leave it out")
+            return f"has {shown(unknown[0])} beside {noun}, which does not belong there; {hint}"
+    return 'must be text, or stand for one as {"secret": "NAME"} does'
 
 
 def check_secret_name(value: object) -> str:
