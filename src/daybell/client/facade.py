@@ -233,7 +233,8 @@ class Client(
 
     async def delete_job(self, name: str, *, expect: int | None = None) -> int:
         """Let a job run no more, and cancel what is unfinished; answers how many. With `expect`,
-        it must be at that version. For one that is deleted, what is left of that is done.
+        it must be at that version. For one that is deleted, what is left of that is done. Who
+        needs it, `warnings(name, deleting=True)` says before.
         """
         try:
             await self.store.delete_job(self.tenant, name, expect=expect)

@@ -168,7 +168,7 @@ def check_match(match: str) -> str:
         if isinstance(value, list | dict):
             raise PayloadError(
                 f"match compares plain values at the top level of an event's data; that of"
-                f" {shown(key)} is a {'list' if isinstance(value, list) else 'object'}. Put what"
+                f" {shown(key)} is {'a list' if isinstance(value, list) else 'an object'}. Put what"
                 " is to be compared into a field of its own",
                 field="match",
             )
