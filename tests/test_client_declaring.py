@@ -139,7 +139,7 @@ POLICIES = some(
     pause_after_failures=st.sampled_from([None, 5]),
     dependencies=st.sampled_from([[], ["resize"], None]),
     source=st.sampled_from(["", "apply", "apply:nightly"]),
-)
+).filter(lambda said: not (said.get("schedule") == "manual" and said.get("dependencies")))
 KINDS = st.one_of(COMMAND, HTTP, SQL, NOTIFY, FROM_TEMPLATE, st.just({"task": "resize"}))
 
 

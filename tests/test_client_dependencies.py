@@ -184,3 +184,31 @@ async def test_a_task_that_needs_arguments_cannot_run_after_others():
 
     with pytest.raises(UsageError, match="day"):
         await app.open()
+
+
+@pytest.mark.parametrize("manual", ["manual", " Manual", {"manual": True}, ["manual"]])
+async def test_what_runs_by_hand_alone_runs_after_nobody(client, manual):
+    with pytest.raises(InvalidSchedule, match=r'leave out dependencies, or say ."after"'):
+        await client.create("load", command="true", dependencies=["extract"], schedule=manual)
+
+
+async def test_times_that_are_taken_away_are_not_replaced_by_dependencies(client):
+    await client.create("load", command="true", dependencies=["extract"], schedule="0 2 * * *")
+
+    with pytest.raises(InvalidSchedule, match="leave out dependencies"):
+        await client.update("load", schedule=None)
+    job = await client.update("load", schedule=None, dependencies=[])
+    assert job.definition.runs_by_itself is False
+
+
+async def test_a_job_that_runs_after_others_says_how_it_ended(client):
+    await client.create("load", command="true", dependencies=["extract"])
+    before = (await client.standing("load")).status
+    await client.enqueue("load")
+    hands = await claim(client.store, kinds=["command"])
+    during = (await client.standing("load")).status
+    await apply(client.store, hands, death(hands.one))
+
+    assert (before, during) == ("manual", "running")
+    assert (await client.standing("load")).status == "dead"
+    assert (await client.standings_page(status="pending")).items == ()

@@ -4,6 +4,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.errors import Unavailable
+from daybell.store.ids import mint
 
 DAILY = {"name": "daily", "task": "resize", "schedule": "0 0 * * *"}
 
@@ -43,6 +44,31 @@ async def test_a_manual_job_does_not_run_by_itself(http, client):
 
     assert (answer.status_code, answer.json()["status"]) == (201, "manual")
     assert await client.count() == {}
+
+
+@pytest.mark.parametrize("method", ["post", "put"])
+async def test_a_name_that_could_be_an_id_is_refused(http, method):
+    made = (await http.post("/jobs", json={**DAILY, "schedule": "manual"})).json()
+    name = made["job_id"]
+
+    if method == "post":
+        answer = await http.post("/jobs", json={"name": name, "task": "resize"})
+    else:
+        answer = await http.put(f"/jobs/{mint()}", json={"task": "resize"})
+
+    assert answer.status_code == 422
+    assert "id" in answer.json()["errors"][0]["message"]
+    assert (await http.get(f"/jobs/{name}")).json()["name"] == made["name"]
+
+
+async def test_a_rule_that_was_counted_out_says_the_way_out(http):
+    rule = {"rrule": "FREQ=DAILY;COUNT=3"}
+
+    refused = await http.post("/jobs", json={**DAILY, "schedule": rule})
+    preview = (await http.get("/schedules/preview", params=rule)).json()
+
+    assert "max_executions in place of COUNT" in refused.json()["errors"][0]["message"]
+    assert "counted from 1970-01-01" in preview["description"]
 
 
 async def test_a_job_that_runs_once_and_is_over_quota_is_not_left_behind(http, client):
@@ -97,7 +123,7 @@ async def test_a_job_with_dependencies_runs_after_them(http):
 
     job = answer.json()
     assert (job["dependencies"], job["on_dependency_failure"]) == (["resize"], "skip")
-    assert (job["warnings"], job["status"]) == ([], "waiting")
+    assert (job["warnings"], job["status"]) == ([], "manual")
     assert [one["rule"] for one in job["schedules"]] == [{"after": ["resize"]}]
     assert job["schedules"][0]["since"] is not None
     assert "execution_id" not in job, "it was not launched"
@@ -112,7 +138,7 @@ async def test_after_in_a_schedule_says_the_same(http):
     job = (await http.post("/jobs", json=body)).json()
     beside = await http.post("/jobs", json={**DAILY, "schedule": ["@daily", {"after": ["resize"]}]})
 
-    assert (job["dependencies"], job["status"]) == (["resize"], "waiting")
+    assert (job["dependencies"], job["status"]) == (["resize"], "manual")
     assert beside.status_code == 422
     assert "can be read in two ways" in beside.json()["errors"][0]["message"]
 

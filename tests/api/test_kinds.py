@@ -247,7 +247,7 @@ async def test_a_job_is_declared_by_its_name_and_not_its_id(http):
     answer = await http.put(f"/jobs/{made['job_id']}", json={"command": "du"})
     free = await http.put("/jobs/01934b2e-7c00-7000-8000-000000000000", json={"command": "du"})
 
-    assert (answer.status_code, free.status_code) == (422, 201)
+    assert (answer.status_code, free.status_code) == (422, 422)
     assert answer.json()["errors"][0]["field"] == "name"
 
 

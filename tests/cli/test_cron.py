@@ -69,6 +69,7 @@ def test_other_languages_are_understood(words, said, explain):
         (["61 * * * *"], "minute '61' has 61; it takes 0-59"),
         (["0 0 30 2 *"], "never fires: there is no such date"),
         (["0 0 0 1 1 ? 2020"], "it never fires from"),
+        (["FREQ=DAILY;COUNT=3"], 'without one from 1970: say "DTSTART:'),
         (["* * *"], "has 3 fields; unix cron takes 5"),
         (["@dayly"], "there is no macro '@dayly'"),
         (["* * * * *", "--tz", "berlin"], "no time zone 'berlin'; did you mean 'Europe/Berlin'?"),

@@ -57,6 +57,7 @@ def explain(
     """Say what an expression means, and list its next times."""
     from daybell.cli import show
     from daybell.core.when import Manual, Reboot
+    from daybell.core.when.recurrence import way_out
     from daybell.core.when.zone import just_before, local
 
     schedule = _read(expression, tz, dialect)
@@ -64,7 +65,8 @@ def explain(
     times = schedule.preview(count, just_before(first))
     if not times and not isinstance(schedule, Manual | Reboot):
         since = local(first, schedule.tz).isoformat(timespec="seconds")
-        raise InvalidSchedule(f"{schedule.describe()}: it never fires from {since} on")
+        fact = f"{schedule.describe()}: it never fires from {since} on"
+        raise InvalidSchedule(f"{fact}{way_out(schedule)}")
     if as_json:
         found = {"description": schedule.describe(), "next": [one.isoformat() for one in times]}
         show.echo_json(found)

@@ -212,7 +212,9 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         given["args"] = payload.decode(given["args"], what="--args")
     if "calendar" in given:
         given["calendar"] = _calendar(given["calendar"])
-    if schedules or given.pop("manual", False):
+    if given.pop("manual", False):
+        given["schedule"] = "manual"
+    elif schedules:
         given["schedule"] = schedules
     return given
 

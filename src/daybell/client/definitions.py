@@ -21,6 +21,7 @@ from daybell.client.fields import (
 )
 from daybell.client.graphs import read_workflow, task_named
 from daybell.client.kinds import OF_COMMAND, changed_kind, choice_of, chosen, is_by_code, read_kind
+from daybell.client.likely import hinting
 from daybell.client.requests import (
     JOB_FILTERS,
     Id,
@@ -104,7 +105,8 @@ class Definitions:
         if id is not None:
             with suppress(JobNotFound):
                 return await self.store.find_job(self.tenant, id)
-        return await self.store.get_job(self.tenant, str(id_or_name))
+        async with hinting(self.store, self.tenant, str(id_or_name)):
+            return await self.store.get_job(self.tenant, str(id_or_name))
 
     async def jobs(
         self,
@@ -290,6 +292,8 @@ class Definitions:
                 raise UsageError(
                     f"job {name} has no schedule that {field} could be for", field=field
                 )
+        elif not given["schedule"]:
+            changed["schedule"] = "manual"  # it is not to run after others in place of its times
         elif "dependencies" not in given and is_after(given["schedule"]):
             kept["dependencies"] = ()  # it runs after others now
         if "dependencies" in given and not given["dependencies"]:

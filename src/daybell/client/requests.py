@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.dependencies import Dependency, read_dependencies, read_on_failure
-from daybell.client.when import Arguments, WhenOptions, read_when
+from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
@@ -32,7 +32,7 @@ from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.standing import DELETED, MANUAL, PAUSED
 from daybell.core.view import ExecutionFilter
-from daybell.errors import PayloadError, UsageError, shown, suggested
+from daybell.errors import InvalidName, PayloadError, UsageError, shown, suggested
 from daybell.store.checks import text_fault
 from daybell.store.ids import mint
 
@@ -142,8 +142,9 @@ def read_definition(
         )
     times = read_when(now=now, **when)
     needed = read_dependencies(dependencies, job=name, after=times.pop("dependencies"))
+    check_not_manual(when.get("schedule"), needed)
     return JobDefinition(
-        name=check_name(name, what="job"),
+        name=read_job_name(name),
         kind=kind,
         queue=check_name(queue, what="queue"),
         priority=Priority.parse(priority),
@@ -282,6 +283,17 @@ def read_job_status(status: Status) -> frozenset[str]:
             )
     pending = set(map(str, PENDING)) if "pending" in words else set[str]()
     return frozenset(words - {"pending"} | pending)
+
+
+def read_job_name(name: str) -> str:
+    """A name that a job may get. One that could be an id would be taken for another job's."""
+    if id_in(check_name(name, what="job")) is not None:
+        raise InvalidName(
+            f"job name {shown(name)} looks like an id, and jobs are found by both; give it a name"
+            " that is no UUID",
+            field="name",
+        )
+    return name
 
 
 def id_in(value: Id) -> UUID | None:

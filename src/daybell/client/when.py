@@ -29,6 +29,7 @@ from daybell.core.when import (
 )
 from daybell.core.when.checks import Moment, check_keys
 from daybell.core.when.options import Options, settled
+from daybell.core.when.recurrence import way_out
 from daybell.core.when.zone import Fold, Gap
 from daybell.errors import InvalidSchedule, UsageError, shown
 
@@ -205,7 +206,8 @@ def _check_future(schedule: Schedule, now: Instant) -> None:
             f"end_at {to_iso(schedule.end_at)} is in the past; it would never fire", field="end_at"
         )
     raise InvalidSchedule(
-        f"the schedule never fires from now on: {schedule.describe()}", field="schedule"
+        f"the schedule never fires from now on: {schedule.describe()}{way_out(schedule)}",
+        field="schedule",
     )
 
 
@@ -260,6 +262,25 @@ def is_after(value: object) -> bool:
     """Whether a schedule, in any form, is one that runs after other jobs."""
     keys = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else ()
     return isinstance(value, After) or "after" in keys
+
+
+def check_not_manual(value: object, dependencies: Sequence[str]) -> None:
+    """Refuse a job that would run by hand alone, and after others."""
+    is_list = isinstance(value, list | tuple)
+    given = cast("Sequence[object]", value) if is_list else [value]
+    if dependencies and any(_is_manual(one) for one in given):
+        raise InvalidSchedule(
+            'a job whose schedule is "manual" runs only when it is triggered, and then waits for no'
+            f' others; leave out dependencies, or say {{"after": {json.dumps(dependencies)}}} in'
+            " place of it",
+            field="schedule",
+        )
+
+
+def _is_manual(value: object) -> bool:
+    keys = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else ()
+    is_word = isinstance(value, str) and value.strip().casefold() == "manual"
+    return is_word or isinstance(value, Manual) or "manual" in keys
 
 
 def _after_others(definition: JobDefinition, *, tenant: str, now: Instant) -> NewSchedule:

@@ -58,7 +58,6 @@ def status_of(
     is_paused: bool = False,
     unfinished: Collection[State] = (),
     next_run_at: Instant | None = None,
-    is_dependent: bool = False,
     last: State | None = None,
 ) -> str:
     """What a job is doing, in one word: a state of executions, or one of those above."""
@@ -71,8 +70,6 @@ def status_of(
             return str(state)
     if next_run_at is not None:
         return str(State.SCHEDULED)
-    if is_dependent:  # it runs when its dependencies have succeeded
-        return str(State.WAITING)
     return MANUAL if last is None else str(last)
 
 
@@ -86,7 +83,6 @@ def standing_of(job: Job, look: Look, *, is_deleted: bool = False) -> Standing:
             is_paused=job.paused_at is not None,
             unfinished=look.unfinished,
             next_run_at=next_at,
-            is_dependent=any(one.since is not None for one in look.schedules),
             last=None if look.last is None else look.last.state,
         ),
         next_run_at=None if is_deleted else next_at,

@@ -116,7 +116,7 @@ class Jobs:
         runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
         """
         said = writing.definition(name, fields, "create()")
-        if not await self._is_scheduled(said):
+        if not said.get("dependencies") and not await self._is_scheduled(said):
             said["schedule"] = "manual"  # left out, it would mean once and now
         body = {**said, "name": check_name(name, what="job")}
         made = await self.transport.post("/jobs", body, once=True, read=reading.standing)

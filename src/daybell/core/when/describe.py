@@ -43,7 +43,8 @@ def _kind(schedule: Schedule) -> str:
         case At():
             return f"once, on {_moment(schedule.time, schedule)}"
         case Recurrence():
-            return f"by the rule {schedule.text.splitlines()[-1]}, {schedule.tz}"
+            counted = ", counted from 1970-01-01" if schedule.counts_from_1970 else ""
+            return f"by the rule {schedule.text.splitlines()[-1]}{counted}, {schedule.tz}"
         case Union():
             return _union(schedule)
         case Reboot():

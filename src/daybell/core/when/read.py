@@ -21,7 +21,7 @@ from daybell.core.when.dialects import cron
 from daybell.core.when.effort import Effort
 from daybell.core.when.every import every
 from daybell.core.when.options import OPTIONS, settled
-from daybell.core.when.recurrence import check_any, read_rrule
+from daybell.core.when.recurrence import check_any, read_rrule, way_out
 from daybell.core.when.rule import Schedule
 from daybell.core.when.union import Union, any_of, check_size
 from daybell.errors import InvalidSchedule, shown
@@ -61,7 +61,8 @@ def read(
 def _check_future(schedule: Schedule, now: Instant) -> None:
     if schedule.next_after(now) is None:
         raise InvalidSchedule(
-            f"the schedule never fires from now on: {schedule.describe()}", field="schedule"
+            f"the schedule never fires from now on: {schedule.describe()}{way_out(schedule)}",
+            field="schedule",
         )
 
 

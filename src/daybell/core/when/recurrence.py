@@ -115,6 +115,11 @@ class Recurrence(Schedule):
         is_open = self.times.repetition.frequency >= HOURLY
         return ("skip", "both") if is_open else (self.gap, self.fold)
 
+    @property
+    def counts_from_1970(self) -> bool:
+        """Whether it fires so often, and does not say since when: most likely, that is over."""
+        return self.times.repetition.count is not None and "DTSTART" not in self.text
+
     def own_fields(self) -> dict[str, Any]:
         own: dict[str, Any] = {"rrule": self.text}
         if (self.gap, self.fold) != ("shift", "first"):
@@ -133,6 +138,16 @@ def rrule(
     rule = read_rrule(text, gap=gap, fold=fold, **options)
     check_any(rule, Effort())
     return rule
+
+
+def way_out(schedule: Schedule) -> str:
+    """What to do about one that has ended, where that is not what its text seems to say."""
+    if not isinstance(schedule, Recurrence) or not schedule.counts_from_1970:
+        return ""
+    return (
+        "; COUNT counts from DTSTART, and without one from 1970: say"
+        ' "DTSTART:20300101T090000\\nRRULE:…", or max_executions in place of COUNT'
+    )
 
 
 def read_rrule(
