@@ -39,7 +39,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 SHOWN_CHARS_MAX: Final = 60
@@ -257,7 +257,11 @@ def lasting() -> Generator[None]:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether a task that has raised this is not to be tried again, whatever its retry policy."""
+    """Whether a task that has raised this is not to be tried again, whatever its retry policy. Of
+    several errors at once, one is enough.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_permanent, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return isinstance(error, PermanentError) or (isinstance(error, UsageError) and error.is_lasting)
 
 

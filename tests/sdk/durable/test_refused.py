@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime
 
@@ -10,6 +11,7 @@ import pytest
 from daybell import (
     App,
     Context,
+    PermanentError,
     Retry,
     StepsChanged,
     Suspended,
@@ -217,6 +219,24 @@ async def test_a_mistake_in_the_code_is_not_tried_again(app: App, bench: Bench, 
     (run,) = await bench.run_due()
 
     assert run.state is State.DEAD and isinstance(run.error, UsageError)
+
+
+@pytest.mark.parametrize("error", [None, PermanentError("never")], ids=["misuse", "permanent"])
+async def test_one_such_mistake_of_several_calls_is_enough(app: App, bench: Bench, error):
+    async def fails(ctx: Context) -> None:
+        if error is not None:
+            raise error
+        await ctx.sleep("soon")
+
+    @app.task(retries=AT_ONCE)
+    async def order(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails(ctx))
+
+    await order.enqueue()
+    (run,) = await bench.run_due()
+
+    assert run.state is State.DEAD and isinstance(run.error, ExceptionGroup)
 
 
 async def test_a_step_with_such_a_mistake_is_not_tried_again_either(app: App, bench: Bench, done):
