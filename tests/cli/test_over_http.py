@@ -343,6 +343,10 @@ def test_keys_and_tenants_are_managed_the_same(same):
         "jobs backfill report --since 2099-01-01",
         "jobs resume nope",
         "jobs delete nope --yes",
+        "jobs show reprot",
+        "jobs versions reprot",
+        "jobs trigger reprot",
+        "executions cancel --job reprot --yes",
         "executions show 01a1e243-6747-7443-abea-80b5ac48ed2a",
         "executions cancel 01a1e243-6747-7443-abea-80b5ac48ed2a",
         "executions retry 01a1e243-6747-7443-abea-80b5ac48ed2a",
@@ -389,4 +393,7 @@ def test_the_guide_shows_what_works(world, tmp_path):
         timeout=60,
     )
 
-    assert (done.stdout, done.stderr) == ("queued\npaused\nno job named 'gret'\n", "")
+    assert (done.stdout, done.stderr) == (
+        "queued\npaused\nno job named 'gret'; did you mean 'greet'?\n",
+        "",
+    )

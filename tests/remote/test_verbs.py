@@ -72,6 +72,8 @@ async def test_a_job_is_read_as_the_store_has_it(store, remote):
     assert standing.status == "manual"
     with pytest.raises(JobNotFound, match="no job named 'nope'"):
         await remote.job("nope")
+    with pytest.raises(JobNotFound, match="no job named 'rezise'; did you mean 'resize'"):
+        await remote.job("rezise")
 
 
 async def test_a_definition_says_the_same_over_http(store, remote):

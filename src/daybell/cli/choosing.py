@@ -19,13 +19,11 @@ from daybell.errors import (
     UsageError,
     listed,
     shown,
-    suggested,
 )
 
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
 PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
 PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
-NAME_BEGIN: Final = re.compile(r"[A-Za-z0-9]")
 
 
 async def find(client: AnyClient, text: str) -> UUID:
@@ -62,7 +60,8 @@ async def find(client: AnyClient, text: str) -> UUID:
 async def check_job(client: AnyClient, name: str | None) -> None:
     """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
     if name is not None:
-        await client.versions(name)  # of a deleted one, too
+        async with explained(client, name):
+            await client.versions(name)  # of a deleted one, too
 
 
 @asynccontextmanager
@@ -71,19 +70,14 @@ async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
     try:
         yield
     except JobNotFound as error:
-        words = await _more_about(client, name)
-        raise JobNotFound(f"no job named {shown(name)}{words}") if words else error from None
-
-
-async def _more_about(client: AnyClient, name: str) -> str:
-    with suppress(JobNotFound, UsageError):
-        await client.standing(name)  # of a deleted one, too
-        return "; it was deleted, and daybell jobs create makes it again"
-    if not NAME_BEGIN.match(name):
-        return ""
-    page = await client.jobs(prefix=name[0], limit=PAGE_ITEMS_MAX)
-    hint = suggested(name, [job.name for job in page.items], otherwise="")
-    return f"; {hint}" if hint else ""
+        try:
+            await client.standing(name)  # of a deleted one, too
+        except JobNotFound as told:
+            raise told from None
+        except UsageError:
+            raise error from None
+        way_out = "it was deleted, and daybell jobs create makes it again"
+        raise JobNotFound(f"no job named {shown(name)}; {way_out}") from None
 
 
 async def moments(client: AnyClient, filters: Filters) -> Filters:

@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.dependencies import waits_for
+from daybell.client.likely import hinting
 from daybell.client.requests import (
     ONE_OPTIONS,
     Arguments,
@@ -189,7 +190,8 @@ class Schedules:
         try:
             known = await self.job_named(job)
         except JobNotFound:
-            known = await self._deleted(job)
+            async with hinting(self.store, self.tenant, str(job)):
+                known = await self._deleted(job)
             look = await self.store.look_at_jobs(self.tenant, [known.name])
             return standing_of(known, look[known.name], is_deleted=True)
         (standing,) = await self.standings([known])
