@@ -3,9 +3,11 @@
 import pytest
 
 from daybell import App, Client, every
+from daybell.cli.doctor import check_store
 from daybell.cli.missing import check_missing
 from daybell.client.uses import Uses, uses_of
 from daybell.errors import JobNotFound
+from daybell.settings import Settings
 
 NODES = {"nodes": [{"name": "first", "job": "small"}, {"name": "then", "command": "true"}]}
 
@@ -82,3 +84,14 @@ async def test_the_doctor_names_jobs_that_are_missing_and_who_needs_them(client)
     await client.pause("nightly")
     await client.delete_job("follows")
     assert await check_missing(client.store) == []
+
+
+async def test_it_is_among_what_the_doctor_looks_at(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Client(url, migrate=True) as client:
+        await a_small_world(client)
+        await client.delete_job("small")
+
+    found = {one.name: one.is_ok for one in await check_store(Settings(database_url=url))}
+
+    assert found["missing jobs"] is False
