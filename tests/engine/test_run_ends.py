@@ -38,9 +38,9 @@ class World:
         if isinstance(event, RunEnded):
             self.told.append(event)
 
-    async def end(self, *, failing=()):
-        """End all nodes that can be claimed, and hear of it."""
-        hands = await take(self.store)
+    async def end(self, *, failing=(), limit=500):
+        """End all nodes that can be claimed, or so many, and hear of it."""
+        hands = await take(self.store, limit)
         moves = [
             replace(death(one), run=one.parent, node=one.node)
             if one.node in failing
@@ -110,6 +110,22 @@ async def test_who_has_not_ended_it_says_nothing():
 
     assert await world.look() == []
     assert await other.look() == [(run, State.SUCCEEDED)]
+
+
+async def test_a_dead_run_is_told_once_of_two_who_ended_its_nodes_at_nearly_the_same_time():
+    world = await a_world()
+    other = World(world.store, world.clock)
+    run = await begun(world.store, a_plan({"a": ["b", "c"]}))
+
+    await world.end(failing=["a"])
+    world.clock.advance(0.01)
+    later = await begun(world.store, a_plan({"a": [], "b": []}))
+    await world.end(failing=["a"], limit=1)
+    world.clock.advance(0.01)
+    await other.end(failing=["b"])
+
+    assert await other.look() == [(later, State.DEAD)]
+    assert await world.look() == [(run, State.DEAD)]
 
 
 async def test_a_run_that_is_a_node_ends_the_one_around_it():

@@ -38,7 +38,8 @@ class RunEnds:
     """Observes beginnings of runs and ends of nodes, and emits `RunEnded` where these ended one.
 
     Of several processes that have ended nodes of one run, the last tells its end. If two did so at
-    nearly the same time, both may.
+    nearly the same time, both may, but that a run is dead is told by one: by whom its last node
+    ended, as the store has it.
     """
 
     def __init__(self, store: Store, *, events: Events, clock: Clock) -> None:
@@ -47,6 +48,7 @@ class RunEnds:
         self._clock = clock
         self._heard: dict[_RunKey, Instant] = {}  # when they began, or a node of theirs ended here
         self._only_begun: set[_RunKey] = set()  # those of which no node has ended here
+        self._ended: dict[_RunKey, set[UUID]] = {}  # nodes that ended here
         self.wake: Callable[[], None] = lambda: None  # set by whoever runs the loop
 
     def __call__(self, event: object) -> None:
@@ -63,6 +65,9 @@ class RunEnds:
         if move.target in TERMINAL or verdict is not None:
             key = event.claimed.tenant, move.run
             self._only_begun.discard(key)
+            ours = self._ended.setdefault(key, set())
+            if len(ours) < PAGE_ITEMS_MAX:  # of more nodes, nobody asks which was the last
+                ours.add(move.id)
             self._hear(key)
 
     @property
@@ -94,13 +99,30 @@ class RunEnds:
     ) -> None:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
         page = await self._store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
+        dead = [run for run in page.items if run.state is State.DEAD]
+        elsewhere = {run.id for run in dead if await self._is_told_elsewhere(run)}
         # Only now: had this raised, they would still be there to be looked at.
         for key in ((tenant, id) for id in ids):
             if self._heard.get(key) == settled[key]:
                 del self._heard[key]
         for run in sorted(page.items, key=_finished_at):
-            self._tell(run, heard=settled[tenant, run.id])
-        self._only_begun.difference_update((tenant, id) for id in ids)
+            if run.id not in elsewhere:
+                self._tell(run, heard=settled[tenant, run.id])
+        for key in ((tenant, id) for id in ids):
+            self._only_begun.discard(key)
+            if key not in self._heard:
+                self._ended.pop(key, None)
+
+    async def _is_told_elsewhere(self, run: Execution) -> bool:
+        """Whether its last node ended in another process, which looks at it, too."""
+        where = ExecutionFilter(parent=run.id, states=TERMINAL)
+        page = await self._store.list_executions(run.tenant, where, limit=PAGE_ITEMS_MAX)
+        last = max(page.items, key=lambda one: (_finished_at(one), one.id), default=None)
+        if last is None or last.worker is None or page.next_cursor is not None:
+            return False  # it cannot be said
+        # Who looked so long after that node's end has seen that the run had ended.
+        is_seen = _finished_at(run) < _finished_at(last) + QUIET_SECONDS
+        return is_seen and last.id not in self._ended.get((run.tenant, run.id), ())
 
     def _tell(self, run: Execution, *, heard: Instant) -> None:
         # Who has only begun it has ended it only then: else, whoever ended its last node tells.
