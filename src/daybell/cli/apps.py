@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from daybell.cli.edge import complain, use_store
+from daybell.cli.missing import tell_missing
 from daybell.cli.show import printable
 from daybell.cli.stopping import interruptible
 from daybell.client import Client
@@ -129,8 +130,11 @@ def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
 
 
 async def settle_gone(app: App, *, prune: bool) -> None:
-    """Say which jobs have left the code while their schedules still fire; or remove them."""
+    """Say which jobs have left the code while their schedules still fire; or remove them. Say also
+    which ones the code runs, and nobody has.
+    """
     client = await app.open()
+    await tell_missing(client.store, client.tenant, app.definitions())
     gone = await client.abandoned(app.author, {*app.tasks, *app.workflows})
     if not gone:
         return
