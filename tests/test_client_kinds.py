@@ -218,6 +218,44 @@ async def test_what_looks_wrong_is_told(client):
     assert len(await client.warnings("disk")) == 3
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:8080/healthz", "127.0.0.1 is in 127.0.0.0/8, this machine"),
+        ("https://[fd00::1]/", "fd00::1 is in fc00::/7, a private network"),
+        ("http://LocalHost./", "localhost is this machine"),
+        ("http://8.8.8.8/", None),
+        ("http://intern.example/", None),  # only a worker can look that up
+        ({"secret": "URL"}, None),
+    ],
+)
+async def test_a_request_to_a_private_address_is_warned_of_where_nobody_sends_it(client, url, why):
+    async def told():
+        return [one for one in await client.warnings("ping") if "private" in one]
+
+    async def there(*kinds: str):
+        offers = NewWorker(id=mint(), name="w", queues=("default",), kinds=kinds)
+        await client.store.register("default", offers, lease=15.0)
+
+    await client.create("ping", http={"url": url})
+    await there("task", "http")
+    assert len(await told()) == (why is not None)
+    assert all(why in one and "--allow-private-http" in one for one in await told())
+
+    await there("http", "http:private")
+    assert await told() == []
+
+
+async def test_a_node_that_sends_one_is_warned_of_too(client):
+    nodes = [{"name": "ping", "http": "http://10.1.2.3/"}]
+    await client.create("flow", workflow={"nodes": nodes}, queue="web")
+
+    told = [one for one in await client.warnings("flow") if "private addresses" in one]
+
+    assert len(told) == 1
+    assert "--allow-private-http --queues web" in told[0]
+
+
 async def test_a_job_is_launched_whatever_it_runs(client):
     from daybell.client.submitting import read_new
 

@@ -31,14 +31,15 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("host", SPELLINGS)
 async def test_a_request_to_a_private_address_is_refused(host):
-    http = Http()
+    http, running = Http(), Running()
     network = detour(http)
 
-    error = await failed(f"http://{host}/latest/meta-data", http)
+    error = await failed(f"http://{host}/latest/meta-data", http, running=running)
 
     assert (error.type, error.is_hopeless) == ("AddressRefused", True)
     assert "is not on the public internet" in error.message
     assert "--allow-private-http" in error.message
+    assert running.lacking == "http:private"
     assert network.dialled == []
 
 
@@ -150,10 +151,12 @@ async def test_where_a_redirect_leads_is_checked_anew(location, why):
     async with serving(redirect(location), OK) as place:
         settings = {"url": f"http://outer.example:{place.port}/", "redirects": 3}
 
-        error = await failed(settings, http)
+        running = Running()
+        error = await failed(settings, http, running=running)
 
         assert (error.type, error.is_hopeless) == ("AddressRefused", True)
         assert why in error.message
+        assert running.lacking is None, "something was sent: no other worker does it again"
         assert network.dialled == [PUBLIC]
         assert len(place.heads) == 1
 

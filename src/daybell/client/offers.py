@@ -11,6 +11,7 @@ from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_QUEUE, JobDefinition
+from daybell.core.kinds.http import PRIVATE
 from daybell.core.run import node_name
 from daybell.core.worker import Worker, WorkerState
 
@@ -28,6 +29,10 @@ class Lack(NamedTuple):
 _LACKS: Final = {
     "command": ("runs commands", "start one with `daybell worker --allow-command{queues}`"),
     "http": ("makes requests", "start one with `daybell worker{queues}`"),
+    PRIVATE: (
+        "sends requests to private addresses",
+        "start one with `daybell worker --allow-private-http{queues}`",
+    ),
     "notify": ("can notify", "install daybell[notify] there"),
     "workflow": ("begins workflows", "start one with `daybell worker{queues}`"),
     "task": ("runs tasks", "start one with their app: `daybell worker APP{queues}`"),
@@ -82,7 +87,7 @@ def lack_of(needs: str, *, queue: str) -> Lack:
         advice = f"give a worker {_variable(connection)}"
     else:
         other = f"runs jobs of the kind {kind!r}", "start one that does"
-        does, advice = _LACKS.get(kind, other)
+        does, advice = _LACKS.get(needs) or _LACKS.get(kind, other)
     advice = advice.replace("{queues}", _queues(queue))
     return Lack(f"no live worker of queue {queue!r} {does}", advice)
 

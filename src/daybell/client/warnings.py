@@ -8,9 +8,11 @@ from daybell.client.offers import able, lack_of
 from daybell.client.uses import left_behind
 from daybell.client.workflow_calls import vain_schedules
 from daybell.core import payload
+from daybell.core.addresses import why_private
 from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
+from daybell.core.kinds.http import PRIVATE
 from daybell.core.kinds.warnings import warnings_of
 from daybell.core.references import names_in_args
 from daybell.store.protocol import Store
@@ -49,6 +51,7 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
         *found,
         *await _unset_secrets(store, tenant, definition),
         *await _unoffered(store, tenant, [definition, *_inner(definition, graph)]),
+        *await _private(store, tenant, [definition, *_inner(definition, graph)]),
     ]
 
 
@@ -102,3 +105,22 @@ async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinit
         if not able(workers, queue=queue, needs=needs, now=now)
     ]
     return [f"{lack.found}, so it waits; {lack.advice}" for lack in lacks]
+
+
+async def _private(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
+    """Of requests to addresses that workers refuse unless they are told otherwise."""
+    places: dict[tuple[str, str], None] = {}
+    for one in definitions:
+        url = payload.decode(one.settings).get("url") if one.kind == "http" else None
+        why = why_private(url) if isinstance(url, str) else None
+        if why is not None:
+            places[one.queue, why] = None
+    if not places:
+        return []
+    workers, now = await store.list_workers(tenant), (await store.health()).now
+    lacks = [
+        (lack_of(PRIVATE, queue=queue), why)
+        for queue, why in places
+        if not able(workers, queue=queue, needs=PRIVATE, now=now)
+    ]
+    return [f"{lack.found}, and {why}, so it would fail; {lack.advice}" for lack, why in lacks]

@@ -100,6 +100,7 @@ class HttpHandler(KindHandler):
             answer = await exchange.run(None if has_timeout else self._http.seconds)
         except RequestFailed as error:
             running.is_hopeless = running.is_hopeless or error.is_lasting
+            running.lacking = error.lacking
             raise Described.as_text(error.type, str(error), retry_after=error.retry_after) from None
         return answer.result()
 

@@ -10,7 +10,7 @@ from typing import Final
 import httpcore
 
 from daybell.core.instant import Seconds
-from daybell.core.kinds.http import HttpSettings
+from daybell.core.kinds.http import PRIVATE, HttpSettings
 from daybell.errors import UsageError
 from daybell.runners.addresses import AddressRefused
 from daybell.runners.http_answer import Answer, beginning
@@ -34,11 +34,13 @@ class RequestFailed(Exception):
         type: str = "HttpFailed",
         is_lasting: bool = False,
         retry_after: Seconds | None = None,
+        lacking: str | None = None,
     ) -> None:
         super().__init__(message)
         self.type = type
         self.is_lasting = is_lasting
         self.retry_after = retry_after
+        self.lacking = lacking  # what another worker may offer; nothing has been sent
 
 
 class Exchange:
@@ -56,6 +58,7 @@ class Exchange:
         mask: Callable[[str], str],
     ) -> None:
         self._request = request  # the one at hand
+        self._is_first = True  # nothing has been sent before it
         self._answer: Answer | None = None  # to it, as far as it has come
         self._settings = settings
         self._network = network
@@ -122,6 +125,7 @@ class Exchange:
 
     def _redirect(self, place: str) -> None:
         assert self._answer is not None
+        self._is_first = False
         status, self._answer = self._answer.status, None
         try:
             self._request = self._request.redirected(status, place)
@@ -150,7 +154,10 @@ class Exchange:
             case AddressRefused():
                 why = error.unnamed if is_secret else str(error)
                 message = f"{self._request.title} is refused: {why}"
-                return RequestFailed(message, type="AddressRefused", is_lasting=True)
+                lacking = PRIVATE if self._is_first else None
+                return RequestFailed(
+                    message, type="AddressRefused", is_lasting=True, lacking=lacking
+                )
             case HostUnknown():
                 return self._failed(error.unnamed if is_secret else str(error))
             case httpcore.ConnectTimeout():

@@ -10,4 +10,6 @@ from daybell.runners.python import Running as Running
 class Stoppable(Running, Protocol):
     """An execution whose secrets can be taken out of a text that is cut before it is kept."""
 
+    lacking: str | None
+
     def mask(self, text: str) -> str: ...

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from daybell.core.job import Job, JobDefinition
+from daybell.core.kinds.http import PRIVATE
 
 if TYPE_CHECKING:
     # A program that only enqueues should not pay for what runs commands and requests.
@@ -69,6 +70,7 @@ class Kinds:
             *(["task"] if options.tasks else []),
             *(["command"] if options.allow_command else []),
             "http",
+            *([PRIVATE] if options.allow_private_http else []),
             "workflow",
             *(["notify"] if can_notify() else []),
             *(f"sql:{name}" for name in sorted(options.connections)),

@@ -21,6 +21,8 @@ OWN_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer",
      "proxy-authorization", "proxy-connection", "keep-alive", "expect"}
 )  # fmt: skip
+# What a worker offers beside "http" that may send requests where only its network can reach.
+PRIVATE: Final = "http:private"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _EXPECTED: Final = re.compile(r"[1-5]xx")
 
