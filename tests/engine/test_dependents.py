@@ -144,7 +144,7 @@ async def test_a_round_that_comes_while_it_runs_waits_for_its_turn(client, clock
     ("policy", "fires", "on_record"),
     [
         ("wait", [], []),
-        ("skip", [], [(Decision.SKIPPED, "upstream_failed")]),
+        ("skip", [("skipped", "upstream_failed")], [(Decision.SKIPPED, "upstream_failed")]),
         ("run", [("queued", None)], [(Decision.FIRED, None)]),
     ],
 )

@@ -3,20 +3,34 @@
 import asyncio
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from daybell.core.dependencies import OnFailure
+from daybell.core.execution import State
+from daybell.core.overlap import Overlap
 from daybell.core.schedule import Decision, Firing, Tick
-from tests.builders import TENANT, a_job, a_schedule, an_execution, claim, defined, put, shown
+from tests.builders import (
+    TENANT,
+    a_job,
+    a_schedule,
+    an_execution,
+    claim,
+    claimed,
+    defined,
+    look,
+    put,
+    shown,
+)
 
 DEPENDS: dict[str, Any] = {"dependencies": ("extract",)}
 
 
-async def a_round(store, clock, **options):
+async def a_round(store, clock, **definition):
     """A schedule that fires after others."""
     await defined(store, "extract")
-    schedule = a_schedule("load", rule='{"after":["extract"]}', since=clock.now(), **options)
-    await put(store, schedule, **DEPENDS)
+    schedule = a_schedule("load", rule='{"after":["extract"]}', since=clock.now())
+    await put(store, schedule, **DEPENDS, **definition)
     return schedule
 
 
@@ -66,6 +80,30 @@ async def test_a_round_that_is_passed_is_on_record(store, clock):
     assert (one.since, one.fired, one.skipped) == (at, 0, 1)
     [record] = await store.list_ticks(TENANT, schedule.id)
     assert (record.decision, record.reason) == (Decision.SKIPPED, "upstream_failed")
+
+
+@pytest.mark.parametrize("overlap", [Overlap.QUEUE, Overlap.SKIP, Overlap.REPLACE, Overlap.ALLOW])
+async def test_an_execution_that_is_skipped_with_its_round_is_in_nobodys_way(store, clock, overlap):
+    schedule = await a_round(store, clock, overlap=overlap)
+    [running] = (await claimed(store, job="load")).executions
+    at = clock.now() + 10
+    new = an_execution("load", schedule=schedule.id, scheduled_for=at, awaits=True, force=True)
+    tick = Tick(at=at, decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
+    firing = replace(a_round_of(schedule, at, expect=schedule.since), ticks=(tick,))
+
+    assert await store.fire([firing, firing]) == [True, False]
+
+    one = await look(store, new.id)
+    assert (one.state, one.reason) == (State.SKIPPED, "upstream_failed")
+    assert (one.scheduled_for, one.schedule, one.finished_at) == (at, schedule.id, clock.now())
+    [record] = await store.list_ticks(TENANT, schedule.id)
+    assert (record.decision, record.execution) == (Decision.SKIPPED, new.id)
+    counted = await shown(store, schedule)
+    assert (counted.since, counted.fired, counted.skipped) == (at, 0, 1)
+    assert (await look(store, running.id)).cancel_requested_at is None
+    assert await store.recount_gates() == []
+    [ended] = await store.ended_since(TENANT, [("load", 0.0)])
+    assert ended.state is State.SKIPPED  # a failure, for who depends on it in turn
 
 
 async def test_a_paused_one_is_not_found_and_does_not_fire(store, clock):

@@ -85,7 +85,10 @@ class Decision(StrEnum):
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """One decided tick of a schedule, with the execution it fired."""
+    """One decided tick of a schedule, with the execution it fired. If a rule said no, that is not
+    to run: it waits for dependencies (`awaits`), is skipped at once for the reason of the tick, and
+    tells people that there was one.
+    """
 
     at: Instant
     decision: Decision = Decision.FIRED
@@ -93,6 +96,13 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     until: Instant | None = None  # for a missed range: its last tick
     count: int = 1  # of the ticks that it stands for
     execution: NewExecution | None = None
+
+    @property
+    def ruled_out(self) -> UUID | None:
+        """The execution that is skipped with it."""
+        if self.decision is not Decision.SKIPPED or self.execution is None:
+            return None
+        return self.execution.id
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True):

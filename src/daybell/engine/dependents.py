@@ -112,16 +112,18 @@ class DependentsLoop:
     def _firing(self, one: Dependent, decided: Round) -> Firing:
         schedule, at = one.schedule, decided.at
         assert schedule.since is not None, "it fires after others"
-        tick = Tick(at=at, decision=Decision.SKIPPED, reason=UPSTREAM_FAILED)
-        if decided.fires:
-            new = NewExecution(
-                id=self._mint(),
-                job=schedule.job,
-                args=schedule.args,
-                scheduled_for=at,
-                schedule=schedule.id,
-            )
-            tick = Tick(at=at, execution=new)
+        new = NewExecution(
+            id=self._mint(),
+            job=schedule.job,
+            args=schedule.args,
+            scheduled_for=at,
+            schedule=schedule.id,
+            awaits=not decided.fires,
+            force=not decided.fires,  # it is in nobody's way
+        )
+        tick = Tick(at=at, execution=new)
+        if not decided.fires:
+            tick = Tick(at=at, decision=Decision.SKIPPED, reason=UPSTREAM_FAILED, execution=new)
         return Firing(
             tenant=schedule.tenant,
             schedule=schedule.id,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybell.core.execution import Enqueued
+from daybell.core.execution import Enqueued, State
 from daybell.core.instant import Instant
+from daybell.core.lifecycle import Event
 from daybell.core.overlap import OVERLAP
 from daybell.core.schedule import Decision, Firing, Tick, TickRecord
 from daybell.store.checks import check_batch
+from daybell.store.memory import endings
 from daybell.store.memory.enqueue import enqueue
 from daybell.store.memory.quotas import charge
 from daybell.store.memory.tables import Tables
@@ -29,18 +31,29 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
         tables.schedules[key] = replace(schedule, since=firing.next_at)
     answers: list[Enqueued] = []
     records: list[TickRecord] = []
+    ruled_out = 0
     for tick in firing.ticks:
         if (*key, tick.at) not in tables.ticks:
             if tick.execution is not None:
                 check_batch([tick.execution])
                 answers += enqueue(tables, firing.tenant, [tick.execution], now)
+                ruled_out += rule_out(tables, firing.tenant, tick, now)
             records.append(describe(firing, tick, None if tick.execution is None else answers[-1]))
             tables.ticks[*key, tick.at] = records[-1]
     made = sum(one.created and not one.skipped for one in answers)
-    charge(tables, firing.tenant, made, now, is_refused=False)
+    charge(tables, firing.tenant, made - ruled_out, now, is_refused=False)
     count(tables, firing, records)
     end(tables, firing, records)
     begin_anew(tables, firing, answers, now)
+    return True
+
+
+def rule_out(tables: Tables, tenant: str, tick: Tick, now: Instant) -> bool:
+    """Skip the execution of a tick that a rule said no to."""
+    row = None if tick.ruled_out is None else tables.rows.get((tenant, tick.ruled_out))
+    if row is None or row.execution.state is not State.WAITING:
+        return False
+    endings.end(tables, row, Event.RULED_OUT, now, reason=tick.reason)
     return True
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import Enqueued, NewExecution
+from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP, Overlap, is_job_gate
 from daybell.core.schedule import Decision, Firing, Tick
@@ -210,10 +210,20 @@ class Advancing(Enqueueing):
             for (firing, tick, _), answer in zip(fired, answers, strict=True):
                 became.add(firing, tick, answer)
             made = sum(answer.created and not answer.skipped for answer in answers)
+            made -= await self._rule_out(link, specs.tenant, [tick for _, tick, _ in fired])
             await self.count_ticks(link, specs.tenant, made)
         if became.is_unexpected:
             await self._correct(link, specs, became, before)
         return set(became.refused())
+
+    async def _rule_out(self, link: Link, tenant: int, ticks: Sequence[Tick]) -> int:
+        """Skip the executions of ticks that a rule said no to; answers how many."""
+        ended = 0
+        for reason in {tick.reason for tick in ticks if tick.ruled_out is not None}:
+            ids = [t.ruled_out for t in ticks if t.ruled_out is not None and t.reason == reason]
+            _, pending = await self.end_pending(link, tenant, ids, State.SKIPPED, reason)
+            ended += len(pending)
+        return ended
 
     SKIPPED = """
     UPDATE daybell.tick t SET decision = $4, reason = $5

@@ -18,14 +18,12 @@ from daybell.core.dependencies import (
     Waiting,
     read_fields,
 )
-from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATES
 from daybell.store.sqlite import endings
 from daybell.store.sqlite.connection import Part
-from daybell.store.sqlite.endings import LINKS, Links
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
 
@@ -218,18 +216,6 @@ def release(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
     return tx.executemany(_RELEASE, rows).rowcount if rows else 0
 
 
-_STILL_WAITING: Final = f"""
-SELECT n, {LINKS} FROM execution
- WHERE tenant = ? AND id = ? AND state = 4 AND reason = '{DEPENDENCIES}'
-"""
-
-
 def rule_out(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> int:
-    owner, count = tx.names.tenant(tx, tenant), 0
-    for id in ids:
-        row = tx.execute(_STILL_WAITING, (owner, id.bytes)).fetchone()
-        if row is not None:
-            n, *links = row
-            endings.end(tx, n, Links(*links), State.SKIPPED, UPSTREAM_FAILED)
-            count += 1
-    return count
+    owner = tx.names.tenant(tx, tenant)
+    return sum([endings.rule_out(tx, owner, id, UPSTREAM_FAILED) for id in ids])

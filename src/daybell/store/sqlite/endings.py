@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.overlap import is_backfill
@@ -41,6 +42,22 @@ def follow_up(tx: Transaction, n: int, links: Links, state: int) -> None:
     if links.slot == 1:
         assert links.gate is not None, "a slot is one of a gate"
         gates.hand_on(tx, links.gate)
+
+
+_STILL_WAITING: Final = f"""
+SELECT n, {LINKS} FROM execution
+ WHERE tenant = ? AND id = ? AND state = 4 AND reason = '{DEPENDENCIES}'
+"""
+
+
+def rule_out(tx: Transaction, owner: int, id: UUID, reason: str | None) -> bool:
+    """Skip an execution, if it still waits for what its job depends on."""
+    row = tx.execute(_STILL_WAITING, (owner, id.bytes)).fetchone()
+    if row is None:
+        return False
+    n, *links = row
+    end(tx, n, Links(*links), State.SKIPPED, reason)
+    return True
 
 
 _ENDED: Final = """

@@ -13,6 +13,7 @@ from daybell.core.schedule import Decision, Firing, Tick
 from daybell.store.checks import check_execution
 from daybell.store.codes import DECISION_CODES
 from daybell.store.sqlite.creation import Creation
+from daybell.store.sqlite.endings import rule_out
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import Meter
 from daybell.store.sqlite.rows import Row
@@ -88,6 +89,10 @@ def write(
 ) -> list[Advance]:
     """Write these down; what is left to be written is nothing."""
     created = {name: creation.finish() for name, (_, creation) in creations.items()}
+    for one in made:
+        for tick in one.ticks:
+            if tick.ruled_out is not None:
+                rule_out(tx, one.owner, tick.ruled_out, tick.reason)
     settled = [settle(tx, one, created[one.firing.tenant]) for one in made]
     tx.executemany(_ADVANCE, [row for row, _ in settled])
     for (*_, owner, schedule), is_idle in settled:
