@@ -301,7 +301,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "ExecutionPage": _page(LISTED),
     "ExecutionDetail": DETAIL,
-    "Published": {"event_id": "A-1047", "created": True, "resumed": 1},
+    "Published": {
+        "event_id": "A-1047",
+        "created": True,
+        "resumed": 1,
+        "execution_id": None,
+        "node": None,
+    },
     "EventPage": _page(EVENT),
     "StateCounts": {"executions": {"queued": 12, "succeeded": 340}},
     "LogPage": {

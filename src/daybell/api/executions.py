@@ -134,9 +134,10 @@ async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> 
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
     found = await caller.client.execution(id)
     (said,) = await told(api_of(request).job_ids, caller, [found.execution])
-    steps = told_steps(await caller.client.steps(id), found.execution)
+    steps = await caller.client.steps(id)
     run = await caller.client.run_of(found.execution, found.attempts)
-    said |= {**wire.detail(found), "timeline": timeline(found, run), "steps": steps}
+    said |= {**wire.detail(found), "timeline": timeline(found, run, steps)}
+    said["steps"] = told_steps(steps, found.execution)
     if run is not None:
         said["progress"] = run.percent
     return answer({**said, "workflow": None if run is None else wire.run(run)})

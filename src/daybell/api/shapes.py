@@ -116,6 +116,11 @@ class Moment(BaseModel):
     worker_id: Id | None = None
     node: str | None = Field(None, description="Of a workflow's run: the node it happened to.")
     status: str | None = Field(None, description="Of its end (`ended`): as what it ended.")
+    step: str | None = Field(
+        None, description="Of a durable function: the step, or the event or decision it waits for."
+    )
+    n: int | None = Field(None, description="The place of that step in the order of calls.")
+    until: Time | None = Field(None, description="Of a sleep or a wait.")
 
 
 class ExecutionDetail(Execution):

@@ -19,6 +19,7 @@ def echo_timeline(moments: list[dict[str, Any]]) -> None:
             f"+{show.length(max(0.0, at - times[0]))}",
             one.get("node"),
             _event(one),
+            _step(one),
             one.get("attempt"),
             one.get("worker_id"),
         )
@@ -29,14 +30,20 @@ def echo_timeline(moments: list[dict[str, Any]]) -> None:
         Column("since", rank=3),
         Column("node", least=10, rank=1),
         Column("event", rank=0),
+        Column("step", least=10, rank=2),
         Column("attempt", rank=4),
         Column("worker", rank=5),
     )
-    is_of_run = any("node" in one for one in moments)
-    kept = [n for n, column in enumerate(columns) if column.name != "node" or is_of_run]
+    left_out = [name for name in ("node", "step") if not any(name in one for one in moments)]
+    kept = [n for n, column in enumerate(columns) if column.name not in left_out]
     show.echo_table(
         [columns[n] for n in kept], ([row[n] for n in kept] for row in rows), empty="nothing yet"
     )
+
+
+def _step(moment: dict[str, Any]) -> str | None:
+    until = moment.get("until")
+    return moment.get("step") if until is None else f"{moment['step']} (until {until})"
 
 
 def _event(moment: dict[str, Any]) -> str:

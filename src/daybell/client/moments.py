@@ -9,7 +9,7 @@ from uuid import UUID
 from daybell.client import wire
 from daybell.core import payload
 from daybell.core.event import Event
-from daybell.core.execution import TERMINAL, Execution, State
+from daybell.core.execution import TERMINAL, Attempt, Execution, Outcome, State
 from daybell.core.instant import from_iso
 from daybell.core.step import Step, StepKind
 
@@ -33,6 +33,32 @@ def status_of(step: Step, execution: Execution) -> Status:
 
 def _wake_at(step: Step) -> float:
     return step.wake_at or 0.0
+
+
+def outcome_of(attempt: Attempt, steps: Sequence[Step]) -> str:
+    """How an attempt ended, as people see it. One of a durable function may have been given back
+    by its own wish: the steps that were open when it ended say so.
+    """
+    if attempt.outcome is not Outcome.RELEASED:
+        return str(attempt.outcome)
+    at = attempt.ended_at
+    open_ones = [
+        step
+        for step in steps
+        if step.started_at <= at and (step.finished_at is None or step.finished_at > at)
+    ]
+    for kind, word in _WISHES.items():
+        if any(step.kind is kind for step in open_ones):
+            return word
+    return str(attempt.outcome)
+
+
+# What is waited for comes before what is slept for at the same time: it may come any moment.
+_WISHES: Final = {
+    StepKind.WAIT: "waited",
+    StepKind.SLEEP: "slept",
+    StepKind.STEP: "step_failed",
+}
 
 
 def told_steps(steps: Sequence[Step], execution: Execution) -> list[dict[str, Any]]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from daybell.client.moments import outcome_of
+from daybell.client.node_waits import APPROVAL, short_name
 from daybell.client.wire import identity, time
 from daybell.client.workflows import RunNode, WorkflowRun
+from daybell.core import payload
 from daybell.core.execution import TERMINAL, ExecutionDetail
 from daybell.core.instant import Instant
+from daybell.core.step import Step, StepKind
 
 Moment: TypeAlias = tuple[Instant, dict[str, Any]]
 
 _BEGINNINGS: Final = ("created", "due", "started")
 
 
-def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[str, Any]]:
+def timeline(
+    of: ExecutionDetail, run: WorkflowRun | None = None, steps: Sequence[Step] = ()
+) -> list[dict[str, Any]]:
     """Moments of an execution, oldest first: as far as they are kept. Of a workflow's run, also
-    those of its nodes.
+    those of its nodes; of a durable function, its steps, sleeps and waits.
     """
     one = of.execution
     moments: list[Moment] = [(one.created_at, {"event": "created"})]
@@ -27,7 +33,7 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
         about = {"attempt": attempt.attempt, "worker_id": identity(attempt.worker)}
         if attempt.started_at is not None:
             moments.append((attempt.started_at, {"event": "started", **about}))
-        moments.append((attempt.ended_at, {"event": str(attempt.outcome), **about}))
+        moments.append((attempt.ended_at, {"event": outcome_of(attempt, steps), **about}))
     ended = {attempt.attempt for attempt in of.attempts}
     if one.started_at is not None and one.attempt not in ended:
         about = {"attempt": one.attempt, "worker_id": identity(one.worker)}
@@ -37,7 +43,10 @@ def timeline(of: ExecutionDetail, run: WorkflowRun | None = None) -> list[dict[s
     if one.finished_at is not None and one.state in TERMINAL:
         moments.append((one.finished_at, {"event": "ended", "status": str(one.state)}))
     if run is None:
-        moments.sort(key=lambda pair: pair[0])
+        # What ended a wait comes before the attempt that goes on with it, also in one moment.
+        ends = [end for step in steps for end in _of_wait(step)]
+        inside = [moment for step in steps for moment in _of_step(step)]
+        moments = sorted([*ends, *_around(moments, inside)], key=lambda pair: pair[0])
     else:
         moments = _around(moments, _of_nodes(run))
     return [{"at": time(at), **said} for at, said in moments]
@@ -67,8 +76,44 @@ def _of_attempts(node: RunNode) -> Iterator[Moment]:
             yield one.ended_at, {"event": str(one.outcome), **about}
 
 
-def _around(own: list[Moment], of_nodes: list[Moment]) -> list[Moment]:
-    """A run begins before its nodes, and ends after the last of them, if only by the order."""
+def _of_step(step: Step) -> Iterator[Moment]:
+    """When a step was done, and a sleep or a wait began. Values that have only to be the same again
+    (`ctx.now`) are left out.
+    """
+    about: dict[str, Any] = {"step": short_name(step.name), "n": step.n}
+    match step.kind:
+        case StepKind.STEP:
+            event = "step_done" if step.error is None else "step_failed"
+            yield step.finished_at or step.started_at, {"event": event, **about}
+        case StepKind.SLEEP:
+            yield step.started_at, {"event": "sleep", **about, "until": time(step.wake_at)}
+        case StepKind.WAIT:
+            yield step.started_at, {"event": "wait", **about, "until": time(step.wake_at)}
+            if step.finished_at == step.started_at:  # it had come before
+                yield step.started_at, {"event": _came_of(step), **about}
+        case StepKind.NOW:
+            pass
+
+
+def _of_wait(step: Step) -> Iterator[Moment]:
+    """What came of a wait that had to wait for it."""
+    at = step.finished_at
+    if step.kind is StepKind.WAIT and step.is_done and at is not None and at != step.started_at:
+        yield at, {"event": _came_of(step), "step": short_name(step.name), "n": step.n}
+
+
+def _came_of(wait: Step) -> str:
+    if wait.result is None:
+        return "wait_timed_out"
+    if not wait.name.startswith(APPROVAL):
+        return "event_received"
+    return "approved" if payload.decode(wait.result)["data"]["approved"] else "rejected"
+
+
+def _around(own: list[Moment], inside: list[Moment]) -> list[Moment]:
+    """A run begins before its nodes, and ends after the last of them, if only by the order; so do
+    attempts and their steps.
+    """
     begins = [one for one in own if one[1]["event"] in _BEGINNINGS]
     ends = [one for one in own if one[1]["event"] not in _BEGINNINGS]
-    return sorted([*begins, *of_nodes, *ends], key=lambda pair: pair[0])
+    return sorted([*begins, *inside, *ends], key=lambda pair: pair[0])
