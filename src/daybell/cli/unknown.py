@@ -1,7 +1,7 @@
 """What `daybell doctor` says of executions whose task no worker has, as far as they were tried.
 
-Workers do not say which tasks they have. One that takes an execution and has no such task puts it
-off, with that as its reason.
+A worker that takes an execution and has no such task puts it off, with that as its reason, if no
+other live one of the queue says that it has the task.
 """
 
 from __future__ import annotations

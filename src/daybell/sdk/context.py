@@ -68,7 +68,10 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which start of the execution this is, from 1. Rises with every start, whatever for."""
+        """The number of this start, from 1: no other start has it, and it is higher than all before.
+        It may leave numbers out, where a worker gave the execution back unstarted; how often
+        something went wrong is in `failures`.
+        """
         return self._running.claimed.attempt
 
     @property
