@@ -49,7 +49,7 @@ def test_which_answers_are_good_ones(expect, status, is_good):
         ("http://user:pass@example.org", "login"),
         ("http://user@example.org", "login"),
         ("http://example.org@evil", "login"),
-        ("http://a b", "space"),
+        ("http://a b", "space as %20"),
         ("http://a\r\nX: y", "cannot be printed"),
         ("http://a\\@b", "backslash"),
         ("http://a:99999", "cannot be read"),

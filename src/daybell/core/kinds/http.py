@@ -67,7 +67,10 @@ def check_url(url: str, *, field: str = "http.url") -> str:
     if len(url) > URL_CHARS_MAX:
         raise refuse(f"has {len(url):,} characters; the limit is {URL_CHARS_MAX:,}")
     if not url.isprintable() or " " in url or "\\" in url:
-        raise refuse("has a space, a backslash or a character that cannot be printed in it")
+        raise refuse(
+            "has a space, a backslash or a character that cannot be printed in it; what is put into"
+            " it is not quoted: give it as addresses have it, a space as %20"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
