@@ -101,7 +101,9 @@ def the_one(run: UUID, event: NewEvent, found: Sequence[NodeWait]) -> NodeWait:
     """The wait of a run's node that an event for the run is meant for, of those that it fits.
     Raises Conflict if there is not just one such node.
     """
-    by_execution = {one.execution: one for one in reversed(found)}
+    by_execution: dict[UUID, NodeWait] = {}
+    for one in found:
+        by_execution.setdefault(one.execution, one)
     if len(by_execution) == 1:
         return found[0]
     what = what_is(event.name)

@@ -64,7 +64,11 @@ class Handle(Generic[R]):
         await (await self._client()).cancel(self.id)
 
     async def signal(self, name: str, data: Any = None) -> None:
-        """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`."""
+        """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`.
+
+        A workflow's run passes it on to the node that waits for it; Conflict if there is none, or
+        more than one.
+        """
         await (await self._client()).signal(self.id, name, data)
 
     async def approve(
@@ -75,7 +79,9 @@ class Handle(Generic[R]):
         by: str | None = None,
         note: str | None = None,
     ) -> None:
-        """Tell it what was decided, which it waits for, or will, with `ctx.wait_for_approval`."""
+        """Tell it what was decided, which it waits for, or will, with `ctx.wait_for_approval`. A
+        workflow's run passes it on, see `signal`.
+        """
         client = await self._client()
         await client.approve(self.id, name, approved=approved, by=by, note=note)
 
