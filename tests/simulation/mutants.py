@@ -215,9 +215,9 @@ MUTANTS: Final = (
         "memory",
         (
             (
-                "engine/dispatcher.py",
-                "if not self._suspects or self._has_suspect():",
-                "if not self._suspects:",
+                "engine/suspects.py",
+                "if not self._waiting or self._is_one_running():",
+                "if not self._waiting:",
             ),
         ),
     ),
