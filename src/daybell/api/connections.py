@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from daybell.api.guard import ABORT
+from daybell.api.guard import ABORT, LINGER
 from daybell.core.limits import HEADER_BYTES_MAX, HEADER_SECONDS_MAX, HEADERS_MAX
 
 _REFUSAL: Final = (
@@ -41,6 +41,7 @@ class Connection(HttpToolsProtocol):
     _head_bytes: int = 0
     _is_too_large = False
     _has_ended_one = False  # a message ended in what came last
+    _is_lingering = False  # all is said; what still comes is thrown away
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.appear(transport)
@@ -86,6 +87,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope[LINGER] = self._linger  # type: ignore[typeddict-unknown-key]
         self._start_timer()
 
     def on_headers_complete(self) -> None:
@@ -108,6 +110,8 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Say that this was not a request, or too much of one, and close."""
+        if self._is_lingering:
+            return self.transport.close()
         if self._timer is not None and not self.is_idle:
             # The next answer is expected to be that of a request before this one. It is the last.
             self.cycle.keep_alive = False
@@ -122,6 +126,11 @@ class Connection(HttpToolsProtocol):
         body = _PROBLEM % (kind, status.phrase, status.value, detail)
         self.transport.write(_REFUSAL.format(status=status, length=len(body), body=body).encode())
         self.transport.close()
+
+    def _linger(self) -> None:
+        """Be among those that make way: nobody waits for anything but the end."""
+        self._is_lingering = True
+        self.waiting[self] = None
 
     def _make_room(self) -> None:
         """Close the connection that has been without a request for longest, or else this one."""

@@ -24,6 +24,8 @@ from daybell.core.limits import (
     BODIES_BYTES_MAX,
     BODY_SECONDS_MAX,
     BULK_BYTES_MAX,
+    LINGER_BYTES_MAX,
+    LINGER_SECONDS_MAX,
     REQUEST_BYTES_MAX,
     REQUEST_SECONDS_MAX,
     REQUESTS_MAX,
@@ -38,7 +40,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
+LINGER_PAUSE_SECONDS: Final = 2.0  # without a piece: it has stopped to send
 ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
+LINGER: Final = "daybell.linger"  # likewise: tells it that from now on it may make way for others
 
 _STREAM: Final = b"text/event-stream"
 _HEADERS: Final = (
@@ -68,6 +72,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: Seconds = BODY_SECONDS_MAX
     request_seconds: Seconds = REQUEST_SECONDS_MAX
     send_seconds: Seconds = SEND_SECONDS_MAX
+    linger_bytes: int = LINGER_BYTES_MAX
+    linger_seconds: Seconds = LINGER_SECONDS_MAX
     requests: int = REQUESTS_MAX
 
 
@@ -174,6 +180,7 @@ class Passage:
         self._deadline: asyncio.Timeout | None = None  # while there is one
         self._refusal: Refusal | None = None  # decided while the application read the body
         self._is_refused = False
+        self._is_to_close = False  # a part of the body was not read
 
     def enter(self) -> None:
         """Count as one that is being answered."""
@@ -255,6 +262,15 @@ class Passage:
             return
         if message["type"] == "http.response.start":
             self._start(message)
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if is_last and self._is_to_close and self._refusal is not SLOW and LINGER in self._scope:
+            await self._hand_on({**message, "more_body": True})
+            await self._linger()
+            message = {"type": "http.response.body"}
+        await self._hand_on(message)
+        self._is_complete = self._is_complete or is_last
+
+    async def _hand_on(self, message: Message) -> None:
         if self._deadline is not None and not self._is_stream:
             await self._send(message)  # the whole answer has a time to end by
         else:
@@ -263,8 +279,24 @@ class Passage:
                     await self._send(message)
             except TimeoutError:
                 raise Unread from None
-        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-        self._is_complete = self._is_complete or is_last
+
+    async def _linger(self) -> None:
+        """Throw away what still comes of the body, up to a limit. To close the connection of a
+        client that sends would reset it, and most do not look for an answer then.
+        """
+        self.leave()
+        self._scope[LINGER]()
+        loop = asyncio.get_running_loop()
+        left, until = self._limits.linger_bytes, loop.time() + self._limits.linger_seconds
+        while left > 0:
+            seconds = min(LINGER_PAUSE_SECONDS, until - loop.time())
+            try:
+                message = await asyncio.wait_for(self._receive(), seconds)
+            except TimeoutError:
+                return
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+            left -= len(message.get("body", b""))
 
     def _start(self, message: Message) -> None:
         self._is_started = True
@@ -275,7 +307,8 @@ class Passage:
         own = dict(headers)
         headers += [pair for pair in self._headers if pair[0] not in own]
         if not self._is_body_read and _has_body(self._scope):
-            headers.append(_CLOSE)  # what is still to come of the body is not waited for
+            headers.append(_CLOSE)
+            self._is_to_close = True
         message["headers"] = headers
         if own.get(b"content-type", b"").startswith(_STREAM):
             # It may last, as long as somebody reads it, and there is another limit to their number.
