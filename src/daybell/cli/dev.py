@@ -22,6 +22,7 @@ from daybell.cli.apps import alive, connected, find_app, queues_of, sample, sett
 from daybell.cli.edge import DONE, complain, run_command, with_flag
 from daybell.cli.names import is_everywhere, told
 from daybell.cli.narration import Narrator
+from daybell.cli.others import tell_of_others
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.instant import Seconds
 from daybell.engine.clock import SystemClock
@@ -120,6 +121,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             app.observe(Narrator(clock, on_gone=stop.request))
             await stack.enter_async_context(told_run_ends(store, events=app.events, clock=clock))
             how = _worker_options(settings, app, options)
+            await tell_of_others(store, how)
             worker = Worker(
                 store,
                 app.handlers,
@@ -201,6 +203,7 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
         host=socket.gethostname(),
         pid=os.getpid(),
         version=__version__,
+        tasks=app.handlers.tasks,
     )
 
 

@@ -21,6 +21,7 @@ from daybell.cli.arriving import until_there
 from daybell.cli.edge import DONE, check_store
 from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
+from daybell.cli.others import tell_of_others
 from daybell.cli.settling import settle
 from daybell.cli.stopping import BrokenOff, Stop
 from daybell.core.duration import parse_duration
@@ -141,6 +142,7 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         pid=os.getpid(),
         version=__version__,
         labels=read_labels(request.labels),
+        tasks=app.handlers.tasks,
     )
     return fitted(app, options)
 
@@ -174,6 +176,7 @@ async def _work(
         with stop.heeding():
             if prune is not None:
                 await settle_gone(app, prune=prune)
+                await tell_of_others(store, options)
             worker = Worker(
                 store,
                 app.handlers,
@@ -257,7 +260,7 @@ async def _supervise(
     with Stop(on_second=supervisor.kill) as stop:
         try:
             # What is wrong with the store is said once, not by each process.
-            await until_there(partial(_try, app, prune=request.prune), app.url, stop)
+            await until_there(partial(_try, app, options, prune=request.prune), app.url, stop)
         except BrokenOff:
             logger.info("stopped before it was up")
             return stop.code
@@ -289,9 +292,10 @@ def words_for(
     return words
 
 
-async def _try(app: App, *, prune: bool) -> None:
-    async with connected(app):
+async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    async with connected(app) as store:
         await settle_gone(app, prune=prune)
+        await tell_of_others(store, options)
 
 
 async def schedule(settings: Settings) -> int:
