@@ -19,6 +19,7 @@ from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.arriving import until_there
 from daybell.cli.edge import DONE, check_store
+from daybell.cli.going_back import settle_superseded
 from daybell.cli.mourning import bury
 from daybell.cli.narration import Narrator
 from daybell.cli.others import tell_of_others
@@ -175,8 +176,7 @@ async def _work(
         store = await until_there(lambda: stack.enter_async_context(connected(app)), app.url, stop)
         with stop.heeding():
             if prune is not None:
-                await settle_gone(app, prune=prune)
-                await tell_of_others(store, options)
+                await _settle(app, options, prune=prune)
             worker = Worker(
                 store,
                 app.handlers,
@@ -293,9 +293,15 @@ def words_for(
 
 
 async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
-    async with connected(app) as store:
-        await settle_gone(app, prune=prune)
-        await tell_of_others(store, options)
+    async with connected(app):
+        await _settle(app, options, prune=prune)
+
+
+async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    """Where the code and the store do not agree, said once for all processes."""
+    await settle_superseded(app, go_back=False)
+    await settle_gone(app, prune=prune)
+    await tell_of_others((await app.open()).store, options)
 
 
 async def schedule(settings: Settings) -> int:
