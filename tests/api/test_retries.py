@@ -79,7 +79,7 @@ async def test_a_revival_whose_answer_was_never_kept_is_answered_as_done(http, c
     other = await http.post(f"/executions/{dead}/retry", headers={"Idempotency-Key": "k-2"})
 
     assert again.status_code == 202
-    assert again.json() == {"execution_id": str(dead), "created": False}
+    assert again.json() == {"execution_id": str(dead), "status": "queued", "created": False}
     assert other.status_code == 409
 
 

@@ -67,7 +67,8 @@ async def test_nodes_are_listed_with_their_run_and_say_what_they_are(http, clien
 
 async def test_a_retry_goes_on_with_what_failed_or_from_a_node(http, client, run):
     again = await http.post(f"/executions/{run}/retry")
-    assert (again.status_code, again.json()) == (202, {"execution_id": run, "created": False})
+    said = {"execution_id": run, "status": "queued", "created": False}
+    assert (again.status_code, again.json()) == (202, said)
     assert await work(client.store) == [["a"], ["load"]]
 
     other = await http.post(

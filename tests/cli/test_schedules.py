@@ -56,6 +56,24 @@ async def test_a_job_is_made_of_a_task_and_a_time(client, command):
     assert rule["dst"]["fold"] == "both"
 
 
+async def test_what_becomes_of_failures_can_be_said(client, command):
+    made = command(
+        "jobs", "create", "careful", "--task", "greet", "--backoff", '{"delays": ["1s", "10s"]}',
+        "--max-crashes", "1", "--on-lost", "dead", "--cron", "0 2 * * *", "--tz", "Europe/Rome",
+    )  # fmt: skip
+    changed = command("jobs", "update", "careful", "--backoff", "exponential", "--manual")
+    run = command("jobs", "trigger", "careful", "--retries", "4", "--expires", "1h", "--json")
+
+    assert (made.code, changed.code) == (0, 0), made.err + changed.err
+    [now, before] = await client.versions("careful")
+    assert before.definition.retry.waits == (1.0, 10.0)
+    assert (now.definition.retry.backoff, now.definition.schedules) == ("exponential", ())
+    assert (now.definition.max_crashes, now.definition.on_lost) == (1, "dead")
+    execution = (await client.execution(as_json(run)["execution_id"])).execution
+    assert execution.retries == 4
+    assert execution.expires_at == execution.run_at + 3600
+
+
 async def test_a_job_may_have_several_times_of_several_kinds(client, command):
     said = as_json(
         command(

@@ -325,7 +325,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "next_at": None,
     },
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
-    "Retried": {"execution_id": _ID, "created": False},
+    "Retried": {"execution_id": _ID, "status": "queued", "created": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
     "Queues": {"items": [QUEUE], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},

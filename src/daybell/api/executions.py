@@ -252,7 +252,7 @@ async def retry_execution(
 
     async def perform(this: Try) -> Response:
         made = await _retried(caller, known, this) if this.is_repeated else None
-        return _runs(known, made or await _retry(caller, known, this, wanted))
+        return await _runs(caller, known, made or await _retry(caller, known, this, wanted))
 
     return await once(request, caller, key, raw, perform)
 
@@ -279,9 +279,10 @@ async def _retried(caller: Caller, id: UUID, this: Try) -> UUID | None:
     return None if entry is None else UUID(payload.decode(entry.after or "{}")["execution_id"])
 
 
-def _runs(old: UUID, made: UUID) -> Response:
+async def _runs(caller: Caller, old: UUID, made: UUID) -> Response:
+    state = (await caller.client.execution(made)).execution.state
     return answer(
-        {"execution_id": str(made), "created": made != old},
+        {"execution_id": str(made), "status": str(state), "created": made != old},
         status=202,
         headers={"Location": f"/api/v1/executions/{made}"},
     )

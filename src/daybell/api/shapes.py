@@ -202,6 +202,7 @@ class Retried(BaseModel):
     """The answer to a retry: the execution that runs now, itself or a new one."""
 
     execution_id: Id
+    status: Status
     created: bool
 
 

@@ -125,7 +125,7 @@ async def _update(
     fields: dict[str, Any] = {} if found is None else found.fields
     async with client_for(settings, tenant=tenant) as client:
         known = await client.job(name)
-        if options.get("schedule") and said["tz"] is None:
+        if options.get("schedule") not in (None, "manual") and said["tz"] is None:
             schedules = known.definition.schedules
             options["schedule"] = _by_the_same_clock(options["schedule"], schedules)
         if work.is_said and found is None:

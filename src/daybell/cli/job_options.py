@@ -103,6 +103,18 @@ Priority = Annotated[
     ),
 ]
 Retries = Annotated[int | None, text("--retries", metavar="N", help="Tries after the first.")]
+Backoff = Annotated[
+    str | None,
+    text("--backoff", metavar="RULE", help="Between tries: exponential; or JSON."),
+]
+MaxCrashes = Annotated[
+    int | None,
+    text("--max-crashes", metavar="N", help="Dead once so many workers were lost with it."),
+]
+OnLost = Annotated[
+    str | None,
+    text("--on-lost", metavar="WORD", help="When its worker is lost: retry, or dead."),
+]
 Limit = Annotated[
     str | None, text("--timeout", metavar="DURATION", help="How long an attempt may take.")
 ]
@@ -145,6 +157,9 @@ REST: Final = {
     "queue": Queue,
     "priority": Priority,
     "retries": Retries,
+    "backoff": Backoff,
+    "max_crashes": MaxCrashes,
+    "on_lost": OnLost,
     "timeout": Limit,
     "expires": Expires,
     "user_id": User,
@@ -210,6 +225,8 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         given["dst"] = dst
     if "args" in given:
         given["args"] = payload.decode(given["args"], what="--args")
+    if "backoff" in given and given["backoff"].lstrip().startswith("{"):
+        given["backoff"] = payload.decode(given["backoff"], what="--backoff")
     if "calendar" in given:
         given["calendar"] = _calendar(given["calendar"])
     if given.pop("manual", False):

@@ -11,6 +11,7 @@ from daybell.cli.backfilling import backfill_job
 from daybell.cli.defining import create_job, update_job
 from daybell.cli.edge import DONE
 from daybell.cli.going_back import declare_jobs
+from daybell.cli.job_options import Expires, Retries
 from daybell.cli.options import (
     Cursor,
     DatabaseUrl,
@@ -172,6 +173,8 @@ def trigger_job(
     unique_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="One unfinished execution per key.")
     ] = None,
+    retries: Retries = None,
+    expires: Expires = None,
     force: Annotated[
         bool, typer.Option("--force", help="Even if its overlap rule says no.")
     ] = False,
@@ -190,6 +193,8 @@ def trigger_job(
         "priority": priority,
         "queue": queue,
         "unique_key": unique_key,
+        "retries": retries,
+        "expires": expires,
         "force": force,
     }
     command = partial(
