@@ -219,7 +219,9 @@ def fitting_waits(
     node around it, the event's name, the match, and until when.
     """
     return [
-        NodeWait(execution=id, label=label, node=node_name(root), name=name, until=until)
+        NodeWait(
+            execution=id, label=label, node=node_name(root), name=name, match=match, until=until
+        )
         for id, label, root, name, match, until in rows
         if facts is None or facts.meet(match)
     ]
