@@ -21,6 +21,7 @@ from daybell.store.memory.quotas import charge, check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
 from daybell.store.memory.tables import JobRow, Part, Tables
 from daybell.store.versions import moved
+from daybell.store.wakeups import Signal
 
 
 class MemoryDefinitions(Part):
@@ -117,6 +118,7 @@ class MemoryDefinitions(Part):
                 tables.paused[tenant, queue] = None
             else:
                 tables.paused.pop((tenant, queue), None)
+                tables.signals[Signal.CLAIM] = None
 
 
 def matches(definition: JobDefinition, where: JobFilter) -> bool:

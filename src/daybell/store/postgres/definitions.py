@@ -267,6 +267,8 @@ class Defining(Scheduling):
             else:
                 statement = "DELETE FROM daybell.paused_queue WHERE tenant = $1 AND queue = $2"
             await link.execute(statement, key, queue)
+        if not paused:
+            self.notifier.touch(key, [queue], here=True)
 
 
 def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:
