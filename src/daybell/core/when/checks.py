@@ -50,7 +50,9 @@ def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:
     except (UsageError, OverflowError) as error:
         raise InvalidSchedule(f"{what}: {error}", field=what) from None
     if not INSTANT_MIN + 86_400 <= instant <= INSTANT_MAX - 86_400:  # NaN is not in it, either
-        raise InvalidSchedule(f"{what} {shown(value)} is not a time in years 1-9999", field=what)
+        raise InvalidSchedule(
+            f"{what} {shown(value)} is not a time from 0001-01-02 to 9999-12-30", field=what
+        )
     return round(instant, 6)
 
 
