@@ -19,6 +19,9 @@ EVENT = {
     "data": {"order_id": 42},
 }
 SENT = {"execution_id": None, "node": None}  # not to one alone
+BARE = {name: value for name, value in EVENT.items() if name != "data"}
+BINARY = {f"ce-{name}": value for name, value in BARE.items()}
+PNG = {"datacontenttype": "image/png", "data_base64": "iVBORw0KGgo="}
 KEY = {"Idempotency-Key": "k-1"}
 CLOUD = {"content-type": "application/cloudevents+json; charset=utf-8"}
 
@@ -91,6 +94,31 @@ async def test_an_event_in_binary_mode_has_its_attributes_in_headers(http, clien
     assert (listed[1]["data"], listed[0]["data"]) == ({"order_id": 1}, None)
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "data"),
+    [
+        (CLOUD, {**BARE, "traceparent": "00-1", "ext1": True, "data": 1}, 1),
+        ({}, {**BARE, "traceparent": "00-1", "data": 1}, 1),
+        (CLOUD, {**BARE, "datacontenttype": "text/xml", "data": "<a/>"}, "<a/>"),
+        (CLOUD, {**BARE, "data_base64": "eyJhIjogMX0="}, {"a": 1}),
+        (CLOUD, {**BARE, "datacontenttype": "text/plain", "data_base64": "Y2Fmw6k="}, "café"),
+        ({**BINARY, "content-type": "text/plain"}, "café", "café"),
+        ({**BINARY, "content-type": "application/xml; charset=UTF-8"}, "<a/>", "<a/>"),
+        ({**BINARY, "ce-ext1": "x"}, {"a": 1}, {"a": 1}),
+    ],
+)
+async def test_an_event_may_have_attributes_of_others_and_data_that_is_text(
+    http, headers, body, data
+):
+    given = {"content-type": "application/json", **headers}
+    content = body if isinstance(body, str) else json.dumps(body)
+    answer = await http.post("/events", content=content.encode(), headers=given)
+
+    assert answer.status_code == 202, answer.json()
+    (kept,) = (await http.get("/events")).json()["items"]
+    assert (kept["id"], kept["data"]) == ("A-1", data)
+
+
 async def test_as_plain_json_an_event_needs_no_more_than_its_type(http):
     first = await http.post("/events", json={"type": "ping"})
     second = await http.post("/events", json={"type": "ping"})
@@ -106,15 +134,20 @@ async def test_as_plain_json_an_event_needs_no_more_than_its_type(http):
     ("headers", "body", "status", "field", "said"),
     [
         ({}, {"data": 1}, 422, "type", "is missing"),
-        ({}, {**EVENT, "dat": 1}, 422, "dat", "did you mean 'data'"),
+        ({}, {"type": "x", "dat": 1}, 422, "dat", "did you mean 'data'"),
+        ({}, {"specversion": "1.0", "type": "x"}, 422, "id", "a CloudEvent has it"),
         ({}, {**EVENT, "specversion": "0.3"}, 422, "specversion", "'1.0'"),
         ({}, {**EVENT, "time": "soon"}, 422, "time", "is not a time"),
         ({}, {**EVENT, "id": "x" * 201}, 422, "id", "the limit is 200"),
         ({}, {**EVENT, "type": "daybell.approval.x"}, 422, "name", "reserved"),
-        ({}, [EVENT], 422, "body", "not a JSON object"),
+        ({}, [EVENT], 422, "body", "send a JSON object"),
         (CLOUD, {"type": "x"}, 422, "specversion", "a CloudEvent has it"),
-        (CLOUD, {**EVENT, "data_base64": "eA=="}, 422, "data_base64", "send JSON as data"),
-        (CLOUD, {**EVENT, "datacontenttype": "text/xml"}, 422, "datacontenttype", "send JSON"),
+        (CLOUD, {**EVENT, "data_base64": "MQ=="}, 422, "data_base64", "send one of them"),
+        (CLOUD, {**BARE, "data_base64": "!"}, 422, "data_base64", "is not Base64"),
+        (CLOUD, {**BARE, "data_base64": 1}, 422, "data_base64", "is not Base64"),
+        (CLOUD, {**BARE, **PNG}, 422, "data_base64", "not text in UTF-8"),
+        ({**BINARY, "content-type": "image/png"}, 1, 415, None, "and text in UTF-8"),
+        ({**BINARY, "content-type": "text/plain; charset=utf-16"}, 1, 415, None, "in UTF-8"),
         ({"ce-type": "x"}, 1, 422, "specversion", "a CloudEvent has it"),
         ({"content-type": "application/cloudevents-batch+json"}, [EVENT], 415, None, "of its own"),
         ({"content-type": "text/plain"}, EVENT, 415, None, "application/json"),

@@ -211,6 +211,22 @@ async def test_a_body_that_is_not_json_by_its_own_account_is_refused(content_typ
     assert is_problem(answer, 415, "unsupported")
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "is_taken"),
+    [
+        ("/api/v1/events", {"ce-specversion": "1.0", "content-type": "text/plain"}, True),
+        ("/api/v1/events", {"content-type": "text/plain"}, False),
+        ("/api/v1/events", {"ce-specversion": "1.0", "content-type": "image/png"}, False),
+        ("/api/v1/jobs", {"ce-specversion": "1.0", "content-type": "text/plain"}, False),
+    ],
+)
+async def test_text_is_taken_as_the_data_of_an_event_and_nowhere_else(path, headers, is_taken):
+    async with client() as http:
+        answer = await http.post(path, content=b"{}", headers=headers)
+
+    assert is_taken == (answer.status_code != 415)
+
+
 async def test_a_packed_body_is_refused():
     async with client() as http:
         headers = {**JSON, "content-encoding": "gzip"}

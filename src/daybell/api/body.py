@@ -10,7 +10,7 @@ import msgspec
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from daybell.api.checks import is_json
+from daybell.api.checks import is_json, is_text
 from daybell.api.problems import ERRORS_MAX, Invalid, Unsupported
 from daybell.api.wording import joined, worded
 from daybell.core import payload
@@ -46,14 +46,17 @@ async def read_body(request: Request, model: type[M], *, optional: bool = False)
     return model() if optional and not raw else checked(read_json(raw), model)
 
 
-async def read_bytes(request: Request, *, bytes_max: int = REQUEST_BYTES_MAX) -> bytes:
-    """The body as it was sent, if it says that it is JSON."""
+async def read_bytes(
+    request: Request, *, bytes_max: int = REQUEST_BYTES_MAX, takes_text: bool = False
+) -> bytes:
+    """The body as it was sent, if it says that it is JSON, or perhaps text."""
     raw = await request.body()
     if len(raw) > bytes_max:
         raise PayloadTooLarge(f"the body has {len(raw):,} bytes; the limit is {bytes_max:,}")
-    if raw and not is_json(request.headers.get("content-type", "")):
-        kind = shown(request.headers.get("content-type", ""))
-        raise Unsupported(f"Content-Type is {kind}; this takes application/json")
+    kind = request.headers.get("content-type", "")
+    if raw and not is_json(kind) and not (takes_text and is_text(kind)):
+        and_text = " and text in UTF-8" if takes_text else ""
+        raise Unsupported(f"Content-Type is {shown(kind)}; this takes application/json{and_text}")
     return raw
 
 
@@ -80,12 +83,21 @@ def may_have_twice(raw: bytes, value: Any) -> bool:
     return raw.count(b":") != _colons(value) or b"\\u003" in raw
 
 
+_KINDS: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+}
+
+
 def checked(value: Any, model: type[M]) -> M:
     """A value as a model."""
     if not isinstance(value, dict):
-        raise PayloadError(
-            f"the body is not a JSON object, but {type(value).__name__}", field="body"
-        )
+        kind = _KINDS.get(cast("type[object]", type(value)), "no object")
+        raise PayloadError(f"the body is {kind}; send a JSON object, such as {{}}", field="body")
     given = cast("dict[str, Any]", value)
     if len(given) > FIELDS_MAX:
         raise PayloadError(f"the body has {len(given):,} fields; no body has so many", field="body")

@@ -14,6 +14,7 @@ import msgspec
 
 from daybell.errors import shown
 
+EVENTS_PATH: Final = "/api/v1/events"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -175,6 +176,9 @@ def check_content(scope: Scope, fields: Fields) -> Refusal | None:
     types = fields.get(b"content-type", [])
     if len(types) == 1 and is_json(types[0]):
         return None
+    if b"ce-specversion" in fields:  # the data of an event, with a header that no form can send
+        is_fine = scope["path"] == EVENTS_PATH and len(types) == 1 and is_text(types[0])
+        return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
     return _unsupported("send JSON, with Content-Type: application/json")
 
 
@@ -188,6 +192,16 @@ def is_json(content_type: str) -> bool:
         return False
     charsets = [one for one in parameters if one.startswith("charset=")]
     return all(one[8:].strip('"') in ("utf-8", "utf8") for one in charsets)
+
+
+def is_text(content_type: str) -> bool:
+    """Whether a content type is text in UTF-8; XML is."""
+    kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    main, _, sub = kind.partition("/")
+    is_xml = main == "application" and (sub == "xml" or sub.endswith("+xml"))
+    charsets = [one for one in parameters if one.startswith("charset=")]
+    known = ("utf-8", "utf8", "us-ascii")
+    return (main == "text" or is_xml) and all(one[8:].strip('"') in known for one in charsets)
 
 
 def _unsupported(detail: str) -> Refusal:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import binascii
 import re
+from base64 import b64decode
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -12,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from daybell.api.answers import answer
 from daybell.api.body import checked, read_bytes, read_json
 from daybell.api.caller import Caller, Operator, Viewer
-from daybell.api.checks import is_json
+from daybell.api.checks import is_json, is_text
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.event_schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal
 from daybell.api.executions import ExecutionPath
@@ -33,6 +35,7 @@ router = APIRouter(tags=["events"])
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 _PREFIX: Final = "ce-"
+_VERSION: Final = "ce-specversion"
 _KNOWN: Final = frozenset(CloudEvent.model_fields)
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
@@ -64,9 +67,9 @@ async def publish_event(request: Request, caller: Operator, key: IdempotencyKey 
     """Tell of an event: what waits for it goes on, and what will wait for it finds it.
 
     Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
-    as `ce-…` headers, and the data as the body. It is kept for seven days.
+    as `ce-…` headers, and the data, JSON or text, as the body. It is kept for seven days.
     """
-    raw = await read_bytes(request)
+    raw = await read_bytes(request, takes_text=_VERSION in request.headers)
     said = _read(request, raw)
 
     async def perform(this: Try) -> Response:
@@ -89,9 +92,12 @@ def _read(request: Request, raw: bytes) -> CloudEvent:
     attributes = _attributes(request)
     if kind == STRUCTURED or not attributes:
         said = read_json(raw)
-        return checked(_without_others(said) if kind == STRUCTURED else said, CloudEvent)
-    data = read_json(raw) if raw else None
-    return checked(_without_others({**attributes, "data": data}), CloudEvent)
+        is_one = kind == STRUCTURED or (isinstance(said, dict) and "specversion" in said)
+        return checked(_as_standard(said) if is_one else said, CloudEvent)
+    data = None
+    if raw:
+        data = _as_text(raw, "body") if is_text(kind) else read_json(raw)
+    return checked(_as_standard({**attributes, "data": data}), CloudEvent)
 
 
 def _attributes(request: Request) -> dict[str, Any]:
@@ -106,8 +112,9 @@ def _attributes(request: Request) -> dict[str, Any]:
     return found
 
 
-def _without_others(said: Any) -> Any:
-    """A CloudEvent without the attributes that others have added to it, which mean nothing here.
+def _as_standard(said: Any) -> Any:
+    """A CloudEvent with its data as JSON, and without the attributes that others have added to it,
+    which mean nothing here.
 
     What the standard demands has to be there.
     """
@@ -118,17 +125,37 @@ def _without_others(said: Any) -> Any:
     if missing:
         raise Invalid(missing)
     if "data_base64" in given:
-        raise PayloadError("data_base64 is not taken; send JSON as data", field="data_base64")
-    content = given.get("datacontenttype")
-    if isinstance(content, str) and not is_json(content):
-        raise PayloadError(
-            "the data is not JSON by its own account; send JSON", field="datacontenttype"
-        )
+        given = {**given, "data": _decoded(given)}
+        del given["data_base64"]
     return {
         name: value
         for name, value in given.items()
         if name in _KNOWN or not _EXTENSION.fullmatch(name)
     }
+
+
+def _decoded(given: dict[str, Any]) -> Any:
+    """What is sent as bytes, as far as it is JSON or text."""
+    if "data" in given:
+        raise PayloadError("there is data as well; send one of them", field="data_base64")
+    try:
+        raw = b64decode(given["data_base64"], validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise PayloadError("is not Base64; send JSON as data", field="data_base64") from None
+    content = given.get("datacontenttype")
+    if content is None or (isinstance(content, str) and is_json(content)):
+        return read_json(raw)
+    return _as_text(raw, "data_base64")
+
+
+def _as_text(raw: bytes, field: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise PayloadError(
+            "the data is not text in UTF-8; other bytes are not taken: send where they are kept",
+            field=field,
+        ) from None
 
 
 async def _send(
