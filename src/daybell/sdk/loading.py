@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from daybell.errors import UsageError, shown
+from daybell.errors import DaybellError, UsageError, shown
 from daybell.sdk.app import App
 
 
@@ -119,7 +119,15 @@ def _load_module(name: str, path: Path | None = None) -> ModuleType:
             ' script does under `if __name__ == "__main__":`'
         ) from error
     except Exception as error:
-        raise AppImportError(f"importing {shown(name)} failed: {error!r}") from error
+        raise AppImportError(f"importing {shown(name)} failed: {in_words(error)}") from error
+
+
+def in_words(error: Exception) -> str:
+    """What an error of the user's code says. Of our own, people need not know the type."""
+    said = str(error)
+    if isinstance(error, DaybellError) and said:
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _named(module: ModuleType, place: str, name: str) -> App:
