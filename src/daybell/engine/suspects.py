@@ -43,15 +43,13 @@ class Suspects:
         return len(self._waiting)
 
     def add(self, claimed: Claimed) -> Seconds | None:
-        """Have one wait for those before it. If that may take long, answers after how long
-        somebody may look at it again instead.
+        """Have one wait for those before it. If they are too many, answers after how long somebody
+        may look at it again instead.
         """
-        now = self._clock.monotonic()
-        is_slow = now - self._started_at >= LOOK_SECONDS and self._is_one_running()
-        if is_slow or len(self._waiting) >= HELD_MAX:
+        if len(self._waiting) >= HELD_MAX:
             return self._delay()
         if not self._waiting:
-            self._started, self._looked_at = 0, now
+            self._started, self._looked_at = 0, self._clock.monotonic()
         self._waiting.append(claimed)
         return None
 
