@@ -234,8 +234,24 @@ def test_an_error_in_the_users_module_is_shown_as_it_is(folder):
     assert lines[0] == "Traceback (most recent call last):"
     assert 'app.py", line 4, in <module>' in lines[1]
     assert "importlib" not in ended.err
-    assert lines[-2] == "ZeroDivisionError: division by zero"
-    assert lines[-1].startswith("error: importing 'app' failed")
+    assert lines[-1] == "error: importing 'app' failed: ZeroDivisionError: division by zero"
+    assert ended.err.count("division by zero") == 1
+
+
+def test_of_a_workflow_that_cannot_be_the_users_own_lines_are_shown(folder):
+    (folder / "app.py").write_text(
+        "from daybell import App\napp = App()\n@app.task\ndef a(): ...\n"
+        "with app.workflow('w'):\n    a >> a.node('b') >> a\n"
+    )
+
+    ended = daybell("dev", "app:app", folder=folder)
+
+    assert ended.code == 2
+    *traced, said = ended.err.splitlines()
+    files = [line for line in traced if line.lstrip().startswith("File ")]
+    assert len(files) == 1 and 'app.py", line 5' in files[0]
+    assert said.startswith("error: importing 'app' failed: these nodes wait for each other")
+    assert ended.err.count("wait for each other") == 1
 
 
 def test_it_ends_when_nobody_reads_any_more(folder):

@@ -76,10 +76,8 @@ def test_a_hook_that_fails_is_shown_as_it_is(hook, words, tmp_path):
 
     shown = running.lines[running.lines.index("Traceback (most recent call last):") :]
     assert 'app.py", line 5, in models' in shown[1]
-    assert shown[-2:] == [
-        "LookupError: no model",
-        f"error: an {hook} hook of the app failed: LookupError('no model')",
-    ]
+    assert shown[-1] == f"error: an {hook} hook of the app failed: LookupError: no model"
+    assert "\n".join(shown).count("no model") == 2  # in the line of code, and in what is said
 
 
 @pytest.mark.parametrize("words", ROLES)
@@ -128,11 +126,15 @@ def test_an_import_that_hangs_is_broken_off(tmp_path):
     [
         (
             "import no_such_library",
-            "ModuleNotFoundError: No module named 'no_such_library'",
+            "    import no_such_library",
             f"'no_such_library'; is it installed in this environment ({sys.prefix})?",
         ),
-        ("\ndef f(:", "SyntaxError: invalid syntax", "app.py, line 2: invalid syntax"),
-        ("raise SystemExit(3)", "SystemExit: 3", "'app' ends the program when it is imported"),
+        ("\ndef f(:", "          ^", "app.py, line 2: invalid syntax"),
+        (
+            "raise SystemExit(3)",
+            "    raise SystemExit(3)",
+            "'app' ends the program when it is imported",
+        ),
     ],
 )
 def test_an_import_that_fails_says_what_to_do(code, shown, said, tmp_path):

@@ -152,6 +152,18 @@ async def test_a_deleted_job_that_comes_back_has_its_schedules_again(store):
     assert await listed(store) == [schedule.id]
 
 
+async def test_a_deleted_job_comes_back_as_what_old_code_says(store):
+    old, new = a_schedule(), a_schedule()
+    await define(store, old)
+    await define(store, new, timeout=5.0)
+    await store.delete_job(TENANT, "resize")
+
+    answer = await define(store, old)
+
+    assert (answer.version, answer.definition.timeout) == (3, None)
+    assert await listed(store) == [old.id]
+
+
 async def test_a_version_that_is_refused_changes_no_schedule(store):
     schedule = a_schedule()
     await define(store, schedule)

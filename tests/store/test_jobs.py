@@ -293,6 +293,21 @@ async def test_jobs_are_listed_by_whose_they_are_and_by_queue(store):
     assert await named(queue="mail", user_id="ada", prefix="c", text="C") == ["c"]
 
 
+async def test_jobs_are_listed_by_a_name_that_their_definition_mentions(store):
+    await defined(store, "größe", "other")
+    await defined(store, "after", dependencies=("größe",))
+    await defined(store, "runs", settings='{"nodes":[{"job":"größe"}]}')
+    await defined(store, "no longer", dependencies=("größe",))
+    await defined(store, "no longer", dependencies=("other",))
+
+    async def named(name):
+        page = await store.list_jobs(TENANT, JobFilter(mentions=name))
+        return [job.name for job in page.items]
+
+    assert await named("größe") == ["after", "größe", "runs"]
+    assert await named("gr_ße") == []
+
+
 async def test_pages_of_a_filtered_list_go_on_where_they_ended(store):
     await defined(store, "a", "c", "e", user_id="ada")
     await defined(store, "b", "d", user_id="bob")
@@ -307,7 +322,7 @@ async def test_pages_of_a_filtered_list_go_on_where_they_ended(store):
 
 
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
-@pytest.mark.parametrize("field", ["prefix", "text", "user_id", "queue", "cursor"])
+@pytest.mark.parametrize("field", ["prefix", "text", "user_id", "queue", "mentions", "cursor"])
 async def test_jobs_are_not_asked_for_by_what_no_database_takes(store, field, text):
     with pytest.raises(UsageError) as caught:
         if field == "cursor":

@@ -113,13 +113,25 @@ def migrate(
 
 
 @app.command()
-def doctor(context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None) -> None:
+def doctor(
+    context: typer.Context,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APP",
+            help="An app whose code is compared with the store: module:app, or path/to/file.py.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
     """Look for problems, and say what to do."""
     from daybell.cli.doctor import doctor, refuse
 
     flag = chosen(context, database_url)
     try:
-        run(context, partial(doctor, as_json=as_json, flag=flag), database_url)
+        run(context, partial(doctor, as_json=as_json, flag=flag, spec=app), database_url)
     except UsageError as error:
         if as_json:
             refuse(error)

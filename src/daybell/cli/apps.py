@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from daybell.cli.edge import complain, use_store
@@ -17,10 +16,11 @@ from daybell.cli.missing import tell_missing
 from daybell.cli.show import printable
 from daybell.cli.stopping import interruptible
 from daybell.client import Client
+from daybell.client.uses import needs_of
 from daybell.engine.queues import Queues
 from daybell.errors import DaybellError, QuotaExceeded, UsageError, listed
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError, load_app
+from daybell.sdk.loading import AppImportError, in_words, load_app
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
 
@@ -57,22 +57,36 @@ def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
 
 
 def show_traceback(error: BaseException, settings: Settings) -> None:
-    """Print an error of the user's code as Python would have, from where that code begins."""
-    text = "".join(traceback.format_exception(error.with_traceback(_own(error.__traceback__))))
+    """Print where in the user's code an error comes from, as Python would have; what it says is
+    told by whoever has caught it. With DAYBELL_DEBUG=1 our own code is shown, too.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    if os.environ.get("DAYBELL_DEBUG") != "1":
+        _only_theirs(told)
+    lines = list(told.format())
+    has_more = isinstance(error, BaseExceptionGroup) or hasattr(error, "__notes__")
+    text = "".join(lines if has_more else lines[:-1])
     sys.stderr.write(printable(settings.mask(text), keep="\n"))
 
 
-def _own(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that comes after ours and the standard library's machinery."""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_NOT_THEIRS) and "importlib" not in file:
-            return trace
-        trace = trace.tb_next
-    return None
+def _only_theirs(told: traceback.TracebackException) -> None:
+    """Leave out our own code, and what of the standard library we and Python have called."""
+    kept: list[traceback.FrameSummary] = []
+    is_ours = True  # who has called what comes next
+    for frame in told.stack:
+        is_library = frame.filename.startswith(_LIBRARY) and "site-packages" not in frame.filename
+        if not is_library or "importlib" in frame.filename:
+            is_ours = frame.filename.startswith(_OURS) or is_library
+        if not is_ours:
+            kept.append(frame)
+    told.stack[:] = kept
+    for one in (told.__cause__, told.__context__):
+        if one is not None:
+            _only_theirs(one)
 
 
-_NOT_THEIRS = ("<frozen", contextlib.__file__, str(Path(__file__).parents[1]) + os.sep)
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_LIBRARY: Final = ("<frozen", sysconfig.get_path("stdlib") + os.sep)
 
 
 @asynccontextmanager
@@ -94,14 +108,15 @@ def _shown(settings: Settings, what: str) -> Generator[None]:
         yield
     except Exception as error:
         show_traceback(error, settings)
-        raise HookError(f"an {what} hook of the app failed: {error!r}") from error
+        raise HookError(f"an {what} hook of the app failed: {in_words(error)}") from error
 
 
 @asynccontextmanager
 async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]:
     """Connect the app, define its jobs, and yield the store that it uses.
 
-    The worker has to use that very store: what is in memory is nowhere else.
+    The worker has to use that very store: what is in memory is nowhere else. Definitions that the
+    store does not go by are told by `going_back`.
     """
     use_store(app.url)
     if migrate and app.url.startswith("postgres"):
@@ -112,7 +127,8 @@ async def connected(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]
             await client.close()
     try:
         try:
-            client = await app.open()
+            with app.declaring.quietly():
+                client = await app.open()
         except QuotaExceeded as error:
             raise _too_many(app, error) from None
         yield client.store
@@ -148,6 +164,9 @@ async def settle_gone(app: App, *, prune: bool) -> None:
     for name in gone:
         await client.delete_job(name)
     complain(f"removed {jobs} {sample(gone)}, which the code has no more")
+    for name in gone:
+        for warning in await needs_of(client.store, client.tenant, name):
+            complain(f"warning: {printable(warning)}")
 
 
 def queues_of(app: App, wanted: str) -> str:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 import typer
 
+from daybell.cli.apps import find_app
 from daybell.cli.edge import DONE, FAILED, told, with_flag
+from daybell.cli.going_back import check_code
 from daybell.cli.lacking import check_kinds, is_fine
+from daybell.cli.missing import check_missing
 from daybell.cli.overdue import check_schedules
 from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
 from daybell.core.duration import format_duration
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
+from daybell.sdk.app import App
+from daybell.sdk.loading import AppImportError
 from daybell.settings import Settings, masked_url
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
@@ -31,9 +37,20 @@ LEASE_SECONDS_LEAST: Final = 5.0
 LEASE_SECONDS_MOST: Final = 300.0
 
 
-async def doctor(settings: Settings, *, as_json: bool, flag: str | None = None) -> int:
-    """Make all checks and show them. `flag` is a --database-url."""
-    found = [*await check_store(settings, flag=flag), check_lease(settings.lease)]
+async def doctor(
+    settings: Settings, *, as_json: bool, flag: str | None = None, spec: str | None = None
+) -> int:
+    """Make all checks and show them. `flag` is a --database-url, `spec` names an app, whose store
+    it is then.
+    """
+    app, found = None, list[Check]()
+    try:
+        app = None if spec is None else find_app(spec, settings, flag=flag)
+    except AppImportError as error:
+        found = [Check(name="app", is_ok=False, found=str(error))]
+    if app is not None:
+        settings = replace(settings, database_url=app.url)
+    found += [*await check_store(settings, flag=flag, app=app), check_lease(settings.lease)]
     typer.echo(settings.mask(encode(found) if as_json else render(found)))
     return DONE if all(check.is_ok for check in found) else FAILED
 
@@ -52,15 +69,21 @@ def encode(found: Sequence[Check]) -> str:
     return msgspec.json.encode(report).decode()
 
 
-async def check_store(settings: Settings, *, flag: str | None = None) -> list[Check]:
-    """Whether it can be reached and used, and what it says of itself."""
+async def check_store(
+    settings: Settings, *, flag: str | None = None, app: App | None = None
+) -> list[Check]:
+    """Whether it can be reached and used, what it says of itself, and whether it goes by what the
+    app's code says.
+    """
     place = masked_url(settings.database_url)
     store = store_for(settings.database_url)
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
         found += await check_schedules(store)
+        found += await check_missing(store)
         found += await _check_takers(store)
+        found += [] if app is None else [await check_code(store, app)]
         return [*found, await check_gates(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):

@@ -128,6 +128,7 @@ def matches(definition: JobDefinition, where: JobFilter) -> bool:
         and (where.text is None or folded(where.text) in definition.words)
         and where.user_id in (None, definition.user_id)
         and where.queue in (None, definition.queue)
+        and (where.mentions is None or where.mentions in definition.to_json())
     )
 
 
@@ -141,7 +142,10 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         raise moved(definition.name, at=current, expect=new.expect)
     known = [job.definition for job in row.versions]
     is_current = bool(known) and known[-1] == definition
-    becomes_current = not is_current and (new.promote or definition not in known)
+    comes_back = row.is_deleted
+    # A deleted job has no version that old code could turn back.
+    is_wanted = new.promote or comes_back or definition not in known
+    becomes_current = not is_current and is_wanted
     if becomes_current:
         job = Job(
             id=row.versions[0].id if row.versions else new.id,
@@ -153,7 +157,6 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         )
         older = tuple(replace(version, is_current=False) for version in row.versions)
         row = replace(row, versions=(*older, job))
-    comes_back = row.is_deleted
     row = tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
     if definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
         make_gate(tables, tenant, definition.name)

@@ -146,7 +146,9 @@ class Defining(Scheduling):
         if new.expect is not None and new.expect != version:
             raise moved(name, at=version, expect=new.expect)
         known = {row["version"] for row in await link.fetch(self.KNOWN, job, text)}
-        is_new = version not in known and (new.promote or not known)
+        # A deleted job has no version that old code could turn back.
+        is_wanted = new.promote or taken["is_deleted"] or not known
+        is_new = version not in known and is_wanted
         if is_new:
             version += 1
             await link.execute(self.ADD, job, version, text, new.author)
@@ -157,7 +159,7 @@ class Defining(Scheduling):
         await link.execute(self.PROMOTE, job, version, kept.queue, kept.user_id, kept.words)
         if kept.overlap_rule() is not Overlap.ALLOW:
             await link.execute(MAKE_JOB_GATES, key, [gate_of(name)])
-        if is_new or (taken["is_deleted"] and version in known):
+        if is_new or taken["is_deleted"]:
             await link.execute(self.UNDECLARE, job, [schedule.id for schedule in new.schedules])
             if new.schedules:
                 await self.write_schedules(
@@ -207,6 +209,7 @@ class Defining(Scheduling):
             ("strpos(j.words, {}) > 0", None if where.text is None else folded(where.text)),
             ("j.user_id = {}", where.user_id),
             ("j.queue = {}", where.queue),
+            ("strpos(v.definition, {}) > 0", where.mentions),
             ("j.name > {}", cursor),
         ]
         bound = [(condition, value) for condition, value in conditions if value is not None]

@@ -30,11 +30,12 @@ class Definitions(Protocol):
 
         A new name becomes version 1. An equal definition changes nothing. A different one
         becomes the next version, unless it equals a superseded one and `promote` is not set:
-        then the current one stays. With a definition that becomes the current one, or comes back
-        after the job was deleted, its `schedules` take the place of the declared ones that the
-        job has; those with the same id keep their counts. Raises VersionConflict where `expect`
-        does not hold. Several callers defining the same job at once get the same answer. A deleted
-        job that is defined again lives on under its old id.
+        then the current one stays, which the caller sees from the answer. With a definition that
+        becomes the current one, or comes back after the job was deleted, its `schedules` take the
+        place of the declared ones that the job has; those with the same id keep their counts.
+        Raises VersionConflict where `expect` does not hold. Several callers defining the same job
+        at once get the same answer. A deleted job that is defined again lives on under its old id,
+        and is what it is defined as, be that superseded.
         """
         ...
 
