@@ -68,8 +68,8 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of this start, from 1: no other start has it, and it is higher than all before.
-        It may leave numbers out, where a worker gave the execution back unstarted; how often
+        """The number of this start, from 1: no other one has it, and it is higher than all before.
+        Numbers may be left out, where a worker gave the execution back unstarted; how often
         something went wrong is in `failures`.
         """
         return self._running.claimed.attempt
