@@ -23,6 +23,8 @@ KINDS = {
         "backoff": "exponential",
     },
     "manual": {"template": "backup", "parameters": {"database": "crm"}, "schedule": "manual"},
+    "after": {"command": "df", "dependencies": ["resize"]},
+    "after by template": {"template": "late", "parameters": {}},
     "task": {"task": "resize", "source": "apply:nightly", "expires": None},
 }
 TEMPLATE = {
@@ -30,11 +32,17 @@ TEMPLATE = {
     "parameters": {"database": "string"},
     "job": {"command": ["pg_dump", {"parameter": "database"}], "schedule": "@daily"},
 }
+LATE = {
+    "name": "late",
+    "parameters": {},
+    "job": {"command": "df", "dependencies": ["resize"]},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_job_of_any_kind_is_the_same_over_http(store, remote, kind):
     await store.set_template(TEMPLATE)
+    await store.set_template(LATE)
 
     there = await remote.create("there", **KINDS[kind])
     here = await store.create("here", **KINDS[kind])
@@ -48,6 +56,7 @@ async def test_a_job_of_any_kind_is_the_same_over_http(store, remote, kind):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_job_of_any_kind_is_declared_over_http(store, remote, kind):
     await store.set_template(TEMPLATE)
+    await store.set_template(LATE)
 
     dry = await remote.apply_job("there", dry_run=True, **KINDS[kind])
     there = await remote.apply_job("there", **KINDS[kind])

@@ -116,7 +116,7 @@ class Jobs:
         runs; without a schedule it runs when it is triggered. Its author is whoever has the key.
         """
         said = writing.definition(name, fields, "create()")
-        if not said.get("dependencies") and not await self._is_scheduled(said):
+        if not await self._is_scheduled(said):
             said["schedule"] = "manual"  # left out, it would mean once and now
         body = {**said, "name": check_name(name, what="job")}
         made = await self.transport.post("/jobs", body, once=True, read=reading.standing)
@@ -141,14 +141,16 @@ class Jobs:
         return await self.transport.post("/jobs", body, once=True, read=reading.launched)
 
     async def _is_scheduled(self, said: writing.Wire) -> bool:
-        """Whether a job has a schedule: its own, or that of its template."""
-        if "schedule" in said or said.get("template") is None:
-            return "schedule" in said
+        """Whether a job has a schedule or runs after others, by itself or by its template."""
+        is_said = "schedule" in said or bool(said.get("dependencies"))
+        if is_said or said.get("template") is None:
+            return is_said
         template = await self.transport.get(
             path_of("templates", check_name(said["template"], what="template")),
             read=reading.template,
         )
-        return template.template.job.get("schedule") is not None
+        job = template.template.job
+        return job.get("schedule") is not None or bool(job.get("dependencies"))
 
     async def update(
         self,

@@ -98,10 +98,13 @@ def job(of: Wire) -> Job:
 
 
 def _rule(of: Wire) -> str | None:
-    """What a definition says of a schedule; None for one that was added beside it."""
+    """What a definition says of a schedule; None for one that was added beside it, or that follows
+    from its dependencies.
+    """
     if "schedule_id" not in of:
         return rule_text(of)
-    return rule_text(of["rule"]) if of["is_declared"] else None
+    is_own = of["is_declared"] and "after" not in of["rule"]
+    return rule_text(of["rule"]) if is_own else None
 
 
 def rule_text(of: Wire) -> str:
