@@ -35,6 +35,7 @@ A message names the thing, the fact and the way out.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -223,23 +224,31 @@ class Suspended(BaseException):
         self.delay = delay
 
 
+def _may_be_duration(reason: object) -> bool:
+    """Whether it is no sentence: seconds, or text that begins as "5m" or "PT5M" do."""
+    return not isinstance(reason, str) or re.match(r"[0-9.]|P[0-9T]", reason) is not None
+
+
 class RetryLater(Exception):
     """Raised by a task: not now. Run again after `delay` or at `at`, without counting a failure.
 
     `delay` is a duration; `at` is a datetime with a time zone, or seconds since 1970. Exactly one
     of them is given. `core.retry.when` reads them; a value that it refuses makes the attempt fail.
+    A duration alone, `RetryLater("5m")`, is the delay.
     """
 
     def __init__(
         self,
-        reason: str = "",
+        reason: str | float | timedelta = "",
         *,
         delay: float | str | timedelta | None = None,
         at: float | datetime | None = None,
     ) -> None:
+        if delay is None and at is None and _may_be_duration(reason):
+            reason, delay = "", reason
         if (delay is None) == (at is None):
             raise InvalidArguments("RetryLater takes either delay= or at=, exactly one of them")
-        self.reason = reason
+        self.reason = str(reason)
         self.delay = delay
         self.at = at
         when = f"at {at}" if delay is None else f"in {delay}"

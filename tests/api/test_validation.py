@@ -250,3 +250,31 @@ async def test_what_is_not_built_yet_is_told_as_such(http, field, value):
 
     assert said["errors"] == [{"field": field, "message": said["errors"][0]["message"]}]
     assert "not available yet" in said["errors"][0]["message"]
+
+
+async def test_the_words_of_a_gap_are_not_those_of_a_fold(http):
+    answer = await http.post("/jobs", json={**JOB, "dst": {"gap": "first", "fold": "skip"}})
+
+    told = answer.json()
+    assert answer.status_code == 422
+    assert "must be 'shift' or 'skip'" in told["detail"], told
+    assert "'second'" not in told["detail"]
+
+
+async def test_what_a_job_runs_has_no_default_to_go_back_to(http):
+    await http.post("/jobs", json={**JOB, "schedule": "manual"})
+
+    answer = await http.patch(f"/jobs/{JOB['name']}", json={"command": None})
+    fine = await http.patch(f"/jobs/{JOB['name']}", json={"command": None, "description": "x"})
+
+    assert (answer.status_code, fine.status_code) == (422, 422)
+    assert answer.json()["errors"][0]["field"] == "command"
+
+
+async def test_a_change_that_looks_wrong_is_warned_of(http):
+    await http.post("/jobs", json={"name": "w", "command": "true", "schedule": "manual"})
+
+    answer = await http.patch("/jobs/w", json={"env": {"A": {"secret": "ABSENT"}}})
+
+    assert answer.status_code == 200
+    assert "ABSENT" in answer.json()["warnings"][0]

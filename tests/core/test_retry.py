@@ -10,6 +10,7 @@ from daybell.core.failure import Failure
 from daybell.core.limits import RETRIES_MAX
 from daybell.core.retry import Retry, when
 from daybell.errors import (
+    InvalidArguments,
     InvalidDuration,
     InvalidRetry,
     PermanentError,
@@ -285,6 +286,12 @@ def test_a_task_may_ask_for_a_delay_or_a_moment():
     moment = datetime(2026, 11, 15, tzinfo=UTC)
 
     assert when(RetryLater(delay="5m")) == (300, None)
+    assert (
+        when(RetryLater("5m")) == when(RetryLater("PT5M")) == when(RetryLater(300)) == (300, None)
+    )
+    assert RetryLater("5m").reason == "" and str(RetryLater("5m")) == "retry in 5m"
+    with pytest.raises(InvalidArguments, match="exactly one"):
+        RetryLater("Patience")
     assert when(RetryLater(at=0)) == (0, 0)
     assert when(RetryLater(at=12.5)) == (0, 12.5)
     assert when(RetryLater(at=moment)) == (0, moment.timestamp())

@@ -247,6 +247,7 @@ SECRET: Final[Example] = {
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
+    "ChangedJob": {**JOB, "warnings": []},
     "JobPage": _page(JOB),
     "JobVersions": {
         "items": [

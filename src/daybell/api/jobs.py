@@ -163,7 +163,7 @@ async def get_job(name: JobPath, caller: Viewer) -> Response:
     "/{job}",
     **operation(
         "update_job",
-        answers=shapes.Job,
+        answers=shapes.ChangedJob,
         says="Changed; the new version.",
         body=JobChange,
         examples=CHANGED_JOBS,
@@ -188,7 +188,9 @@ async def update_job(
         caller.auditing("job.update", before.name, before=wire.job(before), after=after),
     ):
         job = await caller.client.update(before.name, author=caller.actor, expect=expect, **options)
-    return answer(wire.standing(await caller.client.standing(job.name)), headers=tagged(job))
+    warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
+    standing = wire.standing(await caller.client.standing(job.name))
+    return answer({**standing, "warnings": warnings}, headers=tagged(job))
 
 
 def _changes(change: JobChange) -> dict[str, Any]:

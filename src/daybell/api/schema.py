@@ -6,10 +6,10 @@ is what the client takes, and all that is wrong is found at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import ConfigDict, Field, RootModel, WithJsonSchema
 
 from daybell.api.body import Body
 from daybell.api.graph_schema import Workflow
@@ -32,7 +32,7 @@ from daybell.api.rules import (
     by,
 )
 from daybell.client.fields import retries_of
-from daybell.client.kinds import choice_of, chosen
+from daybell.client.kinds import CHOICES, choice_of, chosen
 from daybell.core.access import Role
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -48,6 +48,8 @@ from daybell.core.limits import (
 )
 from daybell.core.retry import Retry
 from daybell.core.when import Calendar, Misfire
+from daybell.core.when.zone import Fold, Gap
+from daybell.errors import UsageError
 
 IDS_MAX: Final = ENQUEUE_BATCH_MAX
 USER_CHARS_MAX: Final = 200
@@ -58,7 +60,30 @@ def _misfire(value: Any) -> None:
     Misfire.parse(value)
 
 
-Dst = Literal["shift", "skip", "first", "second", "both"]
+def _dst(value: Mapping[str, str]) -> None:
+    for name, word in value.items():
+        known = _DST[name]
+        if word not in known:
+            raise UsageError(f"must be {_either(known)}", field=f"dst.{name}")
+
+
+def _either(words: Sequence[str]) -> str:
+    *most, last = map(repr, words)
+    return f"{', '.join(most)} or {last}"
+
+
+_DST: Final[Mapping[str, tuple[str, ...]]] = {"gap": get_args(Gap), "fold": get_args(Fold)}
+Dst = Annotated[
+    dict[Literal["gap", "fold"], str],
+    by(_dst),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {name: {"enum": list(words)} for name, words in _DST.items()},
+            "additionalProperties": False,
+        }
+    ),
+]
 Overlap = Literal["skip", "allow", "queue", "queue_all", "replace"]
 
 
@@ -101,7 +126,7 @@ class JobFields(KindFields):
     misfire_grace: Duration | None = None
     pause_after_failures: Annotated[int, Field(ge=1, le=RETRIES_MAX)] | None = None
     calendar: Annotated[dict[str, Any], by(Calendar.parse)] | None = None
-    dst: dict[Literal["gap", "fold"], Dst] | None = None
+    dst: Dst | None = None
     start_at: Text | None = None
     end_at: Text | None = None
     max_executions: Annotated[int, Field(ge=1, le=EXECUTIONS_MAX)] | None = None
@@ -173,7 +198,14 @@ class JobChange(JobFields):
 
     @classmethod
     def check(cls, given: Mapping[str, Any]) -> None:
-        chosen(given)
+        if chosen(given) is None:
+            for name in CHOICES:
+                if name in given and given[name] is None:
+                    raise UsageError(
+                        f"a job runs something, and there is no default for that; leave {name} out,"
+                        " or say what it runs instead",
+                        field=name,
+                    )
 
 
 class Trigger(Body):

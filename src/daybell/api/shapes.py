@@ -332,6 +332,12 @@ class NewJobAnswer(Job):
     warnings: list[str] = []
 
 
+class ChangedJob(Job):
+    """A job that was changed."""
+
+    warnings: list[str] = []
+
+
 class AppliedJob(BaseModel):
     """What declaring a job has done, or would do. `before` and `after` are requests."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -100,7 +101,7 @@ def start_for(needs: str, *, queue: str) -> str:
 
 
 def _queues(queue: str) -> str:
-    return "" if queue == DEFAULT_QUEUE else f" --queues {queue}"
+    return "" if queue == DEFAULT_QUEUE else f" --queues {shlex.quote(queue)}"
 
 
 def _variable(connection: str) -> str:
