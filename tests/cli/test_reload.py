@@ -61,7 +61,7 @@ def test_changed_code_runs_without_a_restart_by_hand(running, tmp_path):
 
 def test_a_mistake_is_shown_and_the_next_change_tried(running, tmp_path):
     (tmp_path / "app.py").write_text("def f(:\n")
-    running.wait_for("SyntaxError: invalid syntax")
+    running.wait_for("importing 'app' failed: .*line 1: invalid syntax")
     running.wait_for("ended with exit code 2; waiting for a change")
 
     write(tmp_path, "two")

@@ -1,12 +1,14 @@
 """What a worker cannot run and another live one can goes back for a moment, and not for longer."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from daybell.core.execution import Outcome, State
 from daybell.engine.elsewhere import BACK_SECONDS_MAX, SPREAD, Elsewhere
 from daybell.errors import Unavailable
+from daybell.store.protocol import Store
 from tests.builders import TENANT, enqueued, look, states
 from tests.builders import a_worker as a_new_worker
 from tests.engine.tasks import Tasks, a_claimed, a_store, a_worker, endless, quick
@@ -123,7 +125,7 @@ async def test_what_was_claimed_together_is_looked_for_once():
             await asyncio.sleep(0.01)
             return await store.offers(tenant)
 
-    elsewhere = Elsewhere(Counting(), tenant=TENANT, clock=VirtualClock())
+    elsewhere = Elsewhere(cast("Store", Counting()), tenant=TENANT, clock=VirtualClock())
     delays = await asyncio.gather(
         *(elsewhere.delay(a_claimed(), "task:resize") for _ in range(10)),
         elsewhere.delay(a_claimed(queue="mail"), "task:resize"),
@@ -144,6 +146,7 @@ async def test_others_come_first_and_much_earlier_to_what_went_back_here():
 
     delay = await elsewhere.delay(a_claimed(), "task:resize")
 
+    assert delay is not None
     assert elsewhere.patience(clock.now() + delay + 0.01) > 10 * elsewhere.patience(clock.now())
     assert elsewhere.patience(clock.now()) > 0
     assert elsewhere.patience(clock.now() + delay + 1) == elsewhere.patience(clock.now())
@@ -157,7 +160,7 @@ async def test_a_store_that_is_away_knows_nobody():
         async def offers(self, tenant):
             raise Unavailable("away")
 
-    elsewhere = Elsewhere(Away(), tenant=TENANT, clock=VirtualClock())
+    elsewhere = Elsewhere(cast("Store", Away()), tenant=TENANT, clock=VirtualClock())
 
     assert await elsewhere.delay(a_claimed(), "task:resize") is None
 

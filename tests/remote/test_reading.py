@@ -37,6 +37,7 @@ NONE = UUID(int=0)
 UNTOLD: dict[type, set[str]] = {
     Execution: {"gate", "checkpoint"},
     Schedule: {"misfire"},
+    Worker: {"tasks"},
     Filled: {"schedule"},
 }
 

@@ -91,7 +91,9 @@ async def test_a_step_that_is_tried_again_says_so(app: App, bench: Bench):
     assert events[-3:] == ["step_done charge", "succeeded", "ended"]
 
 
-async def test_an_error_of_before_is_told_as_such_while_it_goes_on(app, bench: Bench, capsys):
+async def test_an_error_of_before_is_told_as_such_while_it_goes_on(
+    app: App, bench: Bench, capsys: Any
+):
     @app.task(retries=3)
     async def order(ctx: Context) -> None:
         if ctx.attempt == 1:

@@ -116,8 +116,8 @@ class MemoryDefinitions(Part):
         with self._begin(tenant) as tables:
             if paused:
                 tables.paused[tenant, queue] = None
-            else:
-                tables.paused.pop((tenant, queue), None)
+            elif (tenant, queue) in tables.paused:
+                del tables.paused[tenant, queue]
                 tables.signals[Signal.CLAIM] = None
 
 
