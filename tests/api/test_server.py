@@ -8,7 +8,7 @@ import pytest
 
 from daybell.api.connections import HEADER_BYTES_MAX
 from daybell.api.guard import Limits
-from daybell.api.listening import is_loopback
+from daybell.api.listening import bind, is_loopback
 from daybell.api.server import ApiServer, ServerOptions
 from daybell.errors import Conflict, UsageError
 from tests.api.sockets import (
@@ -378,3 +378,10 @@ def test_only_loopback_addresses_are():
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("::")
     assert not is_loopback("10.0.0.1")
+
+
+def test_what_it_listens_on_is_known_to_be_tcp():
+    # Or asyncio would have answers wait for what comes after them.
+    for one in bind("localhost", 0):
+        with contextlib.closing(one):
+            assert one.proto == socket.IPPROTO_TCP

@@ -344,3 +344,33 @@ async def test_what_is_over_has_no_next_time_whatever_was_planned(store, clock):
 
     after = await shown(store, schedule)
     assert (after.next_at, after.delay) == (None, None)
+
+
+async def test_the_end_of_a_running_one_that_was_replaced_begins_no_delay(store, clock):
+    schedule = await a_delay(store, clock, overlap=Overlap.REPLACE)
+    (first,) = await fired(store, schedule)
+    hands = await claim(store)
+    await apply(store, hands, death(hands.one))
+    await store.revive(TENANT, [first])
+    hands = await claim(store)
+    await clock.advance(DELAY)
+    await fired(store, schedule)
+    assert hands.one.id == first
+
+    await clock.advance(1)
+    await apply(store, hands, after_cancel(hands.one))
+
+    assert await next_at(store, schedule) is None, "what was fired has not ended"
+    hands = await claim(store)
+    await apply(store, hands, success(hands.one))
+    assert await next_at(store, schedule) == clock.now() + DELAY
+
+
+async def test_a_delay_that_replaces_goes_on_where_its_key_is_held(store, clock):
+    schedule = await a_delay(store, clock, overlap=Overlap.REPLACE)
+    await store.enqueue(TENANT, [an_execution(unique_key="k", force=True)])
+    tick = a_tick(clock.now(), schedule=schedule.id, unique_key="k")
+
+    assert await store.fire([a_firing(schedule, tick)]) == [True]
+
+    assert await next_at(store, schedule) == clock.now() + DELAY

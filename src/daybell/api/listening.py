@@ -49,7 +49,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     for family, (name, _) in addresses_of(host):
-        one = socket.socket(family, socket.SOCK_STREAM)
+        # Only of one that says it is TCP asyncio turns off waiting for more to send: without that
+        # an answer takes 40 ms.
+        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

@@ -25,21 +25,25 @@ logger = logging.getLogger("daybell.worker")
 
 LOOK_SECONDS: Final = 10.0  # for so long it counts that somebody offers something,
 LOOK_AGAIN_SECONDS: Final = 1.0  # and that nobody does
+LOOK_SECONDS_MAX: Final = 2.0  # for an answer of the store
 # Until it may be claimed again, so that others know by then when that is: they hear of what is due
-# within a second. It grows a little while they are full, since each time is an attempt on record.
+# within a second. It grows by an eighth of what it waited so far while they are full, since each
+# time is an attempt on record.
 BACK_SECONDS: Final = 0.5
-BACK_SECONDS_MAX: Final = 3.0
+BACK_SECONDS_MAX: Final = 60.0
 BACK_GROWTH: Final = 1.15
 SPREAD: Final = 0.25  # so much longer for some, or who asks first would get all of them again
 # Others come first; much earlier to what this worker itself has given back, since each of two may
 # give back what is the other's.
 YIELD_SECONDS: Final = 0.02
 YIELD_OWN_SECONDS: Final = 0.25
+YIELD_FOR_SECONDS: Final = 6.0  # after the last that went back
 NEAR_SECONDS: Final = 0.1  # what is due so soon after what went back was to be may be that
 RETURNED_MAX: Final = 100
 # For each that went back, before the next claim: a backlog that is not ours is for others to take.
-PAUSE_SECONDS: Final = 0.005
-PAUSE_SECONDS_MAX: Final = 1.0
+# Not for long: what is ours may be behind it.
+PAUSE_SECONDS: Final = 0.002
+PAUSE_SECONDS_MAX: Final = 0.5
 
 
 class Elsewhere:
@@ -73,7 +77,7 @@ class Elsewhere:
         pause = max(0.0, self._paused_until - now) + PAUSE_SECONDS
         self._paused_until = now + min(pause, PAUSE_SECONDS_MAX)
         times = max(0, claimed.attempt - claimed.failures - claimed.crashes - 1)
-        seconds = min(BACK_SECONDS * BACK_GROWTH ** min(times, 20), BACK_SECONDS_MAX)
+        seconds = min(BACK_SECONDS * BACK_GROWTH ** min(times, 40), BACK_SECONDS_MAX)
         seconds *= 1 + SPREAD * self._clock.jitter()
         self._returned.append(self._clock.now() + seconds)
         return seconds
@@ -86,7 +90,7 @@ class Elsewhere:
             return 0.0
         if any(0 <= due - one <= NEAR_SECONDS for one in self._returned):
             return YIELD_OWN_SECONDS
-        is_over = self._clock.monotonic() - self._returned_at > 2 * BACK_SECONDS_MAX
+        is_over = self._clock.monotonic() - self._returned_at > YIELD_FOR_SECONDS
         return 0.0 if is_over else YIELD_SECONDS
 
     @property
@@ -100,7 +104,9 @@ class Elsewhere:
             age = self._clock.monotonic() - self._looked_at
             if age <= (LOOK_SECONDS if is_offered else LOOK_AGAIN_SECONDS):
                 return is_offered
-            with suppress(Unavailable):
-                self._offers = await self._store.offers(self._tenant)
-                self._looked_at = self._clock.monotonic()
+            # Only advice: nobody waits long for it, nor asks again at once who had no answer.
+            with suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS_MAX):
+                    self._offers = await self._store.offers(self._tenant)
+            self._looked_at = self._clock.monotonic()
             return any(one.has(lacking, queue=queue) for one in self._offers)

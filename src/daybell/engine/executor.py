@@ -175,7 +175,8 @@ class Executor:
             self._look_at_lease()
             if run.stop is None:
                 run.handler = handler
-                move = await self._resolve(run) or self._begin(run) or await self._perform(run)
+                back = await self._pass_on(run) if handler is None else None
+                move = back or self._begin(run) or await self._perform(run)
             else:
                 move = self._endings.stopped(run, hands_back=self.hands_back)
         except BaseException as error:
@@ -186,10 +187,8 @@ class Executor:
             await _regardless(run.undo())
         self._conclude(run, move)
 
-    async def _resolve(self, run: Run) -> Transition | None:
+    async def _pass_on(self, run: Run) -> Transition:
         """A job unknown here goes back for others; if nobody has it, later and later."""
-        if run.handler is not None:
-            return None
         run.lacking = self._handlers.lacking(run.claimed)
         if (back := await self._to_others(run)) is not None:
             return back

@@ -169,9 +169,8 @@ class Child(asyncio.Protocol):
 
     def _remind(self) -> None:
         """Interrupt a task that had time to end by itself. Others were told everything before."""
-        if self._code is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(self._process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError, PermissionError):
+            self._process.send_signal(signal.SIGTERM)  # which knows whether it is still that one
 
     def data_received(self, data: bytes) -> None:
         """A part of what the child says. What it printed before is heard before."""

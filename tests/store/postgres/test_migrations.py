@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from daybell.core.view import JobFilter
-from daybell.errors import SchemaError
+from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore
@@ -230,3 +230,43 @@ async def test_jobs_from_before_are_found_by_words_and_user(fresh, admin):
     }.items():
         page = await fresh.list_jobs("default", where)
         assert [job.name for job in page.items] == names
+
+
+@pytest.fixture
+async def held_up(store, another_store, sql, another, monkeypatch):
+    """A migration behind somebody who reads what it changes, as a backup does; and that one."""
+    monkeypatch.setattr("daybell.store.postgres.upkeep.MIGRATE_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("daybell.store.postgres.upkeep.MIGRATE_PAUSE_SECONDS", 0.01)
+    await sql.execute(
+        "ALTER TABLE daybell.worker DROP COLUMN tasks;"
+        " DELETE FROM daybell.migration WHERE version = 12"
+    )
+    backup = another.transaction()
+    await backup.start()
+    await another.execute("LOCK TABLE daybell.worker IN ACCESS SHARE MODE")
+    migrating = asyncio.create_task(another_store.migrate())
+    while not await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        pass
+    return migrating, backup
+
+
+async def test_a_migration_that_has_to_wait_keeps_nobody_else_waiting(store, held_up, sql):
+    migrating, backup = held_up
+    started = await sql.fetchval("SELECT daybell.now()")
+
+    await sql.fetchval("SELECT count(*) FROM daybell.worker")
+
+    assert await sql.fetchval("SELECT daybell.now()") - started < 5
+    assert not migrating.done()
+    await backup.rollback()
+    assert len(await migrating) == 1
+
+
+async def test_a_migration_says_who_is_in_its_way(held_up, monkeypatch):
+    monkeypatch.setattr("daybell.store.postgres.upkeep.MIGRATE_TRIES", 2)
+    migrating, backup = held_up
+
+    with pytest.raises(Unavailable, match="pg_stat_activity"):
+        await migrating
+
+    await backup.rollback()

@@ -45,7 +45,10 @@ def tell(tables: Tables, ended: Execution, now: Instant) -> None:
         schedule = replace(schedule, failures=0, succeeded_for=max(known, default=None))
     elif ended.state is State.DEAD:
         schedule = replace(schedule, failures=schedule.failures + 1)
-    if schedule.delay is not None and schedule.next_at is None:
+    # What a newer one has replaced is not what a fixed delay waits for.
+    at, last_at = ended.scheduled_for, schedule.last_at
+    is_newest = at is None or last_at is None or at >= last_at
+    if schedule.delay is not None and schedule.next_at is None and is_newest:
         schedule = replace(schedule, next_at=now + schedule.delay)
         tables.signals[Signal.SCHEDULES] = None
     tables.schedules[key] = schedule

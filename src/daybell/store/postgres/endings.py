@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
@@ -33,8 +34,12 @@ class News(msgspec.Struct):
     succeeded_for: Instant | None = None
     has_succeeded: bool = False
     failures: int = 0
+    latest: Instant | None = None  # of the ticks whose executions have ended
 
     def add(self, row: Row) -> None:
+        # What had no tick's time was not replaced by a later one, either.
+        at = row["scheduled_for"] if row["scheduled_for"] is not None else math.inf
+        self.latest = at if self.latest is None else max(self.latest, at)
         if row["state"] == SUCCEEDED:
             self.has_succeeded, self.failures = True, 0
             if row["scheduled_for"] is not None:
@@ -154,10 +159,12 @@ class Ending(Resetting):
     UPDATE daybell.schedule s
        SET succeeded_for = greatest(s.succeeded_for, u.succeeded_for),
            failures = CASE WHEN u.has_succeeded THEN 0 ELSE s.failures END + u.failures,
+           -- What a newer one has replaced is not what a fixed delay waits for.
            next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
+                               AND coalesce(u.latest >= s.last_at, true)
                           THEN (SELECT now FROM t) + s.delay ELSE s.next_at END
-      FROM unnest($2::uuid[], $3::float8[], $4::boolean[], $5::int[])
-             u(id, succeeded_for, has_succeeded, failures)
+      FROM unnest($2::uuid[], $3::float8[], $4::boolean[], $5::int[], $6::float8[])
+             u(id, succeeded_for, has_succeeded, failures, latest)
      WHERE s.tenant = $1 AND s.id = u.id
     RETURNING s.job, s.failures, s.delay,
               NOT s.is_paused AND u.failures > 0 AND s.failures >= s.pause_after AS is_enough
@@ -171,6 +178,7 @@ class Ending(Resetting):
             [one.succeeded_for for one in news.values()],
             [one.has_succeeded for one in news.values()],
             [one.failures for one in news.values()],
+            [one.latest for one in news.values()],
         )
         for row in told:
             if row["is_enough"]:

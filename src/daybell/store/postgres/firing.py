@@ -13,7 +13,7 @@ import msgspec
 
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.instant import Instant
-from daybell.core.overlap import OVERLAP, Overlap, is_job_gate
+from daybell.core.overlap import OVERLAP, is_job_gate
 from daybell.core.schedule import Decision, Firing, Tick
 from daybell.errors import NotFound, Unavailable
 from daybell.store.checks import check_batch
@@ -139,9 +139,6 @@ class Advancing(Enqueueing):
         ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]
         if ticks:
             refused = await self._record(link, specs, ticks, before)
-            replacing = {f.schedule for f, tick in ticks if _replaces(f, tick, specs)} - refused
-            if replacing:
-                await link.execute(self.AWAIT_END, specs.tenant, sorted(replacing))
             ended = {f.schedule for f, _ in ticks if f.is_over} - refused
             if ended:
                 await link.execute(self.END_DELAYS, specs.tenant, sorted(ended))
@@ -164,11 +161,6 @@ class Advancing(Enqueueing):
         lost = {row["schedule"] for row in rows}
         return [firing for firing in firings if firing.schedule not in lost]
 
-    # A fixed delay begins with the end of what was fired, not of what it has replaced.
-    AWAIT_END = """
-    UPDATE daybell.schedule SET next_at = NULL
-     WHERE tenant = $1 AND id = ANY($2::uuid[]) AND delay IS NOT NULL
-    """
     END_DELAYS = """
     UPDATE daybell.schedule SET delay = NULL, next_at = NULL
      WHERE tenant = $1 AND id = ANY($2::uuid[])
@@ -345,14 +337,6 @@ def _gate(firing: Firing, specs: Specs) -> str | None:
             gate = specs.of(tick.execution).gate(tick.execution)
             return gate if gate is not None and is_job_gate(gate) else None
     return None
-
-
-def _replaces(firing: Firing, tick: Tick, specs: Specs) -> bool:
-    """Whether a schedule waits for the end of what this fires, in the place of another one."""
-    new = tick.execution
-    if new is None or firing.next_at is not None:
-        return False
-    return specs.of(new).rule(new) is Overlap.REPLACE
 
 
 def _counts(firing: Firing) -> tuple[Instant | None, int, int, int]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Final
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.instant import Instant
 from daybell.core.limits import EVENT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import WorkerState
-from daybell.errors import SchemaError
+from daybell.errors import SchemaError, Unavailable
 from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS, REQUEST_KEPT_SECONDS
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
@@ -18,10 +21,18 @@ from daybell.store.postgres.forgetting import Forgetting
 from daybell.store.postgres.leader import Leading
 from daybell.store.postgres.sweeping import Sweeping
 from daybell.store.postgres.words import FILLED_MAX, Wording
+from daybell.store.wakeups import pause
 
 REMOVED_ROWS_MAX: Final = 10_000
 DAYS_AHEAD: Final = 3
 MIGRATIONS: Final = "daybell.store.postgres"
+MIGRATE_LOCK_SECONDS: Final = 2
+MIGRATE_PAUSE_SECONDS: Final = 1.0
+MIGRATE_TRIES: Final = 20
+IN_THE_WAY: Final = (
+    "a transaction of others keeps a table of Daybell from being changed, and nothing was; see"
+    " pg_stat_activity for an old one (a dump, a forgotten psql), let it end and migrate again"
+)
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 # What this program reads and writes by name. A newer schema may have more, which it can do without.
 TABLES: Final = (
@@ -223,11 +234,27 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
         async with self.db.link() as link:
             if not pending(known, await self._applied(link)):
                 return ()  # a role without the right to create anything may ask, too
+        tries = 0
+        while True:
+            try:
+                return await self._migrate(known)
+            except Unavailable as error:
+                tries += 1
+                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                    raise
+                if tries == MIGRATE_TRIES:
+                    raise Unavailable(IN_THE_WAY) from error
+            await pause(MIGRATE_PAUSE_SECONDS)
+
+    async def _migrate(self, known: Sequence[Migration]) -> tuple[str, ...]:
         async with self.db.transaction() as link:
             # A step may take as long as it takes, and others who migrate wait for it here; the
             # lock goes with the transaction, so poolers are fine.
             await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
             await link.execute("SELECT pg_advisory_xact_lock(hashtext('daybell.migrate'))")
+            # But no step waits long for a table that somebody reads: all who use it would queue up
+            # behind, and workers that cannot renew lose their leases.
+            await link.execute(f"SET LOCAL lock_timeout = '{MIGRATE_LOCK_SECONDS}s'")
             await link.execute(self.CREATE)
             missing = pending(known, await self._applied(link))
             # Looked up before: a step may replace what the rights were on.
