@@ -13,7 +13,7 @@ from daybell.engine.clock import ManualClock
 from daybell.engine.completer import Completer
 from daybell.engine.events import Ended, Events, RunBegun, RunEnded, WorkerLost
 from daybell.engine.leases import Leases
-from daybell.engine.run_ends import AFTER_SECONDS, QUIET_SECONDS, RunEnds
+from daybell.engine.run_ends import AFTER_SECONDS, ASKED_MAX, QUIET_SECONDS, RunEnds
 from tests.builders import TENANT, apply, death, success
 from tests.engine.faults import faulty
 from tests.engine.tasks import a_store
@@ -126,6 +126,22 @@ async def test_a_dead_run_is_told_once_of_two_who_ended_its_nodes_at_nearly_the_
 
     assert await other.look() == [(later, State.DEAD)]
     assert await world.look() == [(run, State.DEAD)]
+
+
+async def test_of_many_that_are_dead_nobody_asks_who_tells_them():
+    world = await a_world()
+    other = World(world.store, world.clock)
+    runs = [await begun(world.store, a_plan({"a": ["b"]})) for _ in range(ASKED_MAX + 1)]
+    await world.end()
+    world.clock.advance(0.01)
+    await other.end(failing=["b"])
+
+    await other.look()
+    before = world.looks
+    told = await world.look()
+
+    assert sorted(told) == sorted((run, State.DEAD) for run in runs)
+    assert world.looks == before + 1
 
 
 async def test_a_run_that_is_a_node_ends_the_one_around_it():

@@ -70,6 +70,24 @@ async def test_only_those_that_an_event_fits_and_that_have_time(store, clock):
     assert await told(store, run, event=event) == []
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_the_limit_counts_those_that_an_event_fits(store, clock, limit):
+    run = await begun(store, a_plan({"a": [], "b": [], "c": []}))
+    items = {"a": (1, 4), "b": (2, 5), "c": (3, 6, 6, 6)}
+    waits = {
+        label: [{"event": "paid", "match": f'{{"batch": 1, "item": {item}}}'} for item in wanted]
+        for label, wanted in items.items()
+    }
+    await wait(store, await take(store), waits)
+
+    for label, wanted in items.items():
+        for item in wanted:
+            event = an_event(data=f'{{"batch": 1, "item": {item}}}')
+            found = [one[0] for one in await told(store, run, event=event, limit=limit)]
+            assert found == [label] * min(limit, wanted.count(item))
+    assert await told(store, run, event=an_event(data='{"batch": 1}'), limit=limit) == []
+
+
 async def test_items_and_nodes_of_inner_runs_are_told_under_the_node_that_they_are_in(store, clock):
     await store.define_jobs(TENANT, [a_job("inner", kind="workflow", settings=SETTINGS)])
     plan = a_plan({"outer": [], "ask": []}, specs={"outer": Spec(job="inner")})

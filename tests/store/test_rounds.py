@@ -12,6 +12,7 @@ from daybell.core.overlap import Overlap
 from daybell.core.schedule import Decision, Firing, Tick
 from tests.builders import (
     TENANT,
+    a_firing,
     a_job,
     a_schedule,
     an_execution,
@@ -104,6 +105,24 @@ async def test_an_execution_that_is_skipped_with_its_round_is_in_nobodys_way(sto
     assert await store.recount_gates() == []
     [ended] = await store.ended_since(TENANT, [("load", 0.0)])
     assert ended.state is State.SKIPPED  # a failure, for who depends on it in turn
+
+
+@pytest.mark.parametrize("delay", [None, 60.0])
+async def test_what_is_skipped_with_its_round_never_runs_even_if_its_job_depends_on_nothing(
+    store, clock, delay
+):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    new = an_execution(schedule=schedule.id, awaits=True, force=True, delay=delay)
+    tick = Tick(at=clock.now(), decision=Decision.SKIPPED, reason="upstream_failed", execution=new)
+
+    assert await store.fire([a_firing(schedule, tick)]) == [True]
+
+    one = await look(store, new.id)
+    assert (one.state, one.reason) == (State.SKIPPED, "upstream_failed")
+    await clock.advance(61)
+    assert (await claim(store)).executions == []
+    assert (await shown(store, schedule)).skipped == 1
 
 
 async def test_a_paused_one_is_not_found_and_does_not_fire(store, clock):

@@ -30,6 +30,7 @@ QUIET_SECONDS: Final = 0.25  # since the last end of a node, before its run is l
 # What follows the end of a node may take a few transactions, so the run ends a little later.
 AFTER_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 60.0
+ASKED_MAX: Final = 20  # dead runs in a look, of which it is asked who ended their last nodes
 
 _RunKey = tuple[str, UUID]  # its tenant, and itself
 
@@ -39,7 +40,8 @@ class RunEnds:
 
     Of several processes that have ended nodes of one run, the last tells its end. If two did so at
     nearly the same time, both may, but that a run is dead is told by one: by whom its last node
-    ended, as the store has it.
+    ended, as the store has it. If many are dead at once, they are not asked about one by one: two
+    who tell of the same cost less than that.
     """
 
     def __init__(self, store: Store, *, events: Events, clock: Clock) -> None:
@@ -100,7 +102,8 @@ class RunEnds:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
         page = await self._store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
         dead = [run for run in page.items if run.state is State.DEAD]
-        elsewhere = {run.id for run in dead if await self._is_told_elsewhere(run)}
+        asked = dead if len(dead) <= ASKED_MAX else []
+        elsewhere = {run.id for run in asked if await self._is_told_elsewhere(run)}
         # Only now: had this raised, they would still be there to be looked at.
         for key in ((tenant, id) for id in ids):
             if self._heard.get(key) == settled[key]:

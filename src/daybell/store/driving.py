@@ -7,6 +7,7 @@ that has the run's lock, and writes what it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -213,15 +214,18 @@ def shown_node(node: Node, result: str | None, executions: Mapping[Any, Standing
 
 
 def fitting_waits(
-    rows: Iterable[tuple[UUID, str, str, str, str, Instant | None]], facts: Facts | None
+    rows: Iterable[tuple[UUID, str, str, str, str, Instant | None]],
+    facts: Facts | None,
+    limit: int,
 ) -> list[NodeWait]:
-    """Those waits that an event of these facts fits: of each the execution, its label, that of the
-    node around it, the event's name, the match, and until when.
+    """The first of those waits that an event of these facts fits: of each the execution, its label,
+    that of the node around it, the event's name, the match, and until when.
     """
-    return [
+    found = (
         NodeWait(
             execution=id, label=label, node=node_name(root), name=name, match=match, until=until
         )
         for id, label, root, name, match, until in rows
         if facts is None or facts.meet(match)
-    ]
+    )
+    return list(islice(found, limit))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybell.core.execution import Enqueued, State
+from daybell.core.dependencies import DEPENDENCIES
+from daybell.core.execution import TERMINAL, Enqueued, State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event
 from daybell.core.overlap import OVERLAP
 from daybell.core.schedule import Decision, Firing, Tick, TickRecord
 from daybell.store.checks import check_batch
 from daybell.store.memory import endings
-from daybell.store.memory.enqueue import enqueue
+from daybell.store.memory.enqueue import enqueue, waits
 from daybell.store.memory.quotas import charge
 from daybell.store.memory.tables import Tables
 from daybell.store.wakeups import Signal
@@ -49,10 +50,13 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
 
 
 def rule_out(tables: Tables, tenant: str, tick: Tick, now: Instant) -> bool:
-    """Skip the execution of a tick that a rule said no to."""
+    """Skip the execution of a tick that a rule said no to, whatever it waits for: its job may
+    depend on nothing by now.
+    """
     row = None if tick.ruled_out is None else tables.rows.get((tenant, tick.ruled_out))
-    if row is None or row.execution.state is not State.WAITING:
+    if row is None or row.execution.state in {State.RUNNING, *TERMINAL}:
         return False
+    tables.put(waits(row, DEPENDENCIES))
     endings.end(tables, row, Event.RULED_OUT, now, reason=tick.reason)
     return True
 

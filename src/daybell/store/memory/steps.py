@@ -84,7 +84,7 @@ class MemorySteps(Part):
                 and (wait.timeout_at is None or wait.timeout_at >= now)
                 and (found := waits.place_in(tables, key[:2], run)) is not None
             ]
-            return fitting_waits(rows, facts)[:limit]
+            return fitting_waits(rows, facts, limit)
 
     async def list_events(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None

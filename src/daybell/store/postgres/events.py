@@ -38,6 +38,7 @@ from daybell.store.postgres.waits import Waiting
 EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
 EXPANDED: Final = STATE_CODES[State.RUNNING]  # a run that has begun
 NUMBER_MAX: Final = 2**63 - 1
+BEFORE_ALL: Final = UUID(int=0), -1  # an execution and its step, before any that waits
 
 
 class Publishing(Waiting):
@@ -115,7 +116,7 @@ class Publishing(Waiting):
       SELECT v.id, coalesce(i.root, v.node) FROM inside i, LATERAL (
         SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id AND v.tenant + 0 = $1
            AND v.node IS NOT NULL AND v.state + 0 = {EXPANDED} OFFSET 0) v)
-    SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
+    SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at, w.n
       FROM inside i,
            LATERAL (SELECT v.id, v.node FROM daybell.live v WHERE v.parent = i.id
                        AND v.tenant + 0 = $1 AND v.node IS NOT NULL OFFSET 0) v,
@@ -123,6 +124,7 @@ class Publishing(Waiting):
                      WHERE w.execution = v.id AND w.tenant = $1 OFFSET 0) w
      WHERE (w.timeout_at IS NULL OR w.timeout_at >= daybell.now())
        AND ($3::text IS NULL OR (w.event = $3 AND w.key = ANY($4::text[])))
+       AND (v.id, w.n) > ($6::uuid, $7::int)
      ORDER BY v.id, w.n LIMIT $5
     """
 
@@ -133,10 +135,16 @@ class Publishing(Waiting):
         facts = None if event is None else Facts(event.data)
         keys = None if facts is None else facts.keys
         name = None if event is None else event.name
+        found: list[NodeWait] = []
+        last = BEFORE_ALL
         async with self.db.link() as link:
             owner = await self.names.tenant(link, tenant)
-            rows = await link.fetch(self.NODE_WAITS, owner, run, name, keys, limit)
-        return fitting_waits((tuple(row) for row in rows), facts)
+            while True:  # of what a page brings, who knows how many it fits
+                rows = await link.fetch(self.NODE_WAITS, owner, run, name, keys, limit, *last)
+                found += fitting_waits((tuple(row)[:-1] for row in rows), facts, limit)
+                if len(found) >= limit or len(rows) < limit:
+                    return found[:limit]
+                last = rows[-1]["id"], rows[-1]["n"]
 
     async def _candidates(
         self, link: Link, owner: int, event: NewEvent, facts: Facts

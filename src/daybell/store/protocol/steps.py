@@ -65,7 +65,8 @@ class Steps(Protocol):
         self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
     ) -> list[NodeWait]:
         """The events that nodes of a run wait for now, by their executions: also the items of
-        mapped nodes, and nodes of runs inside. With `event`, those that it would end.
+        mapped nodes, and nodes of runs inside. With `event`, those that it would end; the limit
+        counts only these.
 
         The cost is that of the nodes that have begun and not ended.
         """

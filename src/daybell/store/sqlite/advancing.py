@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -22,20 +23,28 @@ class Advancing(Part):
     """A part of the store whose operations end executions, so that runs go on."""
 
     async def _go_on(self, runs: Iterable[RunKey]) -> None:
-        """Do what a transaction has left to do in runs, if it is not too much. What was asked for
-        is done, so nobody is told of it if this fails: then it is left to upkeep.
+        """Do what a transaction has left to do in runs, and what this leaves in others in its turn,
+        if it is not too much for each of them. What was asked for is done, so nobody is told of it
+        if this fails: then it is left to upkeep.
         """
+        todo = dict.fromkeys(runs)
+        done: Counter[RunKey] = Counter()  # parts of each run
         with suppress(Unavailable):
-            for key in runs:
-                left = driving.ADVANCE_ROUNDS
-                while left > 0 and await self._go_on_with(key, min(left, TOGETHER)):
-                    left -= TOGETHER
+            while todo:
+                key = next(iter(todo))
+                del todo[key]
+                parts = min(TOGETHER, driving.ADVANCE_ROUNDS - done[key])
+                if parts > 0:
+                    done[key] += parts
+                    todo |= dict.fromkeys(await self._go_on_with(key, parts))
 
-    def _go_on_with(self, key: RunKey, parts: int) -> Future[bool]:
+    def _go_on_with(self, key: RunKey, parts: int) -> Future[list[RunKey]]:
         return self._write(lambda tx: go_on(tx, key, parts))
 
 
-def go_on(tx: Transaction, key: RunKey, parts: int = 1) -> bool:
-    """Do so many parts of it in a transaction of its own; True: there is more."""
+def go_on(tx: Transaction, key: RunKey, parts: int = 1) -> list[RunKey]:
+    """Do so many parts of it in a transaction of its own; answers the runs in which there is more
+    to do: this one, those inside it, or those around it.
+    """
     progress.go_on(tx, key, parts=parts)
-    return key in progress.left_to_do(tx)
+    return progress.left_to_do(tx)

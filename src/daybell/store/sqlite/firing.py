@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from daybell.core.execution import Enqueued
+from daybell.core.execution import Enqueued, State
 from daybell.core.instant import Instant
 from daybell.core.overlap import OVERLAP
 from daybell.core.schedule import Decision, Firing, Tick
 from daybell.store.checks import check_execution
 from daybell.store.codes import DECISION_CODES
 from daybell.store.sqlite.creation import Creation
-from daybell.store.sqlite.endings import rule_out
+from daybell.store.sqlite.endings import LINKS, Links, end
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import Meter
 from daybell.store.sqlite.rows import Row
@@ -99,6 +99,19 @@ def write(
         if is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, schedule)).rowcount:
             tx.signals.add(Signal.SCHEDULES)
     return []
+
+
+_NOT_BEGUN: Final = f"SELECT n, {LINKS} FROM execution WHERE tenant = ? AND id = ? AND state < 5"
+
+
+def rule_out(tx: Transaction, owner: int, id: UUID, reason: str | None) -> None:
+    """Skip the execution of a tick that a rule said no to, whatever it waits for: its job may
+    depend on nothing by now.
+    """
+    row = tx.execute(_NOT_BEGUN, (owner, id.bytes)).fetchone()
+    if row is not None:
+        n, *links = row
+        end(tx, n, Links(*links), State.SKIPPED, reason)
 
 
 _RECORD: Final = """

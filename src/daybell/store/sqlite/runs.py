@@ -38,7 +38,8 @@ class SqliteRuns(Advancing):
 
     async def advance(self, tenant: str, run: UUID) -> bool:
         def operation(tx: Transaction) -> bool:
-            return go_on(tx, (tx.names.tenant(tx, tenant), run.bytes))
+            key = tx.names.tenant(tx, tenant), run.bytes
+            return key in go_on(tx, key)
 
         return await self._write(operation)
 

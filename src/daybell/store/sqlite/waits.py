@@ -104,8 +104,9 @@ def of_nodes(
     facts = None if event is None else Facts(event.data)
     keys = None if facts is None else msgspec.json.encode(facts.keys).decode()
     name = None if event is None else event.name
-    rows = tx.execute(_OF_NODES, (owner, run.bytes, tx.now, name, keys, limit))
-    return fitting_waits(((UUID(bytes=id), *rest) for id, *rest in rows), facts)
+    most = limit if event is None else -1  # of what is found, who knows how many it fits
+    rows = tx.execute(_OF_NODES, (owner, run.bytes, tx.now, name, keys, most))
+    return fitting_waits(((UUID(bytes=id), *rest) for id, *rest in rows), facts, limit)
 
 
 _OVER: Final = f"{_LOOK} WHERE w.timeout_at <= ? ORDER BY w.timeout_at, w.execution, w.n LIMIT ?"
