@@ -13,7 +13,7 @@ from daybell.core.when import every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
-from daybell.errors import ExecutionInTheWay, InvalidName, JobNotFound, UsageError
+from daybell.errors import COMPARED_MAX, ExecutionInTheWay, InvalidName, JobNotFound, UsageError
 from daybell.store.ids import mint
 from tests.builders import a_job, apply, claim, success
 from tests.stores import KINDS, open_place
@@ -192,6 +192,31 @@ async def test_a_job_is_found_by_its_id_or_its_name(client):
         await client.define(str(job.id))
     with pytest.raises(JobNotFound, match="no job named 'sned'"):
         await client.job_named("sned")
+
+
+async def test_of_a_job_that_is_not_there_is_told_once_which_may_be_meant(client, monkeypatch):
+    many = [read_definition(f"a{number:03}") for number in range(COMPARED_MAX)]
+    await client.define_jobs([*many, read_definition("archive")])
+    looks = []
+    list_jobs = client.store.list_jobs
+
+    async def listed(*args, limit, **options):
+        looks.append(limit)
+        return await list_jobs(*args, limit=limit, **options)
+
+    monkeypatch.setattr(client.store, "list_jobs", listed)
+
+    with pytest.raises(JobNotFound, match="no job named 'archvie'; did you mean 'archive'"):
+        await client.job_named("archvie")  # behind more jobs with an a than are compared
+    assert looks == [COMPARED_MAX]
+    looks.clear()
+    with pytest.raises(JobNotFound, match=r"no job named 'azure-report'$"):
+        await client.standing("azure-report")
+    assert looks == [COMPARED_MAX] * 2
+    looks.clear()
+    await client.delete_job("archive")
+    assert (await client.standing("archive")).status == "deleted"
+    assert looks == []
 
 
 async def test_jobs_are_listed_by_what_they_do(client, store):

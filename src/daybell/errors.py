@@ -45,8 +45,8 @@ from uuid import UUID
 
 SHOWN_CHARS_MAX: Final = 60
 # Names that are compared with one that does not exist, and how much of it.
-COMPARED_MAX: Final = 1_000
-COMPARED_CHARS_MAX: Final = 200
+COMPARED_MAX: Final = 200
+COMPARED_CHARS_MAX: Final = 60
 LISTED_MAX: Final = 5
 
 
@@ -296,7 +296,9 @@ def suggested(name: object, known: Iterable[str], *, otherwise: str | None = Non
     `otherwise`, or the names that there are.
     """
     among = list(islice(known, COMPARED_MAX))
-    near = difflib.get_close_matches(str(name)[:COMPARED_CHARS_MAX], among, n=1)
+    # It takes the square of their length, and others made them: they are cut on both sides.
+    by_begin = {one[:COMPARED_CHARS_MAX]: one for one in reversed(among)}
+    near = difflib.get_close_matches(str(name)[:COMPARED_CHARS_MAX], by_begin, n=1)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {by_begin[near[0]]!r}?"
     return f"there are {', '.join(among)}" if otherwise is None else otherwise

@@ -6,6 +6,7 @@ import pytest
 
 from daybell import errors
 from daybell.errors import (
+    COMPARED_CHARS_MAX,
     COMPARED_MAX,
     DaybellError,
     InvalidArguments,
@@ -112,3 +113,18 @@ def test_of_very_many_names_only_some_are_compared():
 
     assert suggested("load", names, otherwise="no") == "no"
     assert next(names) == f"n{COMPARED_MAX}"
+
+
+def test_only_the_begin_of_long_names_is_compared_and_all_of_them_told(monkeypatch):
+    compared = []
+    compare = errors.difflib.get_close_matches
+
+    def seen(name, known, n):
+        compared.extend([name, *known])
+        return compare(name, known, n=n)
+
+    monkeypatch.setattr(errors.difflib, "get_close_matches", seen)
+    long = "ab" * 100
+
+    assert suggested(f"x{long}", [long, f"{long}c"]) == f"did you mean {long!r}?"
+    assert {len(name) for name in compared} == {COMPARED_CHARS_MAX}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
@@ -21,14 +20,13 @@ from daybell.client.fields import (
 )
 from daybell.client.graphs import read_workflow, task_named
 from daybell.client.kinds import OF_COMMAND, changed_kind, choice_of, chosen, is_by_code, read_kind
-from daybell.client.likely import hinting
+from daybell.client.likely import hinting, job_named
 from daybell.client.requests import (
     JOB_FILTERS,
     Id,
     JobFilters,
     JobOptions,
     check_options,
-    id_in,
     read_definition,
 )
 from daybell.client.when import is_after
@@ -101,12 +99,8 @@ class Definitions:
 
     async def job_named(self, id_or_name: Id) -> Job:
         """A job by its id, or by its name. Text that is both is taken as an id first."""
-        id = id_in(id_or_name)
-        if id is not None:
-            with suppress(JobNotFound):
-                return await self.store.find_job(self.tenant, id)
         async with hinting(self.store, self.tenant, str(id_or_name)):
-            return await self.store.get_job(self.tenant, str(id_or_name))
+            return await job_named(self.store, self.tenant, id_or_name)
 
     async def jobs(
         self,

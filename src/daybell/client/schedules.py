@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.dependencies import waits_for
-from daybell.client.likely import hinting
+from daybell.client.likely import hinting, job_named
 from daybell.client.requests import (
     ONE_OPTIONS,
     Arguments,
@@ -63,9 +63,6 @@ class Schedules:
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued:
         raise NotImplementedError  # see `Client`
-
-    async def job_named(self, id_or_name: Id) -> Job:
-        raise NotImplementedError  # see `Definitions`
 
     async def jobs(
         self, *, limit: int = 50, cursor: str | None = None, **where: Unpack[JobFilters]
@@ -188,7 +185,7 @@ class Schedules:
         next.
         """
         try:
-            known = await self.job_named(job)
+            known = await job_named(self.store, self.tenant, job)
         except JobNotFound:
             async with hinting(self.store, self.tenant, str(job)):
                 known = await self._deleted(job)
