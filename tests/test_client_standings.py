@@ -175,6 +175,30 @@ async def test_a_job_that_was_rolled_back_by_hand_is_still_the_codes(client):
     assert await client.abandoned("code:shop:app", []) == ["back"]
 
 
+async def test_who_has_left_the_code_is_found_without_a_look_at_every_job(client, monkeypatch):
+    names = ["by-hand-1", "by-hand-2", "by-hand-3", "idle"]
+    for text in ("one", "two"):
+        when = {name: None if name == "idle" else "@daily" for name in names}
+        jobs = [read_definition(name, schedule=when[name], description=text) for name in names]
+        await client.define_jobs(jobs, author="ada")
+    await client.define_jobs([read_definition("old", schedule="@daily")], author="code:shop:app")
+    looked = []
+    list_versions = client.store.list_versions
+
+    async def versions(tenant, name):
+        looked.append(name)
+        return await list_versions(tenant, name)
+
+    monkeypatch.setattr(client.store, "list_versions", versions)
+    monkeypatch.setattr(schedules, "ROLLBACKS_MAX", 2)
+
+    assert await client.abandoned("code:shop:app", []) == ["old"]
+    assert looked == ["by-hand-1", "by-hand-2"]
+    looked.clear()
+    assert await client.abandoned("code:shop:app", names) == ["old"]
+    assert looked == []
+
+
 async def test_a_job_is_found_by_its_id_or_its_name(client):
     job = await client.define("report")
     named = a_job(str(job.id))  # as names could be once, and may be on record

@@ -45,6 +45,7 @@ from daybell.store.protocol import Store
 NOTHING: Final = Look()
 SCAN_PAGE: Final = 200  # jobs that are looked at together for their status
 SCAN_MAX: Final = 2_000  # and in one call
+ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks at, one by one
 
 
 class Schedules:
@@ -252,23 +253,27 @@ class Schedules:
 
     async def abandoned(self, author: str, names: Iterable[str]) -> list[str]:
         """Jobs by this author that still have schedules, but are not among these names; also those
-        that somebody else has rolled back to what the author said.
+        that somebody else has rolled back to what the author said, as far as a start has the time
+        to look at their versions.
         """
-        known, found, cursor = set(names), list[Job](), None
-        while True:
+        fire = {one.job for one in await self.store.list_schedules(self.tenant)} - set(names)
+        found, looked, cursor = list[str](), 0, None
+        while fire:
             page = await self.store.list_jobs(self.tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            found += [job for job in page.items if job.name not in known]
+            for job in page.items:
+                if job.name not in fire:
+                    continue
+                if job.author == author:
+                    found.append(job.name)
+                elif looked < ROLLBACKS_MAX and _may_be_rolled_back(job):
+                    looked += 1
+                    found += [job.name] if await self._has_said(author, job) else []
             cursor = page.next_cursor
             if cursor is None:
                 break
-        mine = [job.name for job in found if await self._is_by(author, job)]
-        return [name for name in mine if await self.store.list_schedules(self.tenant, job=name)]
+        return found
 
-    async def _is_by(self, author: str, job: Job) -> bool:
-        if job.author == author:
-            return True
-        if job.version == 1 or job.author.startswith(CODE):
-            return False  # it was never, or is another app's now
+    async def _has_said(self, author: str, job: Job) -> bool:
         versions = await self.store.list_versions(self.tenant, job.name)
         return any(one.author == author and one.definition == job.definition for one in versions)
 
@@ -287,6 +292,11 @@ class Schedules:
                 return one
         known = ", ".join(shown(one.name) for one in found) or "none"
         raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
+
+
+def _may_be_rolled_back(job: Job) -> bool:
+    """Whether it is by hand, over a version that code may have said."""
+    return job.version > 1 and not job.author.startswith(CODE)  # or it is another app's now
 
 
 def _is_same(old: Schedule, new: NewSchedule) -> bool:
