@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from daybell.api.caller import Caller
 from daybell.client import wire
-from daybell.client.definitions import id_in
+from daybell.client.requests import id_in
 from daybell.core.execution import Execution
 
 KNOWN_MAX: Final = 10_000

@@ -12,7 +12,7 @@ from daybell.api.body import checked, may_have_twice, read_json
 from daybell.api.caller import Caller
 from daybell.api.idempotency import Try, once
 from daybell.api.schema import Trigger
-from daybell.client.definitions import id_in
+from daybell.client.requests import id_in
 from daybell.client.submitting import is_name, read_many, read_new
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution, State
