@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from daybell.cli import show
+from daybell.cli.every_job import every_job
 from daybell.client.offers import able, lack_of
 from daybell.core.execution import PENDING
 from daybell.core.graph import Graph
@@ -18,7 +19,6 @@ from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.kinds import secrets_of
-from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
@@ -39,7 +39,7 @@ async def check_kinds(store: Store) -> list[Check]:
     checks: list[Check] = []
     now = (await store.health()).now
     for tenant in await store.list_tenants():
-        jobs = await _jobs(store, tenant)
+        jobs = [job async for job in every_job(store, tenant)]
         without_code = [job for job in jobs if job.definition.kind != "task"]
         if without_code:
             workers = await store.list_workers(tenant)
@@ -130,16 +130,6 @@ def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[st
         found=f"not set{_of(tenant)}: {told}",
         advice=f"set it with `daybell secrets set {unset[0]}{flag}`",
     )
-
-
-async def _jobs(store: Store, tenant: str) -> list[Job]:
-    found, cursor = list[Job](), None
-    while True:
-        page = await store.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
-        found += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
 
 
 def _is_to_run(look: Look) -> bool:

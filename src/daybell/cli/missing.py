@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from daybell.cli.edge import complain
+from daybell.cli.every_job import every_job
 from daybell.cli.show import printable
 from daybell.core.circles import inner_jobs
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
-from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import Check
 from daybell.errors import JobNotFound, listed, shown
 from daybell.store.protocol import Store
@@ -37,16 +37,11 @@ async def check_missing(store: Store) -> list[Check]:
     """The jobs of all tenants, in one pass. What is paused needs nothing."""
     checks: list[Check] = []
     for tenant in await store.list_tenants():
-        there, wanted, cursor = set[str](), defaultdict[str, list[str]](list), None
-        while True:
-            page = await store.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            for job in page.items:
-                there.add(job.name)
-                for name, use in _named_by(job):
-                    wanted[name].append(use)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        there, wanted = set[str](), defaultdict[str, list[str]](list)
+        async for job in every_job(store, tenant):
+            there.add(job.name)
+            for name, use in _named_by(job):
+                wanted[name].append(use)
         missing = {name: wanted[name] for name in sorted(wanted) if name not in there}
         if missing:
             checks.append(_missing(tenant, missing))
