@@ -1,8 +1,10 @@
 """What a start and the doctor say of jobs that workflows in code run."""
 
 from daybell import App, job
+from daybell.cli import apps
 from daybell.cli.apps import settle_gone
 from daybell.cli.going_back import check_code
+from daybell.client.requests import read_definition
 
 
 def an_app(url: str, **workflows: str) -> App:
@@ -25,6 +27,26 @@ async def test_a_start_warns_of_jobs_that_nobody_has(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines() == [
         f"warning: workflows v, w run 'gone', and there is no such job; {way_out}",
         f"warning: workflow u runs 'odd', and there is no such job; {way_out}",
+    ]
+
+
+async def test_of_many_jobs_that_are_removed_some_are_looked_at_for_who_needs_them(
+    tmp_path, capsys, monkeypatch
+):
+    url = f"sqlite:///{tmp_path / 'daybell.db'}"
+    monkeypatch.setattr(apps, "PRUNED_MAX", 1)
+    app = App(url)
+    async with app:
+        client = app.client()
+        old = [read_definition(name, schedule="@daily") for name in ("old-1", "old-2")]
+        await client.define_jobs(old, author=app.author)
+        await client.create("after", command="ls", dependencies=["old-1", "old-2"])
+
+        await settle_gone(app, prune=True)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "removed jobs old-1, old-2, which the code has no more",
+        "warning: job after depends on old-1, and waits in vain while it is not there",
     ]
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from daybell.cli.applying import PRUNED_MAX
 from daybell.cli.edge import complain, use_store
 from daybell.cli.missing import tell_missing
 from daybell.cli.show import printable
@@ -164,7 +165,7 @@ async def settle_gone(app: App, *, prune: bool) -> None:
     for name in gone:
         await client.delete_job(name)
     complain(f"removed {jobs} {sample(gone)}, which the code has no more")
-    for name in gone:
+    for name in gone[:PRUNED_MAX]:
         for warning in await needs_of(client.store, client.tenant, name):
             complain(f"warning: {printable(warning)}")
 
