@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from daybell import App, Client, Retry, every
+from daybell.client.superseded import described, superseded, traced, way_back
 from daybell.core.instant import to_iso
 from daybell.sdk.isolation import here
 
@@ -117,3 +118,23 @@ async def test_code_with_a_task_that_was_deleted_has_its_definition_again(start,
     assert await start(OLD) == []
 
     assert (await client.job("sweep")).definition.timeout == 60.0
+
+
+async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeypatch):
+    await start(OLD)
+    await start(NEW)
+    definition = (await client.versions("sweep"))[-1].definition
+    reads = []
+    list_versions = client.store.list_versions
+
+    async def counted(tenant, name):
+        reads.append(name)
+        return await list_versions(tenant, name)
+
+    monkeypatch.setattr(client.store, "list_versions", counted)
+    found = superseded([definition], [await client.job("sweep")])
+    known = await traced(client.store, found)
+
+    assert described(known).startswith("sweep (version 1; current is 2, since ")
+    assert way_back(known) == "`daybell jobs rollback sweep 1`"
+    assert reads == ["sweep"]

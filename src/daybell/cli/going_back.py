@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 async def settle_superseded(app: App, *, go_back: bool) -> None:
     """Make the definitions current that the code has and the store does not go by; or say so."""
-    from daybell.client.superseded import described
+    from daybell.client.superseded import described, traced
     from daybell.sdk.declaring import warning
 
     found = list(app.declaring.superseded.values())
@@ -34,7 +34,7 @@ async def settle_superseded(app: App, *, go_back: bool) -> None:
     if not go_back:
         complain(f"warning: {await warning(client, found)}")
         return
-    was = await described(client.store, found, verb="was")
+    was = described(await traced(client.store, found), verb="was")
     app.handlers.learn(await app.declaring.go_back(client, author=app.author))
     complain(f"note: went back to what the code says: {was}")
 
@@ -59,8 +59,8 @@ async def check_code(store: Store, app: App) -> Check:
     jobs = show.count(len(wanted), "job")
     if not found:
         return Check(name="code", is_ok=True, found=f"{jobs}, none in an older version")
-    old = f"{len(found):,} of {jobs} in an older version: {await described(store, found)}"
-    advice = f"go back with {await way_back(store, found)}; or run newer code"
+    old = f"{len(found):,} of {jobs} in an older version: {described(found)}"
+    advice = f"go back with {way_back(found)}; or run newer code"
     return Check(name="code", is_ok=False, found=old, advice=advice)
 
 

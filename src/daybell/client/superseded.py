@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.instant import to_iso
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
-from daybell.errors import NotFound
+from daybell.errors import NotFound, listed
 from daybell.store.protocol import Store
 
 NAMED_MAX: Final = 3
@@ -22,6 +23,7 @@ class Superseded(msgspec.Struct, frozen=True, kw_only=True):
 
     definition: JobDefinition
     current: Job
+    version: int | None = None  # the newest that said the same, where it was looked up
 
 
 def superseded(wanted: Iterable[JobDefinition], answered: Iterable[Job]) -> list[Superseded]:
@@ -44,35 +46,38 @@ async def find_superseded(
             current = await store.get_job(tenant, definition.name)
         except NotFound:
             continue
-        one = Superseded(definition=definition, current=current)
-        if superseded([definition], [current]) and await _version_of(store, one) is not None:
-            found.append(one)
+        for one in superseded([definition], [current]):
+            version = await _version_of(store, one)
+            found += [] if version is None else [replace(one, version=version)]
     return found
 
 
-async def described(store: Store, found: Sequence[Superseded], *, verb: str = "is") -> str:
+async def traced(store: Store, found: Sequence[Superseded]) -> list[Superseded]:
+    """The same, with the versions of those that are named."""
+    named = [replace(one, version=await _version_of(store, one)) for one in found[:NAMED_MAX]]
+    return [*named, *found[NAMED_MAX:]]
+
+
+def described(found: Sequence[Superseded], *, verb: str = "is") -> str:
     """Which jobs these are, with their versions: the first of them, and how many more."""
-    named = [await _described(store, one, verb) for one in found[:NAMED_MAX]]
-    more = f" and {len(found) - NAMED_MAX:,} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(named) + more
+    return listed((_described(one, verb) for one in found), most=NAMED_MAX)
 
 
-async def way_back(store: Store, found: Sequence[Superseded]) -> str:
+def way_back(found: Sequence[Superseded]) -> str:
     """What makes the definitions current again."""
     first = found[0]
     tenant = first.current.tenant
     of = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
-    version = await _version_of(store, first)
-    one = f"`daybell jobs rollback {first.current.name} {version}{of}`"
+    one = f"`daybell jobs rollback {first.current.name} {first.version}{of}`"
     every = f", or `daybell jobs declare APP{of}` for all jobs of the code"
     return one + (every if len(found) > 1 else "")
 
 
-async def _described(store: Store, one: Superseded, verb: str) -> str:
+def _described(one: Superseded, verb: str) -> str:
     current = one.current
     by = f" by {current.author}" if current.author else ""
     since = f"current {verb} {current.version}, since {to_iso(int(current.created_at))[:19]}Z{by}"
-    return f"{current.name} (version {await _version_of(store, one)}; {since})"
+    return f"{current.name} (version {one.version}; {since})"
 
 
 async def _version_of(store: Store, one: Superseded) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from daybell.client import Client
-from daybell.client.superseded import Superseded, described, superseded, way_back
+from daybell.client.superseded import Superseded, described, superseded, traced, way_back
 from daybell.core.job import Job, JobDefinition
 from daybell.sdk.isolation import here
 
@@ -59,9 +59,10 @@ class Declaring:
 
 async def warning(client: Client, found: Sequence[Superseded]) -> str:
     """What is said to who has definitions that do not count any more."""
+    known = await traced(client.store, found)
     jobs = "a job" if len(found) == 1 else f"{len(found):,} jobs"
     return (
         f"this code has an older version of {jobs}, which does not become current by itself:"
-        f" {await described(client.store, found)}. If this code is the one that should count, go"
-        f" back with {await way_back(client.store, found)}"
+        f" {described(known)}. If this code is the one that should count, go"
+        f" back with {way_back(known)}"
     )
