@@ -124,24 +124,27 @@ def _as_standard(said: Any) -> Any:
     missing = [(name, "is missing; a CloudEvent has it") for name in _REQUIRED if name not in given]
     if missing:
         raise Invalid(missing)
-    if "data_base64" in given:
+    if given.get("data_base64") is not None:
         given = {**given, "data": _decoded(given)}
-        del given["data_base64"]
     return {
         name: value
         for name, value in given.items()
-        if name in _KNOWN or not _EXTENSION.fullmatch(name)
+        if name != "data_base64" and (name in _KNOWN or not _EXTENSION.fullmatch(name))
     }
 
 
 def _decoded(given: dict[str, Any]) -> Any:
     """What is sent as bytes, as far as it is JSON or text."""
     if "data" in given:
-        raise PayloadError("there is data as well; send one of them", field="data_base64")
+        raise PayloadError(
+            "there is data as well as data_base64; send one of them", field="data_base64"
+        )
     try:
         raw = b64decode(given["data_base64"], validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise PayloadError("is not Base64; send JSON as data", field="data_base64") from None
+        raise PayloadError(
+            "data_base64 is not Base64; send JSON as data", field="data_base64"
+        ) from None
     content = given.get("datacontenttype")
     if content is None or (isinstance(content, str) and is_json(content)):
         return read_json(raw)
