@@ -225,6 +225,8 @@ async def test_text_is_taken_as_the_data_of_an_event_and_nowhere_else(path, head
         answer = await http.post(path, content=b"{}", headers=headers)
 
     assert is_taken == (answer.status_code != 415)
+    if path != "/api/v1/events":
+        assert answer.json()["detail"] == "send JSON, with Content-Type: application/json"
 
 
 async def test_a_packed_body_is_refused():

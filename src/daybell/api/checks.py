@@ -176,8 +176,9 @@ def check_content(scope: Scope, fields: Fields) -> Refusal | None:
     types = fields.get(b"content-type", [])
     if len(types) == 1 and is_json(types[0]):
         return None
-    if b"ce-specversion" in fields:  # the data of an event, with a header that no form can send
-        is_fine = scope["path"] == EVENTS_PATH and len(types) == 1 and is_text(types[0])
+    # The data of an event, with a header that no form can send.
+    if b"ce-specversion" in fields and scope["path"] == EVENTS_PATH:
+        is_fine = len(types) == 1 and is_text(types[0])
         return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
     return _unsupported("send JSON, with Content-Type: application/json")
 
