@@ -2,6 +2,7 @@
 
 from daybell.cli.nodes import echo_nodes
 from daybell.client.events import approval_event
+from daybell.client.node_waits import how_to_end
 from daybell.client.workflows import ItemCounts, RunNode, WorkflowRun
 from daybell.core.execution import AttemptSpan, Outcome, State
 from daybell.core.step import NodeWait
@@ -59,3 +60,11 @@ def test_nodes_that_wait_say_what_for_and_which_executions_they_are(capsys):
         f"each waits; send it with `daybell executions signal {item} paid --data '{{\"n\":1}}'`\n"
         f"nap is execution {nodes[2].execution}\n"
     ) in said
+
+
+def test_what_to_type_stays_short_where_a_wait_asks_for_much():
+    id = mint()
+    match = '{"n":"' + "x" * 4_000 + '"}'
+    wait = NodeWait(execution=id, label="a", node="a", name="paid", match=match)
+
+    assert how_to_end(wait) == f"send it with `daybell executions signal {id} paid --data JSON`"

@@ -24,6 +24,7 @@ APPROVAL: Final = f"{RESERVED}approval."
 DECISION: Final = "approval"  # what is decided on, if it has no other name
 _TOLD_MAX: Final = 3  # nodes of which a sentence says what to do
 _WAITS_TOLD_MAX: Final = 2  # of one node
+_MATCH_CHARS_MAX: Final = 200  # of what a wait asks for, where a sentence says what to type
 
 
 def short_name(event: str) -> str:
@@ -41,11 +42,16 @@ def how_to_end(wait: NodeWait) -> str:
     """What to type so that an execution goes on which waits for an event."""
     name = short_name(wait.name)
     if name == wait.name:
-        data = "" if wait.match == "{}" else f" --data {shlex.quote(wait.match)}"
+        data = "" if wait.match == "{}" else f" --data {_typed(wait.match)}"
         told = f"{shlex.quote(name)}{data}"
         return f"send it with `daybell executions signal {wait.execution} {told}`"
     named = "" if name == DECISION else f" --name {shlex.quote(name)}"
     return f"decide with `daybell executions approve {wait.execution}{named}`"
+
+
+def _typed(match: str) -> str:
+    # Nobody types a long one out of a sentence.
+    return shlex.quote(match) if len(match) <= _MATCH_CHARS_MAX else "JSON"
 
 
 def ways_to_end(waits: Sequence[NodeWait]) -> str:
