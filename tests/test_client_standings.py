@@ -6,6 +6,7 @@ import pytest
 
 from daybell.client import Client, schedules
 from daybell.client.requests import read_definition
+from daybell.client.submitting import read_new
 from daybell.core.backfill import ticks_between
 from daybell.core.execution import State
 from daybell.core.schedule import Decision
@@ -216,6 +217,21 @@ async def test_a_job_is_found_by_its_id_or_its_name(client):
         await client.define(str(job.id))
     with pytest.raises(JobNotFound, match="no job named 'sned'"):
         await client.job_named("sned")
+
+
+async def test_who_enqueues_a_job_that_is_not_there_is_told_which_may_be_meant(client):
+    await client.define("report")
+    hint = "no job named 'reprot'; did you mean 'report'"
+
+    with pytest.raises(JobNotFound, match=hint):
+        await client.enqueue("reprot")
+    with pytest.raises(JobNotFound, match=hint):
+        await client.enqueue_many("reprot", [{}, {}])
+    with pytest.raises(JobNotFound, match=hint):
+        await client.submit_many([read_new("reprot"), read_new("reprot")])
+    with pytest.raises(JobNotFound, match="'reprot'") as several:
+        await client.submit_many([read_new("report"), read_new("reprot")])
+    assert "did you mean" not in str(several.value)
 
 
 async def test_of_a_job_that_is_not_there_is_told_once_which_may_be_meant(client, monkeypatch):

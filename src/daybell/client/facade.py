@@ -265,8 +265,7 @@ class Client(
             unique_key=None if unique_key is None else check_key(unique_key),
             parent=parent,
         )
-        await self.check_calls([new])
-        return await self._coalescer.enqueue(new)
+        return await self.submit(new)
 
     async def enqueue_many(
         self,
@@ -288,9 +287,7 @@ class Client(
         rest = iter(args)
         head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
         if len(head) <= ENQUEUE_BATCH_MAX:
-            news = list(copies(pattern, head))
-            await self.check_calls(news)
-            answers = await self._enqueue(news)
+            answers = await self.submit_many(list(copies(pattern, head)))
             return EnqueuedMany(count=len(answers), executions=tuple(answers))
         stream = copies(pattern, chain(head, rest))
         checked = self.checked_calls(await self.params_of(job), stream)

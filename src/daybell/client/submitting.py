@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.client.coalescer import Coalescer
+from daybell.client.likely import hinting
 from daybell.client.requests import Arguments, EnqueueOptions, read_args, read_pattern
 from daybell.core import payload
 from daybell.core.audit import NewEntry
@@ -47,7 +48,8 @@ class Submissions:
         """
         if not repeat:
             await self.check_calls([new])
-            return await self._coalescer.enqueue(new, entry)
+            async with hinting(self.store, self.tenant, new.job):
+                return await self._coalescer.enqueue(new, entry)
         (answer,) = await self.submit_many([new], repeat=True, entry=entry)
         return answer
 
@@ -62,7 +64,10 @@ class Submissions:
         entries = () if entry is None else (entry,)
         if not repeat:
             await self.check_calls(executions)
-            return await self._enqueue(executions, entries)
+            jobs = {new.job for new in executions}
+            # Of several, it is not known here which one is not there.
+            async with hinting(self.store, self.tenant, jobs.pop() if len(jobs) == 1 else ""):
+                return await self._enqueue(executions, entries)
         return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
 
 
