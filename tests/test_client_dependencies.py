@@ -188,17 +188,29 @@ async def test_a_task_that_needs_arguments_cannot_run_after_others():
 
 @pytest.mark.parametrize("manual", ["manual", " Manual", {"manual": True}, ["manual"]])
 async def test_what_runs_by_hand_alone_runs_after_nobody(client, manual):
-    with pytest.raises(InvalidSchedule, match=r'leave out dependencies, or say ."after"'):
+    with pytest.raises(InvalidSchedule, match=r'say "dependencies": \[\] with it, or ."after"'):
         await client.create("load", command="true", dependencies=["extract"], schedule=manual)
 
 
 async def test_times_that_are_taken_away_are_not_replaced_by_dependencies(client):
     await client.create("load", command="true", dependencies=["extract"], schedule="0 2 * * *")
 
-    with pytest.raises(InvalidSchedule, match="leave out dependencies"):
+    with pytest.raises(InvalidSchedule, match=r'"dependencies": \[\] with it'):
         await client.update("load", schedule=None)
     job = await client.update("load", schedule=None, dependencies=[])
     assert job.definition.runs_by_itself is False
+
+
+async def test_a_job_that_runs_after_others_has_no_times_that_could_be_taken_away(client):
+    await client.create("load", command="true", dependencies=["extract"])
+    await client.create("sums", command="true", schedule="0 2 * * *")
+
+    for said in ({}, {"dependencies": ["clean"]}):
+        job = await client.update("load", schedule=None, retries=2, **said)
+        assert job.definition.fires_after
+    assert (job.definition.dependencies, job.definition.schedules) == (("clean",), ())
+    sums = await client.update("sums", schedule=None, dependencies=["extract"])
+    assert sums.definition.fires_after
 
 
 async def test_a_job_that_runs_after_others_says_how_it_ended(client):

@@ -93,6 +93,20 @@ async def test_a_job_is_made_with_an_owner_and_dependencies(client, command):
     assert "no job named 'nothing' to depend on" in wrong.err
 
 
+async def test_a_job_depends_on_nothing_any_more_when_told_so(client, command):
+    command("jobs", "create", "report", "--task", "greet", "--depends-on", "greet")
+
+    refused = command("jobs", "update", "report", "--manual")
+    both = command("jobs", "update", "report", "--no-dependencies", "--depends-on", "greet")
+    done = command("jobs", "update", "report", "--manual", "--no-dependencies")
+
+    assert (refused.code, "add --no-dependencies" in refused.err) == (2, True), refused.err
+    assert (both.code, "choose one" in both.err) == (2, True)
+    assert done.code == 0, done.err
+    definition = (await client.job("report")).definition
+    assert (definition.dependencies, definition.fires_after) == ((), False)
+
+
 async def test_a_job_says_what_it_runs_after_and_what_if_that_fails(client, command):
     work = ("--task", "greet", "--depends-on", "greet")
 

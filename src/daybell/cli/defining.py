@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from daybell.cli.edge import DONE, complain
-from daybell.cli.job_options import REST, TIMES, Args, Manual, read_options, taking
+from daybell.cli.job_options import (
+    REST,
+    TIMES,
+    Args,
+    Manual,
+    NoDependencies,
+    read_options,
+    taking,
+)
 from daybell.cli.kind_options import KINDS, PARTS, Work, taken
 from daybell.cli.options import DatabaseUrl, Json, Tenant, run
 from daybell.cli.words_after import words_after
@@ -59,7 +67,17 @@ def create_job(
     run(context, command, database_url)
 
 
-@taking({**KINDS, **PARTS, "args": Args, **TIMES, "manual": Manual, **REST})
+@taking(
+    {
+        **KINDS,
+        **PARTS,
+        "args": Args,
+        **TIMES,
+        "manual": Manual,
+        **REST,
+        "no_dependencies": NoDependencies,
+    }
+)
 def update_job(
     context: typer.Context,
     name: Name,

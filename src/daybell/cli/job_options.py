@@ -128,6 +128,9 @@ DependsOn = Annotated[
     list[str] | None,
     text("--depends-on", metavar="JOB", help="A job that must have succeeded before it runs."),
 ]
+NoDependencies = Annotated[
+    bool, typer.Option("--no-dependencies", help="It depends on no other job any more.")
+]
 OnDependencyFailure = Annotated[
     str | None,
     text(
@@ -229,6 +232,10 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         given["backoff"] = payload.decode(given["backoff"], what="--backoff")
     if "calendar" in given:
         given["calendar"] = _calendar(given["calendar"])
+    if given.pop("no_dependencies", False):
+        if "dependencies" in given:
+            raise typer.BadParameter("--no-dependencies and --depends-on: choose one")
+        given["dependencies"] = []
     if given.pop("manual", False):
         given["schedule"] = "manual"
     elif schedules:

@@ -23,6 +23,9 @@ def _with_args(found: re.Match[str]) -> str:
 _DEFINING: Final[Mapping[str, Words]] = {
     r'^(without a shell, .*; )\{"shell": true\} runs': r"\1--shell runs",
     r'such as \{"secret": "NAME"\}$': "such as @secret:NAME",
+    r'^a job whose schedule is "manual" (runs .* no others); .*$': (
+        r"a job with --manual \1; add --no-dependencies, or leave --manual out"
+    ),
     r"^sql has no connection$": "sql has no connection; name one with --connection",
     r"^(?P<said>its schedule would .* must be given (?P<names>[\w, ]+);.*); say args$": _with_args,
 }

@@ -29,7 +29,7 @@ from daybell.client.requests import (
     check_options,
     read_definition,
 )
-from daybell.client.when import is_after
+from daybell.client.when import is_after, without_times
 from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
@@ -287,7 +287,9 @@ class Definitions:
                     f"job {name} has no schedule that {field} could be for", field=field
                 )
         elif not given["schedule"]:
-            changed["schedule"] = "manual"  # it is not to run after others in place of its times
+            is_said = "dependencies" in given
+            needed = (given if is_said else kept)["dependencies"] or ()
+            changed["schedule"] = without_times(old.definition, needed, is_said=is_said)
         elif "dependencies" not in given and is_after(given["schedule"]):
             kept["dependencies"] = ()  # it runs after others now
         if "dependencies" in given and not given["dependencies"]:

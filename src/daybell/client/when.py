@@ -271,10 +271,28 @@ def check_not_manual(value: object, dependencies: Sequence[str]) -> None:
     if dependencies and any(_is_manual(one) for one in given):
         raise InvalidSchedule(
             'a job whose schedule is "manual" runs only when it is triggered, and then waits for no'
-            f' others; leave out dependencies, or say {{"after": {json.dumps(dependencies)}}} in'
-            " place of it",
+            f' others; say "dependencies": [] with it, or {{"after": {json.dumps(dependencies)}}}'
+            " in place of it",
             field="schedule",
         )
+
+
+def without_times(
+    old: JobDefinition, dependencies: Sequence[str], *, is_said: bool
+) -> Literal["manual"] | None:
+    """What becomes of a job whose times are taken away, with the dependencies that it has now:
+    None, if it runs after them, as it did before or as is said in the same breath.
+    """
+    if not dependencies:
+        return "manual"
+    if is_said or old.fires_after:
+        return None
+    raise InvalidSchedule(
+        f"without its times, job {old.name} would run after those that it depends on; say"
+        f' {{"after": {json.dumps(dependencies)}}} for that, or "dependencies": [] with it to have'
+        " it run only when it is triggered",
+        field="schedule",
+    )
 
 
 def _is_manual(value: object) -> bool:
