@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from daybell.cli import run_transcript
-from daybell.cli.run_transcript import READS_MAX
+from daybell.cli.run_transcript import READS_MAX, RunTranscript
 from daybell.cli.transcript import tell
 from daybell.client import Client
 from daybell.core.graph import Graph
@@ -186,6 +186,56 @@ async def test_a_look_reads_so_many_logs_and_none_is_forgotten(client, capsys, m
 
     assert counts == [READS_MAX, many - READS_MAX]
     assert said(capsys) == []
+
+
+async def test_every_run_inside_of_a_run_is_listed_in_its_turn(client, capsys, monkeypatch):
+    monkeypatch.setattr(run_transcript, "RUNS_MAX", 2)
+    await client.create("inner", workflow={"nodes": [{"name": "deep", "task": "resize"}]})
+    inner = ({"name": name, "job": "inner"} for name in "abc")
+    id, _ = await a_run(client, *inner)
+    execution = (await client.execution(id)).execution
+    listed, ask = [], client.executions
+
+    async def executions(*, parent, **asked):
+        listed.append(parent)
+        return await ask(parent=parent, **asked)
+
+    monkeypatch.setattr(client, "executions", executions)
+    told = RunTranscript(client, id, as_json=False)
+    for _ in range(4):
+        await told.look(execution)
+
+    assert listed.count(id) == 4
+    assert len(set(listed)) == 4 and len(listed) <= 8
+
+
+async def test_what_has_ended_is_printed_bit_by_bit_without_what_never_began(
+    client, capsys, monkeypatch
+):
+    monkeypatch.setattr(run_transcript, "READS_MAX", 1)
+    first, second = ({"name": name, "task": "resize"} for name in ("first", "second"))
+    never = {"name": "never", "task": "resize"}
+    id, run = await a_run(client, first, second, never, edges=[["first", "never"]])
+    for node in ("first", "second"):
+        await run.say(node, "hello")
+    await run.end("first")
+    await client.cancel(id)
+    await run.end("second")
+    asked, whole = [], client.log
+    (never_id,) = (
+        one.id for one in (await client.executions(parent=id)).items if one.node == "never"
+    )
+
+    async def log(node, **how):
+        asked.append((node, len(said(capsys))))
+        return await whole(node, **how)
+
+    monkeypatch.setattr(client, "log", log)
+    await follow(client, id, ManualClock())
+
+    assert never_id not in [node for node, _ in asked]
+    assert sum(printed for _, printed in asked) == 1  # before the second was read
+    assert len(said(capsys)) == 1
 
 
 async def test_it_says_what_the_run_waits_for_and_if_nothing_was_said(client, capsys):

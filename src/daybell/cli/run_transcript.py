@@ -1,13 +1,16 @@
 """What the nodes of a workflow's run say, together, as it comes: each line with its node.
 
 A look lists the run's executions and reads the logs of those that may have said something since. It
-is bounded: so many logs, those first that were not looked at for the longest time, and so many runs
-inside of runs. The rest waits for the next look.
+is bounded: so many logs and so many runs inside of runs, those first that were not looked at for
+the longest time. The rest waits for the next look. What is left of a run that has ended is all
+read, some logs at a time, and printed in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +26,7 @@ from daybell.client.remote.client import AnyClient
 from daybell.client.waiting import why_idle
 from daybell.client.workflows import WORKFLOW
 from daybell.core.execution import TERMINAL, Execution, State
-from daybell.core.instant import Seconds
+from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.log import Line
 from daybell.engine.clock import Clock
@@ -32,6 +35,7 @@ from daybell.errors import NotFound, Unavailable
 POLL_SECONDS: Final[Seconds] = 0.5
 REST: Final = 4  # times as long as a look took: large runs are looked at less often
 READS_MAX: Final = 100  # logs that one look reads
+READS_AT_ONCE: Final = 10
 RUNS_MAX: Final = 20  # runs that one look lists, with those inside
 LINES_MAX: Final = 10_000  # that are brought into order at a time
 LABEL_CHARS_MIN: Final = 8  # that are lined up
@@ -77,6 +81,7 @@ class _Node:
         self.label = label
         self.state = State.WAITING
         self.attempt = 1
+        self.started_at: Instant | None = None
         self.read_at: tuple[State, int] | None = None  # how it stood when its log was read
         self.read_in = 0  # which look that was
         self.after: tuple[int, int] = START
@@ -85,6 +90,12 @@ class _Node:
     @property
     def stands(self) -> tuple[State, int]:
         return self.state, self.attempt
+
+    @property
+    def never_begins(self) -> bool:
+        """Whether it has ended without having run: there is nothing to ask for."""
+        has_begun = self.attempt > 1 or self.started_at is not None
+        return self.state in (State.SKIPPED, State.CANCELLED) and not has_begun
 
     @property
     def is_due(self) -> bool:
@@ -99,6 +110,7 @@ class _Run:
     def __init__(self, id: UUID, prefix: str) -> None:
         self.id = id
         self.prefix = prefix  # of its nodes' labels, if it is inside of another
+        self.listed_in = 0  # which look that was
         self.job: str | None = None  # also that of nodes, unless they run a job
         self.known: set[UUID] = set()
         self.open: dict[UUID, _Node] = {}  # nodes that are not printed to their end
@@ -122,18 +134,17 @@ class RunTranscript:
         """Print what has come since the last time, or a part of it, if it is very much."""
         self._looks += 1
         self._runs[run.id].job = run.job
-        for one in list(self._runs.values())[:RUNS_MAX]:
+        whole, *inner = self._runs.values()
+        inner.sort(key=lambda one: one.listed_in)
+        for one in (whole, *inner[: RUNS_MAX - 1]):
             await self._list(one, is_whole=one.id in self._over)
             if one.id in self._over and not one.open:
                 del self._runs[one.id]
-        due = [(one, node) for one in self._runs.values() for node in one.open.values()]
-        due = [pair for pair in due if pair[1].is_due]
-        for one, node in sorted(due, key=lambda pair: pair[1].read_in)[:READS_MAX]:
-            await self._read(one, node)
-        self._print()
+        due = sorted(self._due(), key=lambda pair: pair[1].read_in)
+        await self._read_all(due[:READS_MAX])
 
     async def finish(self, run: Execution) -> None:
-        """Print all that is left of a run that has ended."""
+        """Print all that is left of a run that has ended, by when its nodes were started."""
         self._looks += 1
         self._runs[run.id].job = run.job
         listed: set[UUID] = set()
@@ -141,12 +152,28 @@ class RunTranscript:
             for one in left:
                 await self._list(one, is_whole=True)
                 listed.add(one.id)
-                for node in list(one.open.values()):
-                    await self._read(one, node)
+        due = sorted(self._due(), key=lambda pair: pair[1].started_at or 0.0)
+        for first in range(0, len(due), READS_MAX):
+            await self._read_all(due[first : first + READS_MAX])
+
+    def _due(self) -> Iterator[tuple[_Run, _Node]]:
+        for run in self._runs.values():
+            yield from ((run, node) for node in run.open.values() if node.is_due)
+
+    async def _read_all(self, nodes: Sequence[tuple[_Run, _Node]]) -> None:
+        """Read some logs, a few at a time, and print what they have."""
+        for first in range(0, len(nodes), READS_AT_ONCE):
+            some = nodes[first : first + READS_AT_ONCE]
+            reads = (self._read(run, node) for run, node in some)
+            # All are waited for: none is to go on while they are asked for once more.
+            for error in await asyncio.gather(*reads, return_exceptions=True):
+                if error is not None:
+                    raise error
         self._print()
 
     async def _list(self, run: _Run, *, is_whole: bool) -> None:
         """See how a run's nodes stand: the newest first, as far as there may be news."""
+        run.listed_in = self._looks
         unseen, cursor = set(run.open), None
         while True:
             page = await self._client.executions(parent=run.id, limit=PAGE_ITEMS_MAX, cursor=cursor)
@@ -173,7 +200,9 @@ class RunTranscript:
             run.open[one.id] = _Node(one.id, label)
         node = run.open.get(one.id)
         if node is not None:
-            node.state, node.attempt = one.state, one.attempt
+            node.state, node.attempt, node.started_at = one.state, one.attempt, one.started_at
+            if node.never_begins:
+                del run.open[one.id]
         if one.id in self._runs and one.state in TERMINAL:
             self._over.add(one.id)
 
