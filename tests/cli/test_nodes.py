@@ -23,7 +23,7 @@ def test_what_was_tried_again_says_how_often(capsys):
     )
 
     run = WorkflowRun(nodes=nodes, edges=(), ended=2, total=3)
-    echo_nodes(run, now=9.0, state=State.RUNNING)
+    echo_nodes(run, now=9.0, id=mint(), state=State.RUNNING)
 
     lines = capsys.readouterr().out.splitlines()
     once, again, now = (next(one for one in lines if one.startswith(node.name)) for node in nodes)
@@ -49,7 +49,7 @@ def test_nodes_that_wait_say_what_for_and_which_executions_they_are(capsys):
     )
 
     run = WorkflowRun(nodes=nodes, edges=(), ended=0, total=4)
-    echo_nodes(run, now=9.0, state=State.RUNNING)
+    echo_nodes(run, now=9.0, id=mint(), state=State.RUNNING)
 
     said = capsys.readouterr().out
     assert "waits for approval 'first'\n" in said
@@ -68,3 +68,13 @@ def test_what_to_type_stays_short_where_a_wait_asks_for_much():
     wait = NodeWait(execution=id, label="a", node="a", name="paid", match=match)
 
     assert how_to_end(wait) == f"send it with `daybell executions signal {id} paid --data JSON`"
+
+
+def test_whose_nodes_are_too_many_is_told_with_the_id_of_the_run(capsys):
+    id = mint()
+    nodes = [RunNode(name=f"n{n}", status=State.RUNNING, execution=mint()) for n in range(22)]
+
+    run = WorkflowRun(nodes=tuple(nodes), edges=(), ended=0, total=22)
+    echo_nodes(run, now=9.0, id=id, state=State.RUNNING)
+
+    assert f"and 2 more; `daybell executions list --workflow {id}` has" in capsys.readouterr().out

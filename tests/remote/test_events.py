@@ -3,7 +3,9 @@
 import pytest
 
 from daybell import RemoteClient
-from daybell.client.moments import told_event, told_steps
+from daybell.cli.steps import echo_steps
+from daybell.client.events import approval_event
+from daybell.client.moments import RESULTS_CHARS_MAX, status_of, told_event, told_steps
 from daybell.core.lifecycle import after_wait
 from daybell.errors import ExecutionNotFound, UsageError
 from daybell.store.ids import mint
@@ -41,6 +43,26 @@ async def test_what_is_sent_over_http_is_what_the_store_has(store, remote):
         await remote.signal(mint(), "go")
     with pytest.raises(UsageError, match="reserved"):
         await remote.publish("daybell.x")
+
+
+async def test_a_wait_whose_answer_is_too_long_to_send_has_not_timed_out(store, remote):
+    made = await store.enqueue("resize")
+    hands = await claim(store.store)
+    (one,) = hands.executions
+    big = a_step(one, 1, result=f'"{"x" * RESULTS_CHARS_MAX}"')
+    wait = a_step(one, 2, name=approval_event("boss"), event=approval_event("boss"), timeout=60.0)
+    await store.store.record("default", worker=hands.worker, steps=[big, wait])
+    await apply(store.store, hands, after_wait(one, ran=0.0))
+    await store.approve(made.id, "boss")
+
+    here, there = await store.story(made.id), await remote.story(made.id)
+
+    assert "approved" in [moment["event"] for moment in here.timeline]
+    assert there.timeline == here.timeline
+    assert there.told_steps == here.told_steps
+    one = here.detail.execution
+    assert [status_of(step, one) for step in there.steps] == ["done", "done"]
+    echo_steps(there.steps, one)
 
 
 async def test_an_event_whose_answer_is_lost_counts_once(store, address):

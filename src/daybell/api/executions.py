@@ -20,9 +20,7 @@ from daybell.api.schema import Again, Nothing
 from daybell.api.stream import follow_log, read_place, wants_stream
 from daybell.client import wire
 from daybell.client.logs import PARTS_PER_READ, START
-from daybell.client.moments import told_steps
 from daybell.client.requests import Filters, read_id
-from daybell.client.timeline import timeline
 from daybell.client.why import why
 from daybell.core import payload
 from daybell.core.audit import NewEntry
@@ -132,12 +130,10 @@ async def count_executions(
 )
 async def get_execution(request: Request, id: ExecutionPath, caller: Viewer) -> Response:
     """Show an execution, with its ended attempts, its steps or nodes, and what happened to it."""
-    found = await caller.client.execution(id)
-    (said,) = await told(api_of(request).job_ids, caller, [found.execution])
-    steps = await caller.client.steps(id)
-    run = await caller.client.run_of(found.execution, found.attempts)
-    said |= {**wire.detail(found), "timeline": timeline(found, run, steps)}
-    said["steps"] = told_steps(steps, found.execution)
+    found = await caller.client.story(id)
+    (said,) = await told(api_of(request).job_ids, caller, [found.detail.execution])
+    said |= {**wire.detail(found.detail), "timeline": found.timeline, "steps": found.told_steps}
+    run = found.run
     if run is not None:
         said["progress"] = run.percent
     return answer({**said, "workflow": None if run is None else wire.run(run)})

@@ -276,25 +276,24 @@ async def _show(settings: Settings, *, id: str, tenant: str | None, as_json: boo
     from daybell.cli.nodes import echo_nodes
     from daybell.cli.steps import echo_steps
     from daybell.client import wire
-    from daybell.client.moments import told_steps
     from daybell.core.dependencies import DEPENDENCIES
     from daybell.core.execution import State
     from daybell.core.lifecycle import FOR_EVENT
 
     async with client_for(settings, tenant=tenant) as client:
-        detail = await client.execution(await find(client, id))
-        steps = await client.steps(detail.execution.id)
-        run = await client.run(detail.execution.id)
-        now, one = (await client.health()).now, detail.execution
+        found = await client.story(await find(client, id))
+        one, run = found.detail.execution, found.run
+        now = (await client.health()).now
         is_dependent = one.state is State.WAITING and one.reason in (DEPENDENCIES, FOR_EVENT)
         because = (await client.why(one.id)).detail if is_dependent and not as_json else None
     if as_json:
-        told = {**wire.detail(detail), "steps": told_steps(steps, detail.execution)}
-        show.echo_json(told if run is None else {**told, "workflow": wire.run(run)})
+        said = {"timeline": found.timeline, "steps": found.told_steps}
+        nodes = None if run is None else wire.run(run)
+        show.echo_json({**wire.detail(found.detail), **said, "workflow": nodes})
     else:
-        echo_detail(detail, now=now, because=because, steps=steps)
-        echo_steps(steps, one)
-        echo_nodes(run, now=now, state=one.state)
+        echo_detail(found.detail, now=now, because=because, steps=found.steps)
+        echo_steps(found.steps, one)
+        echo_nodes(run, now=now, id=one.id, state=one.state)
     return DONE
 
 
@@ -303,12 +302,9 @@ async def _timeline(settings: Settings, *, id: str, tenant: str | None, as_json:
     from daybell.cli.choosing import find
     from daybell.cli.connecting import client_for
     from daybell.cli.timelines import echo_timeline
-    from daybell.client.timeline import timeline
 
     async with client_for(settings, tenant=tenant) as client:
-        detail = await client.execution(await find(client, id))
-        steps = await client.steps(detail.execution.id)
-        told = timeline(detail, await client.run(detail.execution.id), steps)
+        told = (await client.story(await find(client, id))).timeline
     if as_json:
         show.echo_json(told)
     else:

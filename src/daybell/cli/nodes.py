@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 import typer
 
@@ -19,7 +20,7 @@ IDS_MAX: Final = 20  # nodes whose ids are told
 PARENTS_MAX: Final = 3  # that are named of each node
 
 
-def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
+def echo_nodes(run: WorkflowRun | None, *, now: Instant, id: UUID, state: State) -> None:
     """Print how each node stands, those that come first before the others; nothing if it is no
     run.
     """
@@ -54,13 +55,13 @@ def echo_nodes(run: WorkflowRun | None, *, now: Instant, state: State) -> None:
         Column("note", least=12, rank=4),
     )
     show.echo_table(columns, rows, empty="no nodes")
-    _echo_ids(run)
+    _echo_ids(run, id)
     typer.echo(f"{run.ended:,} of {show.count(run.total, 'node')} ended ({run.percent:g} %)")
     if state is State.SUCCEEDED and run.failed:
         typer.echo(show.printable(f"succeeded, with failed nodes: {listed(run.failed)}"))
 
 
-def _echo_ids(run: WorkflowRun) -> None:
+def _echo_ids(run: WorkflowRun, id: UUID) -> None:
     """Print which executions the nodes are that have begun and not ended, and what they wait for a
     person to say.
     """
@@ -71,7 +72,7 @@ def _echo_ids(run: WorkflowRun) -> None:
             typer.echo(show.printable(f"{node.name}{is_one}{ways_to_end(node.waits)}"))
     if len(begun) > IDS_MAX:
         more = f"and {len(begun) - IDS_MAX:,} more"
-        typer.echo(f"{more}; `daybell executions list --workflow ID` has them all")
+        typer.echo(f"{more}; `daybell executions list --workflow {id}` has them all")
 
 
 def _waited(node: RunNode, *, now: Instant) -> str:

@@ -47,7 +47,8 @@ def echo_steps(steps: Sequence[Step], execution: Execution) -> None:
 
 def _outcome(step: Step) -> str:
     if step.error is None and step.kind is StepKind.WAIT and step.result is not None:
-        return payload.encode(payload.decode(step.result)["data"])  # all of it is in the JSON
+        received = payload.decode(step.result)  # all of it is in the JSON; None: it was left out
+        return payload.encode(received["data"]) if received is not None else ""
     if step.error is None:
         return step.result or ""
     failure = Failure.of_kept(step.error)

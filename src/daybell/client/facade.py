@@ -53,11 +53,11 @@ from daybell.client.secrets import Secrets
 from daybell.client.submitting import Submissions
 from daybell.client.templates import Templates
 from daybell.client.tenants import Tenants
+from daybell.client.timeline import Stories
 from daybell.client.waiting import place_of
 from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
 from daybell.client.workflow_calls import Kept, WorkflowCalls, check_call
-from daybell.client.workflows import Workflows
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
     PENDING,
@@ -93,7 +93,7 @@ class Client(
     Submissions,
     Backfills,
     Dependencies,
-    Workflows,
+    Stories,
     Bulk,
     Picks,
     DeadLetters,

@@ -90,11 +90,13 @@ def told_steps(steps: Sequence[Step], execution: Execution) -> list[dict[str, An
 def read_step(of: Mapping[str, Any]) -> Step:
     """A step as a server has told it."""
     finished, wake_at, result = of["finished_at"], of["wake_at"], of["result"]
+    # A wait without a result has timed out; one whose result was left out has not.
+    has_result = result is not None or (of["kind"] == "wait" and of["is_result_left_out"])
     return Step(
         n=int(of["n"]),
         name=str(of["name"]),
         kind=StepKind(of["kind"]),
-        result=None if result is None else payload.encode(result),
+        result=payload.encode(result) if has_result else None,
         error=None if of["error"] is None else payload.encode(of["error"]),
         failures=int(of["failures"]),
         wake_at=None if wake_at is None else from_iso(wake_at),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from daybell.client.moments import outcome_of
+import msgspec
+
+from daybell.client.moments import outcome_of, told_steps
 from daybell.client.node_waits import APPROVAL, short_name
+from daybell.client.requests import Id, read_id
 from daybell.client.wire import identity, time
-from daybell.client.workflows import RunNode, WorkflowRun
+from daybell.client.workflows import RunNode, WorkflowRun, Workflows
 from daybell.core import payload
 from daybell.core.execution import TERMINAL, ExecutionDetail
 from daybell.core.instant import Instant
@@ -17,6 +20,34 @@ from daybell.core.step import Step, StepKind
 Moment: TypeAlias = tuple[Instant, dict[str, Any]]
 
 _BEGINNINGS: Final = ("created", "due", "started")
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution with all that is kept of it."""
+
+    detail: ExecutionDetail
+    steps: Sequence[Step]
+    run: WorkflowRun | None  # None: it is of another kind
+    told_steps: list[dict[str, Any]]  # as plain JSON, without what is too much
+    timeline: list[dict[str, Any]]
+
+
+class Stories(Workflows):
+    """The part of `Client` that tells of one execution all at once."""
+
+    async def story(self, id: Id) -> Story:
+        """One execution, with its steps or nodes, and what happened to it."""
+        known = read_id(id)
+        detail = await self.store.get_execution(self.tenant, known)
+        steps = await self.store.steps(self.tenant, known)
+        run = await self.run_of(detail.execution, detail.attempts)
+        return Story(
+            detail=detail,
+            steps=steps,
+            run=run,
+            told_steps=told_steps(steps, detail.execution),
+            timeline=timeline(detail, run, steps),
+        )
 
 
 def timeline(

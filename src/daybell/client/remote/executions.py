@@ -9,9 +9,11 @@ from typing import Any, Unpack
 from msgspec.structs import replace
 
 from daybell.client.answers import EnqueuedMany
+from daybell.client.moments import read_step
 from daybell.client.remote import reading, run_reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Arguments, EnqueueOptions, Filters, Id, read_id
+from daybell.client.timeline import Story
 from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
@@ -128,6 +130,10 @@ class Executions:
         path = path_of("executions", read_id(id))
         return await self.transport.get(path, read=run_reading.run)
 
+    async def story(self, id: Id) -> Story:
+        """One execution, with its steps or nodes, and what happened to it, as the server says."""
+        return await self.transport.get(path_of("executions", read_id(id)), read=_story)
+
     async def retry(self, id: Id, *, force: bool = False, from_: str | None = None) -> Enqueued:
         """Run it again: a dead one itself, a cancelled one as a new execution with the same
         arguments. `force` does the latter for one that succeeded, or was discarded.
@@ -142,6 +148,16 @@ class Executions:
 
 def _counts(of: reading.Wire) -> dict[State, int]:
     return {State(word): int(number) for word, number in of["executions"].items()}
+
+
+def _story(of: reading.Wire) -> Story:
+    return Story(
+        detail=reading.detail(of),
+        steps=[read_step(one) for one in of["steps"]],
+        run=run_reading.run(of),
+        told_steps=of["steps"],
+        timeline=of["timeline"],
+    )
 
 
 def _only(of: reading.Wire) -> Cancellation:
