@@ -252,13 +252,18 @@ async def test_what_is_not_built_yet_is_told_as_such(http, field, value):
     assert "not available yet" in said["errors"][0]["message"]
 
 
-async def test_the_words_of_a_gap_are_not_those_of_a_fold(http):
-    answer = await http.post("/jobs", json={**JOB, "dst": {"gap": "first", "fold": "skip"}})
+@pytest.mark.parametrize(
+    ("wrong", "field", "message"),
+    [
+        ({"gap": "first", "fold": "both"}, "dst.gap", "gap must be 'shift' or 'skip'"),
+        ({"gap": "skip", "fold": "x"}, "dst.fold", "fold must be 'first', 'second' or 'both'"),
+    ],
+)
+async def test_the_words_of_a_gap_are_not_those_of_a_fold(http, wrong, field, message):
+    answer = await http.post("/jobs", json={**JOB, "dst": wrong})
 
-    told = answer.json()
     assert answer.status_code == 422
-    assert "must be 'shift' or 'skip'" in told["detail"], told
-    assert "'second'" not in told["detail"]
+    assert answer.json()["errors"] == [{"field": field, "message": message}]
 
 
 async def test_what_a_job_runs_has_no_default_to_go_back_to(http):

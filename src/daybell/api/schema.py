@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import ConfigDict, Field, RootModel, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, RootModel, WithJsonSchema
 
 from daybell.api.body import Body
 from daybell.api.graph_schema import Workflow
@@ -30,6 +30,7 @@ from daybell.api.rules import (
     When,
     Word,
     by,
+    refused,
 )
 from daybell.client.fields import retries_of
 from daybell.client.kinds import CHOICES, choice_of, chosen
@@ -60,11 +61,13 @@ def _misfire(value: Any) -> None:
     Misfire.parse(value)
 
 
-def _dst(value: Mapping[str, str]) -> None:
+def _dst(value: Mapping[str, str]) -> Mapping[str, str]:
     for name, word in value.items():
         known = _DST[name]
         if word not in known:
-            raise UsageError(f"must be {_either(known)}", field=f"dst.{name}")
+            error = UsageError(f"{name} must be {_either(known)}")
+            raise refused(error, field=f"dst.{name}")
+    return value
 
 
 def _either(words: Sequence[str]) -> str:
@@ -75,7 +78,7 @@ def _either(words: Sequence[str]) -> str:
 _DST: Final[Mapping[str, tuple[str, ...]]] = {"gap": get_args(Gap), "fold": get_args(Fold)}
 Dst = Annotated[
     dict[Literal["gap", "fold"], str],
-    by(_dst),
+    AfterValidator(_dst),
     WithJsonSchema(
         {
             "type": "object",
