@@ -3,11 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from daybell.cli.in_workflows import workflows_of
 from daybell.client import wire
 from daybell.client.events import approval_event
 from daybell.core.execution import State
 from daybell.core.lifecycle import after_wait
-from daybell.errors import Conflict, InvalidWorkflow, UsageError
+from daybell.errors import Conflict, ExecutionNotFound, InvalidWorkflow, UsageError
+from daybell.store.ids import mint
 from tests.builders import a_step, apply, claim
 from tests.workflows import ETL, work
 
@@ -78,3 +80,21 @@ async def test_what_nodes_wait_for_is_the_same_over_http(store, remote):
         await remote.signal(id, "other")
     told = await remote.approve(id, "first")
     assert (told.resumed, told.execution, told.node) == (1, hands.one.id, "ask")
+
+
+async def test_few_runs_are_asked_for_over_http_just_to_name_them(store, remote, monkeypatch):
+    made = (await store.enqueue("resize")).id
+    one = (await store.execution(made)).execution
+    nodes = [replace(one, id=mint(), parent=mint(), node="a") for _ in range(5)]
+    asked = []
+
+    async def execution(client, id):
+        asked.append((client, id))
+        raise ExecutionNotFound(f"no execution {id}")
+
+    for client in (store, remote):
+        monkeypatch.setattr(type(client), "execution", execution)
+        assert made not in await workflows_of(client, nodes)
+
+    assert [client for client, _ in asked].count(store) == 5
+    assert [client for client, _ in asked].count(remote) == 3

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
+from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.core.execution import Execution
 from daybell.core.graph import Graph
@@ -18,6 +19,7 @@ from daybell.core.standing import Standing
 from daybell.errors import ExecutionNotFound
 
 RUNS_MAX: Final = 20  # that are asked for by themselves
+RUNS_OVER_HTTP_MAX: Final = 3  # a server answers with all of a run's nodes, which may be thousands
 
 Users = Mapping[str, Sequence[str]]  # the workflows, by the jobs and tasks that they run
 
@@ -40,7 +42,8 @@ async def workflows_of(client: AnyClient, shown: Sequence[Execution]) -> dict[UU
     """
     found = {one.id: one.job for one in shown}
     asked = {one.parent: None for one in shown if one.node is not None and one.parent is not None}
-    for run in [one for one in asked if one not in found][:RUNS_MAX]:
+    most = RUNS_MAX if isinstance(client, Client) else RUNS_OVER_HTTP_MAX
+    for run in [one for one in asked if one not in found][:most]:
         with suppress(ExecutionNotFound):  # it was cleaned up meanwhile
             found[run] = (await client.execution(run)).execution.job
     return found
