@@ -3,6 +3,8 @@
 import pytest
 
 from daybell.cli.planning import take
+from daybell.client import Client
+from daybell.errors import Unavailable
 from tests.cli.job_files import PING, REPORT, a_world
 from tests.cli.terminal import Typing
 
@@ -47,6 +49,21 @@ def test_who_needs_what_was_pruned_is_named_unless_it_went_too(world):
     assert done.err == (
         "warning: job by-hand depends on ping, and waits in vain while it is not there\n"
     )
+
+
+def test_what_was_pruned_is_told_also_if_nobody_knows_who_needs_it(world, monkeypatch):
+    world.write(a=REPORT, b=PING)
+    world.applied()
+    world.remove("b")
+
+    async def warnings(client, name, *, deleting: bool):
+        raise Unavailable("Connection refused")
+
+    monkeypatch.setattr(Client, "warnings", warnings)
+    done = world.apply("--prune", "--yes")
+
+    assert (done.code, done.err.count("Connection refused")) == (0, 1), done.err
+    assert done.out.endswith("1 deleted\n")
 
 
 def test_a_job_that_is_declared_again_after_it_was_pruned_comes_back(world):

@@ -68,12 +68,14 @@ async def test_a_job_is_deleted_only_by_who_says_so(client, command):
     await client.create("after", task="greet", dependencies=["greet"])
 
     asked = command("jobs", "delete", "greet")
+    told = command("jobs", "delete", "greet", "--json")
     still = await client.job("greet")
     done = command("jobs", "delete", str(still.id), "--yes")
     again = command("jobs", "delete", "greet", "--yes")
 
-    assert asked.code == 2
+    assert asked.code == told.code == 2
     assert "add --yes" in asked.err
+    assert (told.err, told.out) == (asked.err, "")
     assert (done.code, done.out) == (0, "greet is deleted; executions cancelled: 1\n")
     assert (asked.err + done.err).count("warning: job after depends on greet, and waits") == 2
     assert (again.code, "no job named 'greet'; it was deleted" in again.err) == (1, True)

@@ -222,11 +222,17 @@ async def _carry_out(client: AnyClient, plan: Plan) -> int:
 async def _warn_of_pruned(client: AnyClient, plan: Plan) -> None:
     """Say who needs what was deleted. Only now: what was deleted along with it needs nothing."""
     from daybell.cli import show
+    from daybell.cli.edge import told
     from daybell.cli.planning import PRUNED
+    from daybell.errors import DaybellError
 
     pruned = [step for step in plan.steps if step.action == PRUNED]
     for step in pruned[:PRUNED_MAX]:
-        step.warnings = await client.warnings(step.name, deleting=True)
+        try:
+            step.warnings = await client.warnings(step.name, deleting=True)
+        except DaybellError as error:  # all is done, and that is what counts
+            complain(f"warning: who needs what was deleted is not known: {told(error)}")
+            return
         for warning in step.warnings:
             complain(f"warning: {show.printable(warning)}")
 

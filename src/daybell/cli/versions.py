@@ -101,7 +101,7 @@ async def _delete(
         async with explained(client, name):
             found = (await client.job_named(name)).name
         warnings = await client.warnings(found, deleting=True)
-        for warning in () if as_json else warnings:
+        for warning in warnings:  # in the answer, too, but that comes after the question
             complain(f"warning: {show.printable(warning)}")
         counts = await client.count(job=found, status=["pending", "running"])
         confirm(
