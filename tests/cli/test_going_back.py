@@ -6,6 +6,7 @@ import json
 import pytest
 
 from daybell import Client
+from daybell.cli.going_back import is_own
 from daybell.cli.recording import whoever_types
 from tests.cli.in_process import typing
 from tests.cli.terminal import Running, daybell
@@ -47,6 +48,14 @@ def typed(monkeypatch, capsys, tmp_path):
     return typed
 
 
+def audited(folder):
+    async def asked():
+        async with Client(f"sqlite:///{folder}/daybell.db") as client:
+            return [(one.actor, one.action) for one in (await client.audit()).items]
+
+    return asyncio.run(asked())
+
+
 def test_a_worker_leaves_it_and_says_so_once_and_dev_goes_back(tmp_path):
     file = tmp_path / "shop.py"
     for text in (OLD, NEW):
@@ -69,6 +78,20 @@ def test_a_worker_leaves_it_and_says_so_once_and_dev_goes_back(tmp_path):
     assert "note: went back to what the code says: report (version 1; current was 2, since " in back
     assert STAYS not in back
     assert versions(tmp_path) == [(3, code), (2, code), (1, code)]
+    assert audited(tmp_path) == [(whoever_types(), "job.declare")]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one_developers"),
+    [
+        ("sqlite:///daybell.db", True),
+        ("memory://", True),
+        ("postgresql://db/jobs", False),
+        ("postgres://db/jobs", False),
+    ],
+)
+def test_what_may_be_the_store_of_many_is_not_gone_back_in_by_dev(url, is_one_developers):
+    assert is_own(url) is is_one_developers
 
 
 def test_declaring_makes_what_the_code_says_current(typed, tmp_path):

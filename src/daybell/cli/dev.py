@@ -20,7 +20,7 @@ from daybell.cli import logs, show
 from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, complain, run_command, with_flag
-from daybell.cli.going_back import settle_superseded
+from daybell.cli.going_back import is_own, settle_superseded
 from daybell.cli.names import is_everywhere, told
 from daybell.cli.narration import Narrator
 from daybell.cli.others import tell_of_others
@@ -117,7 +117,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
     async with AsyncExitStack() as stack:
         with stop.heeding():
             store = await stack.enter_async_context(connected(app, migrate=True))
-            await settle_superseded(app, go_back=True)  # it is one developer's own process
+            await settle_superseded(app, go_back=is_own(app.url))
             await settle_gone(app, prune=options.prune)
             url = await stack.enter_async_context(served(app, options))
             app.observe(Narrator(clock, on_gone=stop.request))

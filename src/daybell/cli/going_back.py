@@ -35,8 +35,15 @@ async def settle_superseded(app: App, *, go_back: bool) -> None:
         complain(f"warning: {await warning(client, found)}")
         return
     was = described(await traced(client.store, found), verb="was")
-    app.handlers.learn(await app.declaring.go_back(client, author=app.author))
+    app.handlers.learn(await _go_back(app))
     complain(f"note: went back to what the code says: {was}")
+
+
+def is_own(url: str) -> bool:
+    """Whether a store is probably one developer's alone. A server's may be that of many, and what
+    they have changed since is not undone because somebody tries older code.
+    """
+    return not url.startswith("postgres")
 
 
 async def check_code(store: Store, app: App) -> Check:
@@ -70,7 +77,7 @@ def declare_jobs(
         str | None,
         typer.Argument(
             metavar="APP",
-            help="The app: module:app, module, or path/to/file.py. Default: DAYBELL_APP.",
+            help="module:app, module or path/to/file.py. Default: DAYBELL_APP.",
             show_default=False,
         ),
     ] = None,
