@@ -119,7 +119,7 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="APP",
-            help="An app whose code is compared with the store: module:app, or path/to/file.py.",
+            help="An app to compare with the store: module:app, or a file.",
             show_default=False,
         ),
     ] = None,
