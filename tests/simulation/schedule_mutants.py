@@ -63,9 +63,8 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         (
             (
                 "store/memory/endings.py",
-                "if schedule.delay is not None and schedule.next_at is None:",
-                "if schedule.delay is not None and schedule.next_at is None"
-                " and ended.state is not State.CANCELLED:",
+                "schedule.next_at is None and is_newest:",
+                "schedule.next_at is None and is_newest and ended.state is not State.CANCELLED:",
             ),
             NO_SWEEP,
         ),
@@ -76,8 +75,8 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         (
             (
                 "store/sqlite/endings.py",
-                "next_at = iif(delay IS NOT NULL AND next_at IS NULL,",
-                "next_at = iif(?1 <> 7 AND delay IS NOT NULL AND next_at IS NULL,",
+                "next_at = iif(delay IS NOT NULL AND next_at IS NULL AND",
+                "next_at = iif(?1 <> 7 AND delay IS NOT NULL AND next_at IS NULL AND",
             ),
             NO_SWEEP,
         ),
