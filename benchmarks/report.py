@@ -29,6 +29,7 @@ TITLES: Final = {
     "engine concurrency": "Engine: concurrency",
     "engine idle": "Engine: idle",
     "engine help": "Engine: help",
+    "earlier": "Beside an earlier commit",
 }
 EXPLAINED: Final = {
     "throughput": "Executions per second; medians of {rounds} rounds in which store and floor take"
@@ -67,6 +68,9 @@ EXPLAINED: Final = {
     "engine idle": "Processes started by their own commands, left alone. Processor time is the"
     " system's; statements are counted in the server's log with log_statement = all.",
     "engine help": "Processor time, user and system, of the whole process.",
+    "earlier": "Ratios to an earlier commit, more is better: both sides in processes of their own,"
+    " on databases of one server, in turns; medians of {rounds} rounds"
+    " (`python -m benchmarks.earlier COMMIT`).",
 }
 
 

@@ -1,0 +1,215 @@
+"""One side of a comparison with an earlier commit: measures the Daybell that PYTHONPATH names.
+
+Uses public names only, so that the same file measures any commit. `python -m benchmarks.probe URL`
+prints one JSON object; `benchmarks.probe:app` is the app that its worker runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import asyncpg
+
+from benchmarks.loops import run
+from daybell import App
+
+CALLERS: Final = 50
+SINGLES: Final = 1_000
+CROWD: Final = 10_000
+BATCH: Final = 1_000
+BATCHES: Final = 20
+LARGE_BATCH: Final = 10_000
+DRAIN: Final = 30_000
+STEADY: Final = 400
+PER_SECOND: Final = 100
+LIMIT_SECONDS: Final = 120.0
+
+app = App(os.environ.get("DAYBELL_DATABASE_URL"))
+
+
+@app.task
+async def nothing(number: int = 0) -> None: ...
+
+
+@app.task
+async def stamp(number: int) -> float:
+    return time.monotonic()
+
+
+class Place:
+    """The database under measurement, read by plain SQL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.is_postgres = url.startswith("postgres")
+
+    async def rows(self, postgres: str, sqlite: str) -> list[Any]:
+        if self.is_postgres:
+            link = await asyncpg.connect(self.url)
+            try:
+                return await link.fetch(postgres)
+            finally:
+                await link.close()
+        path = self.url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, timeout=60)) as connection:
+            return connection.execute(sqlite).fetchall()
+
+    async def clear(self) -> None:
+        """Remove all executions."""
+        if self.is_postgres:
+            await self.rows(
+                "TRUNCATE daybell.live, daybell.agenda, daybell.lease, daybell.history", ""
+            )
+            await self.rows("CHECKPOINT", "")
+            return
+        path = self.url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, timeout=60)) as connection:
+            connection.execute("DELETE FROM execution")
+            connection.commit()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    async def until_drained(self) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while await self.rows(
+            "SELECT 1 FROM daybell.live LIMIT 1",
+            "SELECT 1 FROM execution WHERE finished_at IS NULL LIMIT 1",
+        ):
+            assert time.monotonic() < deadline, "the worker did not drain the queue"
+            await asyncio.sleep(0.1)
+
+
+async def timed(count: int, work: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return count / (time.perf_counter() - began)
+
+
+async def enqueue_rates(place: Place) -> dict[str, float]:
+    """Enqueues per second: one by one, by many callers, in bulk."""
+
+    async def one_by_one(count: int) -> None:
+        for _ in range(count):
+            await nothing.enqueue()
+
+    async def crowd() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CALLERS):
+                group.create_task(one_by_one(CROWD // CALLERS))
+
+    async def bulk(size: int, count: int) -> None:
+        for _ in range(count):
+            await nothing.enqueue_many([{}] * size)
+
+    await one_by_one(50)
+    rates = {
+        "enqueue, one after the other": await timed(SINGLES, lambda: one_by_one(SINGLES)),
+        f"enqueue, {CALLERS} callers": await timed(CROWD, crowd),
+        f"enqueue, batches of {BATCH:,}": await timed(
+            BATCH * BATCHES, lambda: bulk(BATCH, BATCHES)
+        ),
+        f"enqueue, batches of {LARGE_BATCH:,}": await timed(
+            LARGE_BATCH * 3, lambda: bulk(LARGE_BATCH, 3)
+        ),
+    }
+    await place.clear()
+    return rates
+
+
+async def drain_rate(place: Place) -> dict[str, float]:
+    """Ends per second of a full queue, by one worker process, and its largest memory."""
+    for _ in range(DRAIN // LARGE_BATCH):
+        await nothing.enqueue_many([{}] * LARGE_BATCH)
+    with Worker(place.url) as worker:
+        await place.until_drained()
+        memory = worker.peak_memory()
+    [(first, last, count)] = await place.rows(
+        "SELECT min(finished_at), max(finished_at), count(*) FROM daybell.history",
+        "SELECT min(finished_at), max(finished_at), count(*) FROM execution",
+    )
+    assert count == DRAIN, f"{count} of {DRAIN} ended"
+    await place.clear()
+    return {"drain, one worker": count / (last - first), "memory of the worker, MB": memory}
+
+
+async def latency(place: Place) -> dict[str, float]:
+    """Milliseconds from the call of enqueue to the first line of the task, on an idle worker."""
+    sent: dict[int, float] = {}
+
+    async def send(number: int) -> None:
+        sent[number] = time.monotonic()
+        await stamp.enqueue(number)
+
+    with Worker(place.url):
+        await (await stamp.enqueue(-1)).result(timeout=LIMIT_SECONDS)
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(STEADY):
+                await asyncio.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
+                group.create_task(send(number))
+        await place.until_drained()
+    rows = await place.rows(
+        "SELECT args, result FROM daybell.history",
+        "SELECT args, result FROM execution",
+    )
+    starts = {json.loads(args).get("number"): float(result) for args, result in rows}
+    waits = sorted((starts[number] - sent[number]) * 1e3 for number in sent)
+    await place.clear()
+    return {"latency p50, ms": median(waits), "latency p99, ms": waits[len(waits) * 99 // 100]}
+
+
+class Worker:
+    """A `daybell worker` process of this side."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "daybell", "worker", "benchmarks.probe:app"],
+            env=os.environ | {"DAYBELL_DATABASE_URL": url},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=30)
+
+    def peak_memory(self) -> float:
+        """Largest resident memory among the process and its children, in MB."""
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return max(_peak(one) for one in (str(pid), *children))
+
+
+def _peak(pid: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+async def measure(url: str) -> dict[str, float]:
+    place = Place(url)
+    async with app:
+        await nothing.enqueue()
+        await place.clear()
+        figures = await enqueue_rates(place)
+        figures |= await drain_rate(place)
+        figures |= await latency(place)
+    return figures
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(measure(sys.argv[1]))))
