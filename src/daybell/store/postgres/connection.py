@@ -98,6 +98,17 @@ _NO_SCHEMA: Final = (
 _pace: Final[ContextVar[Pace]] = ContextVar("pace", default=Pace.SHORT)
 
 
+class Connection(asyncpg.Connection):  # pyright: ignore[reportUntypedBaseClass, reportMissingTypeArgument]
+    """A connection that can be closed whatever its server does."""
+
+    async def close(self, **options: Any) -> None:
+        """Say goodbye; if nobody answers, terminate. A pool closes expired connections in a task
+        of its own, where an error would be heard by nobody.
+        """
+        with suppress(*_AWAY):
+            await super().close(**options)  # pyright: ignore[reportUnknownMemberType]
+
+
 class Link(Protocol):
     """The part of an asyncpg connection that Daybell uses."""
 
@@ -227,7 +238,7 @@ class Database:
                 async with self._begun(link, READ_COMMITTED, pace=pace):
                     yield cast(Link, link)
             finally:
-                await close_link(link, self.timeouts.connect)
+                await link.close(timeout=timeouts.connect)
 
     @asynccontextmanager
     async def _begun(
@@ -325,6 +336,7 @@ class Database:
         try:
             link = await _driver.connect(
                 self.url,
+                connection_class=Connection,
                 timeout=self.timeouts.connect,
                 command_timeout=self.timeouts.command,
                 statement_cache_size=0,
@@ -339,10 +351,14 @@ class Database:
                 seen = await link.fetchval("SELECT current_setting('enable_seqscan')")
             return seen == settings["enable_seqscan"]
         finally:
-            await close_link(link, self.timeouts.connect)
+            await link.close(timeout=self.timeouts.connect)
 
     def _options(self, timeouts: Timeouts) -> dict[str, Any]:
-        common = {"timeout": timeouts.connect, "command_timeout": timeouts.command}
+        common = {
+            "connection_class": Connection,
+            "timeout": timeouts.connect,
+            "command_timeout": timeouts.command,
+        }
         if self.is_pooled:
             return {**common, "statement_cache_size": 0}
         return {
@@ -373,14 +389,6 @@ def terminate(link: Link) -> None:
     """Drop a connection without waiting for its server."""
     with suppress(asyncpg.InterfaceError):  # it is out of the pool's hands already
         link.terminate()
-
-
-async def close_link(link: Any, seconds: Seconds) -> None:
-    """Close a connection; one that does not answer is terminated."""
-    try:
-        await link.close(timeout=seconds)
-    except _AWAY:
-        terminate(link)
 
 
 async def close_pool(pool: Any, seconds: Seconds) -> None:

@@ -30,10 +30,11 @@ Ticks = list[tuple[Firing, Tick]]
 
 SPLIT_PARTS: Final = 32  # of a batch in which something is locked
 SPLIT_LOCKED_MAX: Final = 2
-# A session that the server has ended because it was idle in a transaction.
+# A session that the server has ended because it was idle in a transaction, as the driver tells it.
 CUT_OFF: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
 )
 
 

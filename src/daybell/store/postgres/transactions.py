@@ -19,6 +19,7 @@ from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import (
     READ_COMMITTED,
     TASK_SESSION,
+    Connection,
     close_pool,
     terminate,
     translated,
@@ -104,6 +105,7 @@ class Transacting(Moving):
                 self.db.url,
                 min_size=0,
                 max_size=TASK_CONNECTIONS_MAX,
+                connection_class=Connection,
                 timeout=timeouts.connect,
                 init=partial(watch_peer, timeouts=timeouts),
                 **options,
