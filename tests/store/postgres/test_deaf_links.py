@@ -61,18 +61,24 @@ async def test_one_timeout_is_the_price_of_a_whole_pool_that_went_deaf(far, pass
             assert await far.list_tenants()
 
 
-async def test_a_transaction_on_a_deaf_connection_is_not_waited_for_twice(far, passage):
+@pytest.mark.parametrize("way", ["link", "transaction", "apart"])
+async def test_a_deaf_connection_is_not_waited_for_twice(place, passage, way):
+    """Neither by a rollback nor when it goes back to its pool."""
+    store = PostgresStore(passage.url, lease=2 * LEASE)
+    await store.open()
     loop = asyncio.get_running_loop()
+    started = loop.time()
+
     async with asyncio.timeout(SECONDS):
         with pytest.raises(Unavailable):
-            async with far.db.transaction() as link:
+            async with getattr(store.db, way)() as link:
                 await link.execute("SELECT 1")
                 passage.go_deaf()
                 started = loop.time()
                 await link.execute("SELECT 1")
 
-    limits = far.db.timeouts
-    assert loop.time() - started < 2 * limits.command, "neither a rollback nor a release has waited"
+    assert loop.time() - started < 2 * store.db.timeouts.command
+    await store.close()
 
 
 async def test_an_enqueue_whose_connection_went_deaf_is_there_once(far, store, passage):
