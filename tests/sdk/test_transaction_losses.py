@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,91 @@ async def test_a_thousand_writes_while_workers_are_killed_are_a_thousand_rows(ur
     assert await sales(url) == list(range(1000))
     async with user(url) as connection:
         assert await connection.fetchval("SELECT sum(crashes) FROM daybell.history") > 0
+
+
+FREEZING = """
+import asyncio, os, signal, sys
+from daybell import App, Context
+
+app = App(sys.argv[1])
+
+@app.task
+async def sell(ctx: Context) -> None:
+    async with ctx.transaction() as connection:
+        await connection.execute("INSERT INTO sale VALUES ($1)", 7)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+async def main():
+    async with app, app.worker():
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_worker_that_is_frozen_in_its_transaction_does_not_keep_the_next_attempt_waiting(
+    url, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DAYBELL_LEASE", "1s")
+    script = tmp_path / "worker.py"
+    script.write_text(FREEZING)
+    app = App(url)
+
+    @app.task
+    async def sell(ctx: Context) -> int:
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO sale VALUES ($1)", 7)
+        return ctx.attempt
+
+    async with app, user(url) as connection, freezing(script, url) as frozen:
+        await connection.execute("CREATE UNIQUE INDEX ON sale (number)")
+        handle = await sell.enqueue()
+        await eventually(frozen.state, lambda state: state == "T")
+
+        async with app.worker():
+            assert await handle.result(timeout=WAIT) == 2
+            frozen.wake()
+            # It begins anew, under another id, and has nothing to say about the old one.
+            query = "SELECT count(DISTINCT id) FROM daybell.worker WHERE pid = $1"
+            await eventually(
+                lambda: connection.fetchval(query, frozen.pid), lambda count: count == 2
+            )
+            assert (await handle.execution()).attempt == 2
+
+    assert await sales(url) == [7]
+
+
+class Frozen:
+    """A worker process that stops itself."""
+
+    def __init__(self, process):
+        self._process = process
+        self.pid = process.pid
+
+    async def state(self):
+        """What the system says of the process; T is stopped."""
+        return self._read().rpartition(")")[2].split()[0]
+
+    def _read(self):
+        return Path(f"/proc/{self.pid}/stat").read_text()
+
+    def wake(self):
+        self._process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def freezing(script, url):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), url, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        await asyncio.wait_for(process.stdout.readline(), WAIT)
+        yield Frozen(process)
+    finally:
+        process.kill()
+        await process.wait()
 
 
 class Crew:

@@ -17,6 +17,7 @@ def client_for(settings: Settings, *, tenant: str | None = None) -> AnyClient:
     if settings.api_url is None:
         named = DEFAULT_TENANT if tenant is None else tenant
         key = settings.secrets_key
-        return RecordingClient(settings.database_url, tenant=named, secrets_key=key)
+        lease = settings.lease
+        return RecordingClient(settings.database_url, tenant=named, secrets_key=key, lease=lease)
     use_server()
     return RemoteClient(settings.api_url, key=settings.api_key, tenant=tenant)

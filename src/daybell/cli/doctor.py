@@ -26,9 +26,9 @@ from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError
 from daybell.settings import Settings, masked_url
 from daybell.store.open import store_for
+from daybell.store.postgres.timeouts import timeouts_for
 from daybell.store.protocol import Store
 
-CONNECT_SECONDS: Final = 10.0  # as long as a store waits for its server
 ROUND_TRIPS: Final = 5
 ROUND_TRIP_SECONDS_MOST: Final = 0.1
 CLOCK_SECONDS_MOST: Final = 1.0
@@ -76,7 +76,7 @@ async def check_store(
     app's code says.
     """
     place = masked_url(settings.database_url)
-    store = store_for(settings.database_url)
+    store = store_for(settings.database_url, lease=settings.lease)
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
@@ -91,7 +91,7 @@ async def check_store(
         reached = Check(name="store", is_ok=True, found=place)
         return [reached, _failed("schema", with_flag(str(error), flag))]
     except DaybellError as error:
-        said = told(error, limit=f"within {CONNECT_SECONDS:g} s")
+        said = told(error, limit=f"within {timeouts_for(settings.lease).connect:g} s")
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()

@@ -19,7 +19,7 @@ async def migrate(
     if check and grant is not None:
         raise UsageError("--check changes nothing, --grant does; give one of them")
     place = masked_url(settings.database_url)
-    store = store_for(settings.database_url)
+    store = store_for(settings.database_url, lease=settings.lease)
     give = getattr(store, "grant", None)
     if grant is not None and give is None:
         raise UsageError(f"--grant is for PostgreSQL; {place} has no roles")

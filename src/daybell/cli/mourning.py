@@ -33,7 +33,7 @@ async def bury(workers: list[UUID], *, url: str, tenant: str, lease: Seconds) ->
 
 
 async def _bury(workers: list[UUID], url: str, tenant: str, lease: Seconds) -> None:
-    store = store_for(url)
+    store = store_for(url, lease=lease)
     await store.open()
     try:
         for worker in workers:

@@ -109,7 +109,7 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     logs.configure()
     refuse_memory(settings.database_url)
     clock = SystemClock()
-    client = Client(settings.database_url, secrets_key=settings.secrets_key)
+    client = Client(settings.database_url, secrets_key=settings.secrets_key, lease=settings.lease)
     is_public = not is_loopback(request.host)
 
     async def look_for_keys() -> None:

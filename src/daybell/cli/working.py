@@ -184,7 +184,7 @@ async def _work(
                 clock=clock,
                 mint=mint,
                 events=app.events,
-                pacemaker=pacemaker_of(app.url, clock),
+                pacemaker=pacemaker_of(app.url, clock, options.lease),
                 on_stuck=start_afresh,
                 announce=announce,
             )
@@ -307,7 +307,7 @@ async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:
 async def schedule(settings: Settings) -> int:
     """Do the upkeep of the store until somebody wants an end."""
     logs.configure()
-    store = store_for(settings.database_url)
+    store = store_for(settings.database_url, lease=settings.lease)
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:

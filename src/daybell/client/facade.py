@@ -67,6 +67,7 @@ from daybell.core.execution import (
     NewExecution,
     State,
 )
+from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
 from daybell.core.limits import (
     ENQUEUE_BATCH_MAX,
@@ -76,7 +77,7 @@ from daybell.core.limits import (
 )
 from daybell.core.params import Params
 from daybell.core.view import ExecutionFilter, Health, Page, Queue
-from daybell.core.worker import Worker
+from daybell.core.worker import LEASE_SECONDS, Worker
 from daybell.errors import ExecutionNotFound, NotFound, Unavailable
 from daybell.store.ids import mint
 from daybell.store.open import store_for
@@ -109,7 +110,8 @@ class Client(
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
-    schema up to date first. A store that is passed in belongs to whoever opened it.
+    schema up to date first. A store that is passed in belongs to whoever opened it. The timeouts of
+    connections follow from `lease`, that of the workers.
     """
 
     def __init__(
@@ -120,12 +122,13 @@ class Client(
         migrate: bool = False,
         listen_url: str | None = None,
         secrets_key: str | None = None,
+        lease: Seconds = LEASE_SECONDS,
     ) -> None:
         self.tenant = check_name(tenant, what="tenant")
         self._is_owner = isinstance(store, str)
         self.place = place_of(store) if isinstance(store, str) else "this store"  # for messages
         if isinstance(store, str):
-            store = store_for(store, listen_url=listen_url)
+            store = store_for(store, listen_url=listen_url, lease=lease)
         self.store: Store = store
         self.secrets_key = secrets_key
         self._migrates = migrate

@@ -11,6 +11,8 @@ import msgspec
 from daybell.core.execution import Claimed
 from daybell.core.instant import Instant, Seconds
 
+LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for so long counts as dead
+
 
 class WorkerState(StrEnum):
     LIVE = "live"

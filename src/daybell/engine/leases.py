@@ -6,10 +6,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Final
 from uuid import UUID
 
-LEASE_SECONDS: Final = 15.0  # how long a worker that is not heard of counts as alive
+from daybell.core.worker import LEASE_SECONDS as LEASE_SECONDS
 
 
 class Leases:

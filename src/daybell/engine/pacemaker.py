@@ -84,8 +84,8 @@ class Pacemaker:
             self._store = None
 
 
-def pacemaker_of(url: str, clock: Clock) -> Pacemaker | None:
+def pacemaker_of(url: str, clock: Clock, lease: Seconds) -> Pacemaker | None:
     """What keeps a worker's lease, except on a store that is in the worker's own memory."""
     if url.startswith("memory:"):
         return None
-    return Pacemaker(partial(store_for, url), clock=clock)
+    return Pacemaker(partial(store_for, url, lease=lease), clock=clock)

@@ -94,7 +94,7 @@ class Worker:
             clock,
             mask=mask,
             mask_json=mask_json,
-            begin=store.begin,
+            begin=partial(store.begin, worker),
             recorder=self.recorder,
             expand=lambda claimed, plan: store.expand(
                 tenant, worker=worker, claimed=claimed, plan=plan

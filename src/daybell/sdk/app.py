@@ -285,6 +285,7 @@ class App(Scheduling, Weaving):
             migrate=not url.startswith("postgres"),
             listen_url=settings.listen_url,
             secrets_key=settings.secrets_key,
+            lease=settings.lease,
         )
 
     async def _connect(self) -> Client:

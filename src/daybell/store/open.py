@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, Seconds
+from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError, shown
 from daybell.settings import MASK, masked_url
 from daybell.store.protocol import Store
@@ -33,12 +34,17 @@ _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 def store_for(
-    url: str, *, listen_url: str | None = None, clock: Callable[[], Instant] | None = None
+    url: str,
+    *,
+    listen_url: str | None = None,
+    clock: Callable[[], Instant] | None = None,
+    lease: Seconds = LEASE_SECONDS,
 ) -> Store:
     """Return the store that a URL names, not opened yet.
 
     `listen_url` is a direct way to a PostgreSQL server for wake-ups, past a pooler. `clock`
-    replaces the time of a store that has no server to ask; PostgreSQL has one.
+    replaces the time of a store that has no server to ask; PostgreSQL has one. The timeouts of
+    connections follow from `lease`, that of the workers.
     """
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
@@ -56,7 +62,7 @@ def store_for(
     _check_options(url.strip())
     from daybell.store.postgres import PostgresStore
 
-    return PostgresStore(url.strip(), listen_url=listen_url)
+    return PostgresStore(url.strip(), listen_url=listen_url, lease=lease)
 
 
 async def has_role(store: Store, role: str) -> bool:

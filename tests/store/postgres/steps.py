@@ -115,6 +115,9 @@ class SteppedLink:
             await self.stop.passed()
         return answer
 
+    def terminate(self) -> None:
+        self.connection.terminate()
+
     async def fetch(self, query: str, *args: object) -> Any:
         return await self._step(self.connection.fetch(query, *args))
 
@@ -161,7 +164,7 @@ class SteppedDatabase(Database):
         return [connection.get_server_pid() for connection in self.connections]
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncGenerator[Any]:
+    async def _borrowed(self, pace: object = None) -> AsyncGenerator[Any]:
         connection = self._idle.pop()
         try:
             with translated():

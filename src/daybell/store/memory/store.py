@@ -120,7 +120,7 @@ class MemoryStore(
         self._listeners.ask()
         return is_drained
 
-    async def begin(self) -> NoReturn:
+    async def begin(self, worker: UUID) -> NoReturn:
         raise checks.no_transactions("in memory")
 
     async def open(self) -> None:

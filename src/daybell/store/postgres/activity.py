@@ -5,6 +5,7 @@ from __future__ import annotations
 from daybell.core.view import Activity
 from daybell.store.ids import LATE_SECONDS
 from daybell.store.postgres.gates import Connected
+from daybell.store.postgres.timeouts import Pace
 
 
 class Tallying(Connected):
@@ -51,7 +52,7 @@ class Tallying(Connected):
     """
 
     async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        async with self.db.link() as link:
+        async with self.db.link(Pace.VIEW) as link:
             key = await self.names.tenant(link, tenant)
             row = await link.fetchrow(self.ACTIVITY, key, None if since is None else since.now)
         assert row is not None

@@ -15,6 +15,7 @@ from daybell.store import checks
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.enqueue import Enqueueing
 from daybell.store.postgres.specs import Spec, Specs
+from daybell.store.postgres.timeouts import Pace
 
 COPY_ROWS: Final = 5_000
 LOAD_COLUMNS: Final = [
@@ -42,6 +43,10 @@ class Loading(Enqueueing):
     """Loads."""
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
+        with self.db.at_pace(Pace.LONG):
+            return await self._load(tenant, executions)
+
+    async def _load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         source = iter(executions)
         loaded = 0
         chunk = list(islice(source, COPY_ROWS))

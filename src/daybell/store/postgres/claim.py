@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import Claimed
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import CLAIM_BATCH_MAX
-from daybell.core.worker import Claim, WorkerState
+from daybell.core.worker import LEASE_SECONDS, Claim, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, WORKER_CODES, WORKER_STATES
@@ -126,8 +126,10 @@ class Asked(NamedTuple):
 class Claiming(Loading):
     """Taking executions, each once."""
 
-    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        super().__init__(url, listen_url=listen_url)
+    def __init__(
+        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
+    ) -> None:
+        super().__init__(url, listen_url=listen_url, lease=lease)
         self._bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
         self._limited: set[int] = set()  # tenants that had a quota of running executions
         # How many executions of a lease have not left it, for those claimed through this store; a

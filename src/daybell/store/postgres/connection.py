@@ -1,8 +1,12 @@
 """Connections to PostgreSQL: a pool, its settings, and what becomes of a driver's errors.
 
 Session settings are part of what is promised. A statement, lock or idle transaction that takes
-too long is ended by the server, so that a half-open peer cannot hold a lock for ever. Sequential
-scans are off because a plan made while a table was small would be kept while it grows to millions.
+too long is ended by the server, so that a half-open peer cannot hold a lock for ever; see
+`timeouts.py`. Sequential scans are off because a plan made while a table was small would be kept
+while it grows to millions.
+
+A connection that does not answer in time is terminated, and the idle connections of its pool are
+not used again: the same proxy or machine may have swallowed them, too.
 
 Behind a pooler in transaction mode (PgBouncer) no session setting survives and no prepared
 statement can be relied on. That is found out when connecting; then every statement runs in a
@@ -14,14 +18,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
+from daybell.core.instant import Seconds
+from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
 from daybell.store.postgres.recorded import record_change
+from daybell.store.postgres.timeouts import Pace, Timeouts, timeouts_for
 from daybell.store.recording import Recording
 
 T = TypeVar("T")
@@ -29,41 +38,13 @@ Row = Any  # asyncpg.Record, which knows nothing of its columns' types
 
 _driver: Any = asyncpg  # it has no types of its own
 
-CONNECT_SECONDS: Final = 10.0
-COMMAND_SECONDS: Final = 60.0
 POOL_CONNECTIONS_MAX: Final = 8
 CONFLICT_TRIES: Final = 10
 
-SETTINGS: Final[dict[str, str]] = {
-    "application_name": "daybell",
-    "default_transaction_isolation": "read committed",  # what the statements are written for
-    "enable_seqscan": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
-    "timezone": "UTC",
-    "statement_timeout": "60s",
-    "lock_timeout": "20s",
-    "idle_in_transaction_session_timeout": "60s",
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
-
-# The same for one transaction behind a pooler, as far as a session can set it.
-SET_LOCAL: Final = "SELECT " + ", ".join(
-    f"set_config('{name}', '{value}', true)"
-    for name, value in SETTINGS.items()
-    if not name.startswith(("tcp_", "default_", "application_name"))
-)
-# The settings above are for the server's end of a connection. This end, too, must notice a machine
-# that is gone without a word, as in a failover: before the lease of a worker is over.
-CLIENT_END: Final[dict[str, int]] = {
-    "TCP_KEEPIDLE": 5,
-    "TCP_KEEPINTVL": 2,
-    "TCP_KEEPCNT": 2,
-    "TCP_USER_TIMEOUT": 8000,
-}
+SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
+# The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
+# the worker ends the session.
+TASK_SESSION: Final = "daybell task "
 NOT_OPEN: Final = "the store is not open; call open() first"
 READ_COMMITTED: Final = "read_committed"
 SNAPSHOT: Final = "repeatable_read"
@@ -114,6 +95,20 @@ _NO_SCHEMA: Final = (
 )
 
 
+_pace: Final[ContextVar[Pace]] = ContextVar("pace", default=Pace.SHORT)
+
+
+class Connection(asyncpg.Connection):  # pyright: ignore[reportUntypedBaseClass, reportMissingTypeArgument]
+    """A connection that can be closed whatever its server does."""
+
+    async def close(self, **options: Any) -> None:
+        """Say goodbye; if nobody answers, terminate. A pool closes expired connections in a task
+        of its own, where an error would be heard by nobody.
+        """
+        with suppress(*_AWAY):
+            await super().close(**options)  # pyright: ignore[reportUnknownMemberType]
+
+
 class Link(Protocol):
     """The part of an asyncpg connection that Daybell uses."""
 
@@ -131,24 +126,30 @@ class Link(Protocol):
         records: Iterable[tuple[object, ...]],
     ) -> str: ...
     def transaction(self, *, isolation: str | None = None) -> Any: ...
+    def terminate(self) -> None: ...
 
 
 class Database:
-    """A pool of connections to one database."""
+    """Pools of connections to one database, one for each pace of work.
 
-    def __init__(self, url: str) -> None:
+    All timeouts follow from `lease`, that of the workers of this database.
+    """
+
+    def __init__(self, url: str, *, lease: Seconds = LEASE_SECONDS) -> None:
         self.url = url
-        self._pool: Any = None
+        self.lease = lease
+        self.timeouts = timeouts_for(lease)
+        self._pools: dict[Pace, Any] = {}
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
 
     @property
     def is_open(self) -> bool:
-        return self._pool is not None
+        return bool(self._pools)
 
     async def open(self) -> None:
         """Connect, and find out whether a pooler sits in between."""
-        if self._pool is not None:
+        if self._pools:
             return
         with translated():
             try:
@@ -159,42 +160,52 @@ class Database:
                     "not a usable PostgreSQL URL: it must read postgresql://user:password@host:port/"
                     "database, with special characters escaped, such as %2F for /"
                 ) from None
-            self._pool = await _driver.create_pool(
-                self.url,
-                # Restoring what it should keep, the driver logs tracebacks while a server is away.
-                min_size=0,
-                max_size=POOL_CONNECTIONS_MAX,
-                max_inactive_connection_lifetime=300.0,
-                command_timeout=COMMAND_SECONDS + 10.0,
-                timeout=CONNECT_SECONDS,
-                reset=_keep,
-                init=watch_peer,
-                **self._options(),
-            )
+            # Those that are not used yet have no connection.
+            self._pools = {
+                pace: await self._make_pool(timeouts_for(self.lease, pace))
+                for pace in (Pace.SHORT, Pace.FIRE, Pace.VIEW, Pace.LONG)
+            }
+
+    async def _make_pool(self, timeouts: Timeouts) -> Any:
+        return await _driver.create_pool(
+            self.url,
+            # Restoring what it should keep, the driver logs tracebacks while a server is away.
+            min_size=0,
+            max_size=POOL_CONNECTIONS_MAX,
+            max_inactive_connection_lifetime=300.0,
+            reset=_keep,
+            init=partial(watch_peer, timeouts=timeouts),
+            **self._options(timeouts),
+        )
 
     async def close(self) -> None:
         """Close all connections, after what is under way."""
-        if self._pool is None:
+        if not self._pools:
             return
         if self._works:
-            await asyncio.wait(self._works, timeout=CONNECT_SECONDS)
+            await asyncio.wait(self._works, timeout=2 * self.timeouts.connect)
+        pools, self._pools = list(self._pools.values()), {}
+        await asyncio.gather(*(close_pool(pool, self.timeouts.connect) for pool in pools))
+
+    @contextmanager
+    def at_pace(self, pace: Pace) -> Generator[None]:
+        """Have the work of this block done on connections with the timeouts of a pace."""
+        token = _pace.set(pace)
         try:
-            await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
-        except _AWAY:
-            self._pool.terminate()
+            yield
         finally:
-            self._pool = None
+            _pace.reset(token)
 
     @asynccontextmanager
-    async def link(self) -> AsyncGenerator[Link]:
+    async def link(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
         """A connection for one statement. What it wrote is committed when the statement is
         done.
         """
         wanted = recording.wanted(self)
-        async with self._borrowed() as link:
+        async with self._borrowed(pace) as link:
             if self.is_pooled or wanted is not None:
                 # Parse and execute are two trips, and a pooler may send them to two servers.
-                async with self._begun(link, READ_COMMITTED, wanted):
+                async with self._begun(link, READ_COMMITTED, wanted, pace=pace):
                     yield link
             else:
                 try:
@@ -213,72 +224,123 @@ class Database:
             yield link
 
     @asynccontextmanager
-    async def apart(self) -> AsyncGenerator[Link]:
+    async def apart(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
         """A connection of its own, committed at the end whatever becomes of the caller's; for what
         is seldom made and must not be rolled back. Who holds a pooled one cannot starve here.
         """
         if not self.is_open:
             raise UsageError(NOT_OPEN)
+        timeouts = timeouts_for(self.lease, pace or _pace.get())
         with translated():
-            link = await _driver.connect(self.url, timeout=CONNECT_SECONDS, **self._options())
-            await watch_peer(link)
+            link = await _driver.connect(self.url, **self._options(timeouts))
             try:
-                async with self._begun(link, READ_COMMITTED):
+                await watch_peer(link, timeouts=timeouts)
+                async with self._begun(link, READ_COMMITTED, pace=pace):
                     yield cast(Link, link)
             finally:
-                await link.close()
+                await link.close(timeout=timeouts.connect)
 
     @asynccontextmanager
     async def _begun(
-        self, link: Link, isolation: str, wanted: Recording | None = None
+        self,
+        link: Link,
+        isolation: str,
+        wanted: Recording | None = None,
+        *,
+        pace: Pace | None = None,
     ) -> AsyncGenerator[None]:
-        async with link.transaction(isolation=isolation):
+        transaction = link.transaction(isolation=isolation)
+        await transaction.start()
+        try:
             if self.is_pooled:
-                await link.execute(SET_LOCAL)  # a pooler keeps no setting beyond the transaction
+                # A pooler keeps no setting beyond the transaction.
+                await link.execute(timeouts_for(self.lease, pace or _pace.get()).set_local)
             if wanted is not None:
                 wanted.is_idle = False
             yield
             is_recorded = wanted is not None and await record_change(link, wanted)
+        except TimeoutError:
+            terminate(link)  # a rollback would wait for the same connection once more
+            raise
+        except BaseException:
+            await _undo(link, transaction)
+            raise
+        await transaction.commit()
         if wanted is not None and is_recorded:
             wanted.committed()
 
-    async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work`, again if it fell victim to a deadlock: then nothing of it was committed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def settled(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
+        """Do `work`, again if the server has undone it and the next try may succeed.
+
+        After a deadlock it is repeated at once. A lock that another session holds is waited for
+        until the server would have ended an idle holder, if the caller is `patient`. A statement
+        that took too long is given the time of a long one, once.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
         self._works.add(done)
+        started, conflicts = loop.time(), 0
         try:
-            for _ in range(CONFLICT_TRIES - 1):
+            while True:
                 try:
                     return await work()
                 except Unavailable as error:
-                    if not isinstance(error.__cause__, _CONFLICTS):
+                    cause = error.__cause__
+                    if isinstance(cause, _CONFLICTS):
+                        conflicts += 1
+                        if conflicts == CONFLICT_TRIES:
+                            raise
+                    elif isinstance(cause, asyncpg.LockNotAvailableError):
+                        if not patient or loop.time() - started > self.timeouts.patience:
+                            raise
+                    elif isinstance(cause, asyncpg.QueryCanceledError) and not _is_long():
+                        break
+                    else:
                         raise
-            return await work()
+            with self.at_pace(Pace.LONG):
+                return await work()
         finally:
             self._works.discard(done)
             done.cancel()
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncGenerator[Link]:
-        if self._pool is None:
+    async def _borrowed(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
+        if not self._pools:
             raise UsageError(NOT_OPEN)
+        pool = self._pools[pace or _pace.get()]
         with translated():
-            async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
+            async with pool.acquire(timeout=self.timeouts.connect) as link:
                 try:
                     yield cast(Link, link)
+                except TimeoutError:
+                    # No answer, not even that the statement was ended by the server.
+                    terminate(link)
+                    await self._expire()
+                    raise
                 except asyncpg.ReadOnlySQLTransactionError:
                     # Another server of the URL may be the one to write to now. None of the old
                     # connections breaks by itself, so each is made anew before it is used again.
-                    await self._pool.expire_connections()
+                    await self._expire()
                     raise
+
+    async def _expire(self) -> None:
+        """Use no connection again that is open now."""
+        for pool in self._pools.values():
+            await pool.expire_connections()
 
     async def _keeps_settings(self) -> bool:
         """Whether the server sees what we set at the start of a session: a pooler refuses or
         drops it.
         """
+        settings = self.timeouts.settings
         try:
             link = await _driver.connect(
-                self.url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
+                self.url,
+                connection_class=Connection,
+                timeout=self.timeouts.connect,
+                command_timeout=self.timeouts.command,
+                statement_cache_size=0,
+                server_settings=settings,
             )
         except asyncpg.PostgresError as error:
             if "startup parameter" in str(error):
@@ -287,14 +349,27 @@ class Database:
         try:
             async with link.transaction():
                 seen = await link.fetchval("SELECT current_setting('enable_seqscan')")
-            return seen == SETTINGS["enable_seqscan"]
+            return seen == settings["enable_seqscan"]
         finally:
-            await link.close()
+            await link.close(timeout=self.timeouts.connect)
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, timeouts: Timeouts) -> dict[str, Any]:
+        common = {
+            "connection_class": Connection,
+            "timeout": timeouts.connect,
+            "command_timeout": timeouts.command,
+        }
         if self.is_pooled:
-            return {"statement_cache_size": 0}
-        return {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
+            return {**common, "statement_cache_size": 0}
+        return {
+            **common,
+            "server_settings": timeouts.settings,
+            "max_cached_statement_lifetime": 0,
+        }
+
+
+def _is_long() -> bool:
+    return _pace.get() in (Pace.LONG, Pace.MIGRATION)
 
 
 async def _keep(_: object) -> None:
@@ -302,14 +377,36 @@ async def _keep(_: object) -> None:
     reset is a round trip."""
 
 
-async def watch_peer(link: Any) -> None:
+async def _undo(link: Link, transaction: Any) -> None:
+    """Roll back. A connection on which that cannot be done is of no use any more."""
+    try:
+        await transaction.rollback()
+    except _AWAY:
+        terminate(link)
+
+
+def terminate(link: Link) -> None:
+    """Drop a connection without waiting for its server."""
+    with suppress(asyncpg.InterfaceError):  # it is out of the pool's hands already
+        link.terminate()
+
+
+async def close_pool(pool: Any, seconds: Seconds) -> None:
+    """Close the connections of a pool; those that do not answer are terminated."""
+    try:
+        await asyncio.wait_for(pool.close(), seconds)
+    except _AWAY:
+        pool.terminate()
+
+
+async def watch_peer(link: Any, *, timeouts: Timeouts) -> None:
     """Have a connection break when its server is gone, rather than wait for an answer."""
     transport = getattr(link, "_transport", None)
     peer = None if transport is None else transport.get_extra_info("socket")
     if peer is None or peer.family not in (socket.AF_INET, socket.AF_INET6):
         return
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in CLIENT_END.items():
+    for name, value in timeouts.client_end.items():
         if (option := getattr(socket, name, None)) is not None:  # not every system has all
             peer.setsockopt(socket.IPPROTO_TCP, option, value)
 

@@ -19,6 +19,7 @@ from daybell.store.postgres.entering import Entering, Passing
 from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.recorded import columns, record
 from daybell.store.postgres.specs import Outdated, Spec, Specs
+from daybell.store.postgres.timeouts import pace_of
 
 STALE_TRIES: Final = 5
 
@@ -41,7 +42,8 @@ class Enqueueing(Entering, Metering):
             async with self.db.link() as link:
                 await self.names.tenant(link, tenant)
             return []
-        return await self.db.settled(lambda: self._enqueue(tenant, executions, entries, repeat))
+        with self.db.at_pace(pace_of(len(executions))):
+            return await self.db.settled(lambda: self._enqueue(tenant, executions, entries, repeat))
 
     async def _enqueue(
         self,

@@ -7,8 +7,11 @@ name of a tick, (schedule, time), exists once: of two who fire the same, one fin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Final
 from uuid import UUID
 
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
 from daybell.core.execution import Enqueued, NewExecution, State
@@ -21,8 +24,18 @@ from daybell.store.codes import DECISION_CODES
 from daybell.store.postgres.connection import Link
 from daybell.store.postgres.enqueue import STALE_TRIES, Enqueueing
 from daybell.store.postgres.specs import Outdated, Specs
+from daybell.store.postgres.timeouts import Pace
 
 Ticks = list[tuple[Firing, Tick]]
+
+SPLIT_PARTS: Final = 32  # of a batch in which something is locked
+SPLIT_LOCKED_MAX: Final = 2
+# A session that the server has ended because it was idle in a transaction, as the driver tells it.
+CUT_OFF: Final = (
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+)
 
 
 def by_schedule(firing: Firing) -> int:
@@ -43,10 +56,41 @@ class Advancing(Enqueueing):
             for index, firing in left:
                 if firing.tenant == tenant:
                     now.setdefault(firing.schedule, (index, firing))
-            answers = await self._fire_all(tenant, [firing for _, firing in now.values()])
+            answers = await self._fire_free(tenant, [firing for _, firing in now.values()])
             fired.update(zip([index for index, _ in now.values()], answers, strict=True))
             left = [entry for entry in left if entry[0] not in fired]
         return [fired[index] for index in range(len(firings))]
+
+    async def _fire_free(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        """Fire what can be fired without waiting for a lock. The rest is answered with False: it
+        stays due, and the scheduler tries it again in a moment.
+        """
+        try:
+            return await self._fire_unhindered(tenant, firings)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise
+        fired: list[bool] = []
+        size, locked = ceil(len(firings) / SPLIT_PARTS), 0
+        for start in range(0, len(firings), size):
+            some = firings[start : start + size]
+            answers = [False] * len(some)
+            # A row that all of them need lets no part of them be fired.
+            if len(firings) > 1 and locked < SPLIT_LOCKED_MAX:
+                answers = await self._fire_free(tenant, some)
+                locked += not any(answers)
+            fired += answers
+        return fired
+
+    async def _fire_unhindered(self, tenant: str, firings: list[Firing]) -> list[bool]:
+        try:
+            with self.db.at_pace(Pace.FIRE):
+                return await self._fire_all(tenant, firings)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, CUT_OFF):
+                raise
+        # This process may be slow rather than frozen: its event loop was blocked for too long.
+        return await self._fire_all(tenant, firings)
 
     # Who could be advanced as things are: the others need not even be looked up.
     ADVANCEABLE = """
@@ -65,7 +109,9 @@ class Advancing(Enqueueing):
             executions = [t.execution for f in left for t in f.ticks if t.execution is not None]
             try:
                 specs = await self.resolve(tenant, executions, fresh=attempt > 0)
-                advanced = await self.db.settled(lambda s=specs, left=left: self._fire(s, left))
+                advanced = await self.db.settled(
+                    lambda s=specs, left=left: self._fire(s, left), patient=False
+                )
             except Outdated:
                 continue
             except NotFound:

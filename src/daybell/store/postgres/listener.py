@@ -14,22 +14,16 @@ from typing import Any, Final
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
+from daybell.core.instant import Seconds
 from daybell.errors import DaybellError
-from daybell.store.postgres.connection import (
-    CONNECT_SECONDS,
-    SETTINGS,
-    Database,
-    translated,
-    watch_peer,
-)
+from daybell.store.postgres.connection import Database, translated, watch_peer
+from daybell.store.postgres.timeouts import Pace, Timeouts
 from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
 WORKERS: Final = "!"  # in the place of a queue, which cannot be called so
 SCHEDULES: Final = "@"
 ALL_TENANTS: Final = 0  # in the place of one
-# A link that only waits must find out by itself that the other side is gone.
-ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
 GAP_SECONDS: Final = 0.003
 RECONNECT_SECONDS: Final = 1.0
 
@@ -68,7 +62,8 @@ class Notifier:
         try:
             while self._touched:
                 said, self._touched = sorted(self._touched), set()
-                async with self._db.link() as link:
+                # Whoever touched a queue may be at work at another pace.
+                async with self._db.link(Pace.SHORT) as link:
                     await link.execute(self.SAY, said)
                 await pause(GAP_SECONDS)
         except DaybellError:
@@ -78,10 +73,19 @@ class Notifier:
 
 
 class Listener:
-    """A connection that waits for notifications; it comes back when it breaks."""
+    """A connection that waits for notifications; it comes back when it breaks or goes deaf."""
 
-    def __init__(self, url: str, wanted: Mapping[str, Callable[[], None]]) -> None:
+    def __init__(
+        self,
+        url: str,
+        wanted: Mapping[str, Callable[[], None]],
+        *,
+        timeouts: Timeouts,
+        interval: Seconds,
+    ) -> None:
         self._url = url
+        self._timeouts = timeouts
+        self._interval = interval  # between two checks of a connection that is silent
         self._wanted = dict(wanted)
         self._task: asyncio.Task[None] | None = None
 
@@ -102,25 +106,35 @@ class Listener:
                 with translated():
                     link = await _driver.connect(
                         self._url,
-                        timeout=CONNECT_SECONDS,
+                        timeout=self._timeouts.connect,
+                        command_timeout=self._timeouts.command,
                         statement_cache_size=0,
-                        server_settings=ALIVE,
+                        server_settings=self._timeouts.peer,
                     )
                     try:
-                        await watch_peer(link)
+                        await watch_peer(link, timeouts=self._timeouts)
                         ended = asyncio.Event()
                         link.add_termination_listener(partial(_set, ended))
                         await link.add_listener(CHANNEL, self._hear)
                         is_tried.set()
                         for wake in set(self._wanted.values()):
                             wake()  # what was said before we listened
-                        await ended.wait()
+                        await self._watch(link, ended)
                     finally:
                         link.terminate()
             except DaybellError:
                 pass  # the poll goes on meanwhile
             is_tried.set()
             await pause(RECONNECT_SECONDS)
+
+    async def _watch(self, link: Any, ended: asyncio.Event) -> None:
+        """Return when the connection has ended. Raises TimeoutError when it has gone deaf."""
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(self._interval):
+                    await ended.wait()
+            except TimeoutError:
+                await link.execute("SELECT 1")
 
     def _hear(self, _link: object, _pid: int, _channel: str, said: str) -> None:
         if said in self._wanted:

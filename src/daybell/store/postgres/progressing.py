@@ -19,8 +19,10 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.instant import Seconds
 from daybell.core.progress import advance, note
 from daybell.core.run import PROGRESS_BATCH, Advance, AnyAsk, NodeEnd, RunEnd
+from daybell.core.worker import LEASE_SECONDS
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import BEGAN, ENDED, KEPT
@@ -61,8 +63,10 @@ HAS_RUN: Final = (
 class Progressing(Admission, Starting):
     """Runs whose locks this transaction has."""
 
-    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        super().__init__(url, listen_url=listen_url)
+    def __init__(
+        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
+    ) -> None:
+        super().__init__(url, listen_url=listen_url, lease=lease)
         # Runs with more to do after the commit, and those to be stopped then.
         self.unfinished: dict[tuple[int, UUID], None] = {}
         self.cancelled: dict[tuple[int, UUID], None] = {}

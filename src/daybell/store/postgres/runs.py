@@ -31,6 +31,7 @@ from daybell.store.postgres.run_rows import (
     read_run,
 )
 from daybell.store.postgres.specs import Outdated, Specs
+from daybell.store.postgres.timeouts import pace_of
 from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH
 
 logger = logging.getLogger("daybell.store")
@@ -43,7 +44,8 @@ class Running(Applying, Charting):
 
     async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
         key = await self.names.prepare_lanes(tenant, _lanes(claimed, plan))
-        is_made = await self.db.settled(lambda: self._expand(key, worker, claimed, plan))
+        with self.db.at_pace(pace_of(len(plan.nodes))):
+            is_made = await self.db.settled(lambda: self._expand(key, worker, claimed, plan))
         if is_made is None:
             return not await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
         if is_made:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from daybell.core.instant import Seconds
+from daybell.core.worker import LEASE_SECONDS
 from daybell.store.postgres.access import Admitting
 from daybell.store.postgres.audit import Auditing
 from daybell.store.postgres.definitions import Defining
@@ -37,8 +39,10 @@ class PostgresStore(
 ):
     """Executions in the schema `daybell` of a PostgreSQL database, 15 or later."""
 
-    def __init__(self, url: str, *, listen_url: str | None = None) -> None:
-        super().__init__(url, listen_url=listen_url)
+    def __init__(
+        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
+    ) -> None:
+        super().__init__(url, listen_url=listen_url, lease=lease)
         self._listeners: set[Listener] = set()
 
     async def open(self) -> None:
@@ -80,7 +84,12 @@ class PostgresStore(
         listener: Listener | None = None
         if not self.db.is_pooled or self.listen_url is not None:
             # A pooler passes no notifications on.
-            listener = Listener(self.listen_url or self.db.url, wanted)
+            listener = Listener(
+                self.listen_url or self.db.url,
+                wanted,
+                timeouts=self.db.timeouts,
+                interval=self.db.lease / 3,
+            )
             self._listeners.add(listener)
 
         async def stop() -> None:

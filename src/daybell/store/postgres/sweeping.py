@@ -8,6 +8,7 @@ from daybell.core.instant import Instant
 from daybell.core.overlap import Miscount
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Admission
+from daybell.store.postgres.timeouts import Pace
 
 REMOVED_GATES_MAX: Final = 1000
 # Whoever found a job alive and enqueues it has come to its gate by then.
@@ -34,7 +35,7 @@ class Sweeping(Admission):
     """
 
     async def recount_gates(self, *, mend: bool = False) -> list[Miscount]:
-        async with self.db.link() as link:
+        async with self.db.link(Pace.LONG) as link:  # it counts all executions that are inside
             rows = await link.fetch(self.MISCOUNTS, None, None)
         wrong = [_miscount(row) for row in rows]
         if not mend:

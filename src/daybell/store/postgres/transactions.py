@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.execution import State
+from daybell.core.instant import Seconds
 from daybell.core.lifecycle import Transition
+from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import Unavailable, UsageError
 from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import (
-    CONNECT_SECONDS,
     READ_COMMITTED,
-    SET_LOCAL,
-    SETTINGS,
+    TASK_SESSION,
+    Connection,
+    close_pool,
+    terminate,
     translated,
     watch_peer,
 )
 from daybell.store.postgres.moves import Batch, Moving
 
 TASK_CONNECTIONS_MAX: Final = 10
-CLOSE_SECONDS: Final = 5.0
-FINISH_SECONDS: Final = 60.0
 BROKEN: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 # Whether it was committed, nobody can say. Every other error is the server's word that it was not.
 NO_ANSWER: Final = (
@@ -37,12 +39,6 @@ NO_ANSWER: Final = (
     asyncpg.InternalClientError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-# What the task does takes as long as it takes. But the server must notice when its machine is gone:
-# until then, all that it has locked stays locked, by default for two hours.
-TASK_SETTINGS: Final = {
-    "application_name": "daybell task",
-    **{name: value for name, value in SETTINGS.items() if name.startswith("tcp_")},
-}
 ABORTED: Final = (
     "the transaction was ended by an error that the task has caught, so nothing of it can be"
     " committed; put what may fail into a savepoint: async with connection.transaction()"
@@ -62,45 +58,66 @@ class Transacting(Moving):
     suit its statements and nobody else's.
     """
 
-    _task_pool: Any = None
+    def __init__(
+        self, url: str, *, listen_url: str | None = None, lease: Seconds = LEASE_SECONDS
+    ) -> None:
+        super().__init__(url, listen_url=listen_url, lease=lease)
+        self._task_pools: dict[UUID, Any] = {}  # by worker, whose name the sessions bear
 
-    async def begin(self) -> Transaction:
-        pool = await self._tasks_connections()
+    async def begin(self, worker: UUID) -> Transaction:
+        pool = await self._task_pool(worker)
         with translated():
-            connection = await pool.acquire()
-            transaction = connection.transaction(isolation=READ_COMMITTED)
             try:
-                await transaction.start()
-            except BaseException:
-                await pool.release(connection)
-                raise
+                connection, transaction = await self._begin_on(pool)
+            except TimeoutError:
+                # An idle connection has gone deaf, and nothing was done on it.
+                await pool.expire_connections()
+                connection, transaction = await self._begin_on(pool)
         return Transaction(self, pool, connection, transaction)
 
-    async def _tasks_connections(self) -> Any:
-        if self._task_pool is None:
-            options: dict[str, Any] = {"server_settings": TASK_SETTINGS}
+    async def _begin_on(self, pool: Any) -> tuple[Any, Any]:
+        # Not in a limited time: all connections may be in use for as long as the tasks like.
+        connection = await pool.acquire()
+        transaction = connection.transaction(isolation=READ_COMMITTED)
+        try:
+            async with asyncio.timeout(self.db.timeouts.command):
+                await transaction.start()
+        except BaseException as error:
+            if isinstance(error, TimeoutError):
+                terminate(connection)
+            await pool.release(connection)
+            raise
+        return connection, transaction
+
+    async def _task_pool(self, worker: UUID) -> Any:
+        pool = self._task_pools.get(worker)
+        if pool is None:
+            timeouts = self.db.timeouts
+            # What the task does takes as long as it takes. But the server must notice when its
+            # machine is gone: until then, all that it has locked stays locked, by default for two
+            # hours. A pooler passes the name on, and no other setting.
+            settings = {"application_name": f"{TASK_SESSION}{worker}"}
+            options: dict[str, Any] = {"server_settings": settings | timeouts.peer}
             if self.db.is_pooled:
-                options = {"statement_cache_size": 0}
+                options = {"server_settings": settings, "statement_cache_size": 0}
             # Not connected yet, so nothing is awaited between the look and the assignment.
-            self._task_pool = _driver.create_pool(
+            pool = self._task_pools[worker] = _driver.create_pool(
                 self.db.url,
                 min_size=0,
                 max_size=TASK_CONNECTIONS_MAX,
-                timeout=CONNECT_SECONDS,
-                init=watch_peer,
+                connection_class=Connection,
+                timeout=timeouts.connect,
+                init=partial(watch_peer, timeouts=timeouts),
                 **options,
             )
         with translated():
-            await self._task_pool
-        return self._task_pool
+            await pool
+        return pool
 
     async def close_task_connections(self) -> None:
-        if self._task_pool is not None:
-            pool, self._task_pool = self._task_pool, None
-            try:
-                await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
-            except BROKEN:
-                pool.terminate()
+        pools, self._task_pools = self._task_pools, {}
+        for pool in pools.values():
+            await close_pool(pool, self.db.timeouts.connect)
 
     async def finish_in(self, link: Any, tenant: str, worker: UUID, move: Transition) -> bool:
         """Make one end in a transaction that somebody else commits."""
@@ -124,7 +141,8 @@ class Transaction:
 
     async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
         try:
-            async with asyncio.timeout(FINISH_SECONDS):
+            # Several short statements; after a lease, nobody would believe the answer.
+            async with asyncio.timeout(self._store.db.lease):
                 is_made = await self._finish(tenant, worker, move)
         except asyncpg.InFailedSQLTransactionError:
             raise UsageError(ABORTED) from None
@@ -140,7 +158,7 @@ class Transaction:
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
-        await self.connection.execute(SET_LOCAL)
+        await self.connection.execute(self._store.db.timeouts.set_local)
         is_made = await self._store.finish_in(self.connection, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
         await (transaction.commit() if is_made else transaction.rollback())
@@ -153,7 +171,8 @@ class Transaction:
         transaction, self._transaction = self._transaction, None
         try:
             if transaction is not None:
-                await asyncio.wait_for(transaction.rollback(), CLOSE_SECONDS)
+                seconds = self._store.db.timeouts.command
+                await asyncio.wait_for(transaction.rollback(), seconds)
         except BROKEN:
             with suppress(*BROKEN):  # one that broke is out of the pool's hands already
                 self.connection.terminate()  # then the server undoes what was begun on it

@@ -20,6 +20,7 @@ from daybell.store.postgres.connection import Link
 from daybell.store.postgres.forgetting import Forgetting
 from daybell.store.postgres.leader import Leading
 from daybell.store.postgres.sweeping import Sweeping
+from daybell.store.postgres.timeouts import Pace
 from daybell.store.postgres.words import FILLED_MAX, Wording
 from daybell.store.wakeups import pause
 
@@ -49,6 +50,10 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
     """Retention, schema and health."""
 
     async def retain(self, policy: Retention) -> Removed:
+        with self.db.at_pace(Pace.LONG):
+            return await self._retain(policy)
+
+    async def _retain(self, policy: Retention) -> Removed:
         async with self.db.link() as link:
             now: Instant = await link.fetchval("SELECT daybell.now()")
             await link.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
@@ -247,7 +252,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             await pause(MIGRATE_PAUSE_SECONDS)
 
     async def _migrate(self, known: Sequence[Migration]) -> tuple[str, ...]:
-        async with self.db.transaction() as link:
+        async with self.db.apart(Pace.MIGRATION) as link:
             # A step may take as long as it takes, and others who migrate wait for it here; the
             # lock goes with the transaction, so poolers are fine.
             await link.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")

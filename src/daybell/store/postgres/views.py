@@ -18,6 +18,7 @@ from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.activity import Tallying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
+from daybell.store.postgres.timeouts import Pace
 
 SHOWN: Final = (
     "v.id, v.job, v.version, v.lane, v.priority, v.args, v.attempt, v.failures, v.crashes,"
@@ -140,7 +141,7 @@ class Viewing(Tallying):
     ) -> Page[Execution]:
         check_limit(limit)
         after = check_cursor(cursor)
-        async with self.db.link() as link:
+        async with self.db.link(Pace.VIEW) as link:
             query = await self._query(link, tenant, where)
             if after is not None:
                 query.add("v.id < {}", after)
@@ -154,7 +155,7 @@ class Viewing(Tallying):
         return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
-        async with self.db.link() as link:
+        async with self.db.link(Pace.VIEW) as link:
             query = await self._query(link, tenant, where)
             parts = [
                 f"SELECT state, count(*) AS n FROM ({part}) p GROUP BY state"
@@ -203,7 +204,7 @@ class Viewing(Tallying):
     """
 
     async def list_queues(self, tenant: str) -> list[Queue]:
-        async with self.db.link() as link:
+        async with self.db.link(Pace.VIEW) as link:
             rows = await link.fetch(self.QUEUES, await self.names.tenant(link, tenant))
         return [
             Queue(

@@ -20,7 +20,7 @@ from daybell.store.outcomes import Losses, Lost
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.claim import CLAIMED_COLUMNS, dead_worker
 from daybell.store.postgres.columns import IN_LEASE
-from daybell.store.postgres.connection import Link, Row
+from daybell.store.postgres.connection import TASK_SESSION, Link, Row
 from daybell.store.postgres.listener import WORKERS
 
 LIVE: Final = WORKER_CODES[WorkerState.LIVE]
@@ -170,6 +170,16 @@ class Leasing(Applying):
            EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
                AS is_any_overdue
     """
+    # A worker that is frozen within the transaction of a task would have the next attempt wait for
+    # the rows it has locked. Sessions of other roles are left alone if the server would refuse.
+    END_SESSIONS = f"""
+    SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+     WHERE starts_with(a.application_name, '{TASK_SESSION}') AND a.datname = current_database()
+       AND EXISTS (SELECT FROM daybell.worker w WHERE w.state = {DEAD}
+                      AND w.id::text = substr(a.application_name, {len(TASK_SESSION) + 1}))
+       AND (pg_has_role(a.usesysid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE')
+            AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = a.usesysid))
+    """
     END_EMPTY = f"""
     DELETE FROM daybell.lease l WHERE {IS_ORPHAN} AND NOT EXISTS (
       SELECT FROM {IN_LEASE})
@@ -193,6 +203,7 @@ class Leasing(Applying):
             found: list[Lost] = []
             if look["is_any"]:  # nearly never: one cheap look is all
                 await link.execute(self.BURY, not_after, since)
+                await link.execute(self.END_SESSIONS)
                 await link.execute(self.END_EMPTY)
                 found = await self._lost_from(link, await link.fetch(self.LOST, limit))
         return Losses(

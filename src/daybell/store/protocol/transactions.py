@@ -31,6 +31,9 @@ class TaskTransaction(Protocol):
 class Transactions(Protocol):
     """See above."""
 
-    async def begin(self) -> TaskTransaction:
-        """Begin a transaction for a task. Raises UsageError where the store has none to give."""
+    async def begin(self, worker: UUID) -> TaskTransaction:
+        """Begin a transaction for a task of this worker. It ends with the worker's lease: when the
+        worker is declared dead, what it wrote is undone and its locks are free. Raises UsageError
+        where the store has no transaction to give.
+        """
         ...

@@ -165,7 +165,7 @@ class SqliteStore(
         self._listeners.ask()
         return is_drained
 
-    async def begin(self) -> NoReturn:
+    async def begin(self, worker: UUID) -> NoReturn:
         raise checks.no_transactions("SQLite")
 
     async def open(self) -> None:
