@@ -15,12 +15,14 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
+from daybell.store.postgres.lineage import connect, lineage_of
 from daybell.store.postgres.recorded import record_change
 from daybell.store.recording import Recording
 
@@ -141,6 +143,8 @@ class Database:
         self._pool: Any = None
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
+        self.lineage = lineage_of(url)
+        self._timeline = 0  # of the pool's servers; 0: not known
 
     @property
     def is_open(self) -> bool:
@@ -169,6 +173,7 @@ class Database:
                 timeout=CONNECT_SECONDS,
                 reset=_keep,
                 init=watch_peer,
+                connect=self.connector(),
                 **self._options(),
             )
 
@@ -220,7 +225,7 @@ class Database:
         if not self.is_open:
             raise UsageError(NOT_OPEN)
         with translated():
-            link = await _driver.connect(self.url, timeout=CONNECT_SECONDS, **self._options())
+            link = await self.connector()(self.url, timeout=CONNECT_SECONDS, **self._options())
             await watch_peer(link)
             try:
                 async with self._begun(link, READ_COMMITTED):
@@ -234,7 +239,7 @@ class Database:
     ) -> AsyncGenerator[None]:
         async with link.transaction(isolation=isolation):
             if self.is_pooled:
-                await link.execute(SET_LOCAL)  # a pooler keeps no setting beyond the transaction
+                await self.set_local(link)
             if wanted is not None:
                 wanted.is_idle = False
             yield
@@ -263,6 +268,8 @@ class Database:
         if self._pool is None:
             raise UsageError(NOT_OPEN)
         with translated():
+            if self._timeline != self.lineage.timeline:
+                self._timeline = await self.lineage.follow(self._pool, self._timeline)
             async with self._pool.acquire(timeout=COMMAND_SECONDS) as link:
                 try:
                     yield cast(Link, link)
@@ -271,6 +278,21 @@ class Database:
                     # connections breaks by itself, so each is made anew before it is used again.
                     await self._pool.expire_connections()
                     raise
+
+    async def set_local(self, link: Link) -> None:
+        """Apply the settings to one transaction: a pooler keeps neither them nor the server
+        beyond it.
+        """
+        if self.is_pooled:
+            await self.lineage.check_after(link, SET_LOCAL)
+        else:
+            await link.execute(SET_LOCAL)
+
+    def connector(self) -> Callable[..., Awaitable[Any]]:
+        """The driver's `connect`, for the newest primary only. Behind a pooler each transaction
+        checks its server instead.
+        """
+        return _driver.connect if self.is_pooled else partial(connect, lineage=self.lineage)
 
     async def _keeps_settings(self) -> bool:
         """Whether the server sees what we set at the start of a session: a pooler refuses or

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
-
-import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+from typing import Final
 
 from daybell.errors import DaybellError
 from daybell.store.postgres.connection import (
@@ -22,6 +20,7 @@ from daybell.store.postgres.connection import (
     translated,
     watch_peer,
 )
+from daybell.store.postgres.lineage import Lineage, connect
 from daybell.store.wakeups import pause
 
 CHANNEL: Final = "daybell"
@@ -32,8 +31,6 @@ ALL_TENANTS: Final = 0  # in the place of one
 ALIVE: Final = {name: value for name, value in SETTINGS.items() if name.startswith("tcp_")}
 GAP_SECONDS: Final = 0.003
 RECONNECT_SECONDS: Final = 1.0
-
-_driver: Any = asyncpg
 
 
 class Notifier:
@@ -80,8 +77,11 @@ class Notifier:
 class Listener:
     """A connection that waits for notifications; it comes back when it breaks."""
 
-    def __init__(self, url: str, wanted: Mapping[str, Callable[[], None]]) -> None:
+    def __init__(
+        self, url: str, wanted: Mapping[str, Callable[[], None]], lineage: Lineage
+    ) -> None:
         self._url = url
+        self._lineage = lineage
         self._wanted = dict(wanted)
         self._task: asyncio.Task[None] | None = None
 
@@ -100,8 +100,9 @@ class Listener:
         while True:
             try:
                 with translated():
-                    link = await _driver.connect(
+                    link = await connect(
                         self._url,
+                        lineage=self._lineage,
                         timeout=CONNECT_SECONDS,
                         statement_cache_size=0,
                         server_settings=ALIVE,

@@ -80,7 +80,7 @@ class PostgresStore(
         listener: Listener | None = None
         if not self.db.is_pooled or self.listen_url is not None:
             # A pooler passes no notifications on.
-            listener = Listener(self.listen_url or self.db.url, wanted)
+            listener = Listener(self.listen_url or self.db.url, wanted, self.db.lineage)
             self._listeners.add(listener)
 
         async def stop() -> None:

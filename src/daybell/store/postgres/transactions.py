@@ -16,7 +16,6 @@ from daybell.store.codes import STATE_CODES
 from daybell.store.postgres.connection import (
     CONNECT_SECONDS,
     READ_COMMITTED,
-    SET_LOCAL,
     SETTINGS,
     translated,
     watch_peer,
@@ -63,6 +62,7 @@ class Transacting(Moving):
     """
 
     _task_pool: Any = None
+    _task_timeline = 0
 
     async def begin(self) -> Transaction:
         pool = await self._tasks_connections()
@@ -88,10 +88,12 @@ class Transacting(Moving):
                 max_size=TASK_CONNECTIONS_MAX,
                 timeout=CONNECT_SECONDS,
                 init=watch_peer,
+                connect=self.db.connector(),
                 **options,
             )
         with translated():
             await self._task_pool
+            self._task_timeline = await self.db.lineage.follow(self._task_pool, self._task_timeline)
         return self._task_pool
 
     async def close_task_connections(self) -> None:
@@ -140,7 +142,7 @@ class Transaction:
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
-        await self.connection.execute(SET_LOCAL)
+        await self._store.db.set_local(self.connection)
         is_made = await self._store.finish_in(self.connection, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
         await (transaction.commit() if is_made else transaction.rollback())
