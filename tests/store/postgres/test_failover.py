@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from daybell.client import Client
 from daybell.core.execution import State
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
@@ -256,6 +257,31 @@ async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
     assert await on(primary, database, COUNT) == 1
     assert await on(standby, database, COUNT) == 2
     assert timeline == "00000002"
+
+
+async def test_a_server_that_turns_read_only_is_not_ready(primary, database):
+    async with Client(primary.url(database)) as client:
+        await client.check_ready()
+
+        for value in ("on", "off"):
+            await on(primary, database, f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+            await on(primary, database, "SELECT pg_reload_conf()")
+            wanted = value == "off"
+            await asyncio.wait_for(turns(client, wanted), SECONDS)
+
+
+async def turns(client, wanted):
+    while await is_ready(client) is not wanted:
+        pass
+
+
+async def is_ready(client):
+    try:
+        await client.check_ready()
+    except Unavailable as refusal:
+        assert refusal.is_read_only
+        return False
+    return True
 
 
 async def test_a_standby_is_refused(standby, database):
