@@ -187,6 +187,7 @@ class Unavailable(DaybellError):
     """The store cannot be reached; nothing is known to be wrong with the request. Safe to retry."""
 
     is_lasting = False  # nothing changes until somebody acts: a wrong password, a file's rights
+    is_read_only = False  # the store can be read, but not written
 
 
 class PermanentError(Exception):

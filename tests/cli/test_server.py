@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -219,6 +220,30 @@ def test_tls_and_names_are_as_they_were_given(tmp_path):
         with urllib.request.urlopen(named, timeout=30, context=trust) as answer:
             assert answer.status == 200
             assert "strict-transport-security" in answer.headers
+
+
+def limit_files(running, size):
+    """Let a process write no file beyond a size, as a disk without room does."""
+    _, hard = resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits other processes")
+def test_it_is_not_ready_while_sqlite_cannot_write(tmp_path):
+    daybell("migrate", folder=tmp_path)
+    token = make_key(f"sqlite:///{tmp_path}/daybell.db")
+    with Running("server", "--port", "0", folder=tmp_path) as running:
+        place = address(running)
+        until(lambda: probe(place, "/readyz")[0] == 200)
+
+        limit_files(running, 0)
+        until(lambda: probe(place, "/readyz")[0] == 503)
+        assert probe(place, "/readyz")[1]["error"] == "the store cannot be written; see the log"
+        assert probe(place, "/healthz")[0] == 200
+        assert probe(place, "/api/v1/jobs", token)[0] == 200  # it can be read
+        limit_files(running, resource.RLIM_INFINITY)
+
+        until(lambda: probe(place, "/readyz")[0] == 200)
 
 
 @pytest.mark.postgres

@@ -150,8 +150,9 @@ async def test_what_has_not_started_is_cancelled_at_once(app: App):
         pass
 
     handle = await nap.options(delay="1h").enqueue()
-    await handle.cancel()
+    answer = await handle.cancel()
 
+    assert answer and answer == "cancelled"
     assert await handle.status() is State.CANCELLED
     with pytest.raises(ExecutionFailed, match="is cancelled") as no:
         await handle.result()
@@ -169,9 +170,24 @@ async def test_what_runs_is_asked_to_stop(app: App, short_lease):
     async with app, app.worker():
         handle = await endless.enqueue()
         await until(is_running.is_set, within=WAIT)
-        await handle.cancel()
+        answer = await handle.cancel()
         with pytest.raises(ExecutionFailed, match="is cancelled"):
             await handle.result(timeout=WAIT)
+
+    assert answer and answer == "requested"
+
+
+async def test_a_cancellation_that_comes_too_late_is_answered_so(app: App):
+    @app.task
+    async def nap() -> None:
+        pass
+
+    async with app, app.worker():
+        handle = await nap.enqueue()
+        await handle.result(timeout=WAIT)
+        answer = await handle.cancel()
+
+    assert not answer and answer == "finished"
 
 
 def test_a_handle_outlives_the_event_loop_that_made_it(file_url):

@@ -67,9 +67,10 @@ def test_errors_are_the_same(app: App, double):
     handle = double.sync.enqueue(1)
     with pytest.raises(TimeoutError):
         handle.result(timeout=0)
-    handle.cancel()
+    assert handle.cancel()
     with pytest.raises(ExecutionFailed, match="is cancelled"):
         handle.result(timeout=WAIT)
+    assert not handle.cancel()
 
 
 def test_a_held_key_is_told(app: App, double):

@@ -323,10 +323,11 @@ async def test_a_cancelled_run_cancels_its_nodes(app: App, short_lease: None):
     async with app.worker():
         handle = await long.enqueue()
         await asyncio.wait_for(begun.wait(), LONG)
-        await handle.cancel()
+        assert await handle.cancel() == "requested"
         with pytest.raises(ExecutionFailed, match="is cancelled"):
             await handle.result(LONG)
         assert stopped.is_set()
+        assert not await handle.cancel()
         run = await app.client().store.get_run("default", handle.id)
         assert run is not None
 

@@ -19,6 +19,14 @@ async def test_a_store_tells_its_product_its_time_and_its_schema(store, clock, p
     assert (health.schema > 0) == (place.kind != "memory")
 
 
+async def test_a_check_for_writes_changes_nothing(store):
+    before = (await store.health()).schema, await store.list_tenant_records()
+
+    await store.check_writable()
+
+    assert ((await store.health()).schema, await store.list_tenant_records()) == before
+
+
 async def test_a_store_looks_at_its_schema_and_its_durability(store):
     checks = (await store.health()).checks
 

@@ -70,7 +70,7 @@ def create_api(
     """An application that serves the tenants of a client's store.
 
     The client is opened and closed by whoever made it. Without `readiness`, the store is ready when
-    the client can read from it.
+    the client can read from it and write to it.
     """
     app = FastAPI(
         title="Daybell",
@@ -88,7 +88,7 @@ def create_api(
     )
     problems.install(app)
     app.add_middleware(Heads)
-    alive = health.router(readiness or Readiness(client.tenants))
+    alive = health.router(readiness or Readiness(client.check_ready))
     prefixed = [("", alive), ("", openapi.router), *((BASE, one.router) for one in RESOURCES)]
     for prefix, router in prefixed:
         app.include_router(router, prefix=prefix)

@@ -15,12 +15,12 @@ from fastapi import APIRouter, Response
 
 from daybell.api.answers import answer
 from daybell.api.sights import Health
-from daybell.errors import DaybellError
+from daybell.errors import DaybellError, Unavailable
 
 logger = logging.getLogger("daybell.api")
 
 STORE_SECONDS_MAX: Final = 3.0
-# Probes of many machines together cost the store one question a second.
+# Probes of many machines together cost the store one small write a second.
 READY_SECONDS: Final = 1.0
 
 NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -29,7 +29,7 @@ Ask = Callable[[], Awaitable[object]]
 
 
 class Readiness:
-    """Whether the store answers; asked at most once a second, whoever wants to know."""
+    """Whether the store can be read and written, checked at most once a second."""
 
     def __init__(self, ask: Ask, *, monotonic: Callable[[], float] | None = None) -> None:
         self._ask = ask
@@ -55,7 +55,8 @@ class Readiness:
             return f"the store does not answer within {STORE_SECONDS_MAX:g} s"
         except DaybellError as refusal:
             logger.warning("not ready: %s", refusal)
-            return "the store cannot be used; see the log"
+            is_read_only = isinstance(refusal, Unavailable) and refusal.is_read_only
+            return f"the store cannot be {'written' if is_read_only else 'used'}; see the log"
         return None
 
 
@@ -77,11 +78,11 @@ def router(readiness: Readiness) -> APIRouter:
         operation_id="readyz",
         responses={
             200: {"model": Health, "description": "It can work."},
-            503: {"model": Health, "description": "Its store does not answer."},
+            503: {"model": Health, "description": "Its store cannot be read or written."},
         },
     )
     async def readyz() -> Response:
-        """Whether its store answers, too."""
+        """Check that the store can be read and written, too."""
         error = await readiness.error()
         if error is None:
             return answer({"status": "ready"}, headers=NO_STORE)

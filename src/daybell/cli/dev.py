@@ -161,7 +161,7 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
         options=ServerOptions(host=options.host, port=options.port),
         api=ApiOptions(open_tenant=app.tenant if is_open else None),
         monotonic=clock.monotonic,
-        ask=client.tenants,
+        ask=client.check_ready,
         allowed_hosts=options.allowed_hosts,
     )
     telling = tell_loop(front, clock)

@@ -77,11 +77,11 @@ class Door:
         return None
 
     async def ask(self) -> None:
-        """Find out whether the store answers. Raises Unavailable and others."""
+        """Check that the store can be read and written. Raises Unavailable and others."""
         await self.tick()
         if not self.is_open:
             raise Unavailable(self._reason)
-        await self._client.tenants()
+        await self._client.check_ready()
 
     async def _try(self) -> None:
         try:

@@ -7,5 +7,6 @@ logs.py and overview.py have some of them; requests.py and when.py read what peo
 from daybell.client.answers import EnqueuedMany
 from daybell.client.facade import Client
 from daybell.store.ids import mint
+from daybell.store.outcomes import Cancellation
 
-__all__ = ["Client", "EnqueuedMany", "mint"]
+__all__ = ["Cancellation", "Client", "EnqueuedMany", "mint"]

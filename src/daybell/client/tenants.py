@@ -5,6 +5,7 @@ from __future__ import annotations
 from daybell.client.requests import read_whole
 from daybell.core.limits import QUOTA_MAX, check_name
 from daybell.core.tenant import Quotas, Tenant
+from daybell.errors import Unavailable
 from daybell.store.checks import check_quotas
 from daybell.store.protocol import Store
 
@@ -13,6 +14,15 @@ class Tenants:
     """The verbs of `Client` for tenants. They are about all of them, not only about its own."""
 
     store: Store
+
+    async def check_ready(self) -> None:
+        """Raise Unavailable unless the store can be read and written."""
+        await self.store.list_tenant_records()
+        try:
+            await self.store.check_writable()
+        except Unavailable as refusal:
+            refusal.is_read_only = True
+            raise
 
     async def tenants(self) -> list[Tenant]:
         """All tenants with their quotas, by name."""

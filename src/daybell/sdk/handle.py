@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from daybell.client import Client
+from daybell.client import Cancellation, Client
 from daybell.client.waiting import why_idle
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration
@@ -59,9 +59,13 @@ class Handle(Generic[R]):
         """What it is doing."""
         return (await self.execution()).state
 
-    async def cancel(self) -> None:
-        """Cancel it; one that runs is asked to stop."""
-        await (await self._client()).cancel(self.id)
+    async def cancel(self) -> Cancellation:
+        """Cancel it; one that runs is asked to stop.
+
+        The answer is true if that came in time: "cancelled" if the execution had not started,
+        "requested" if it runs. It is false, "finished", if the execution had ended before.
+        """
+        return await (await self._client()).cancel(self.id)
 
     async def signal(self, name: str, data: Any = None) -> None:
         """Send an event to it alone, which it waits for, or will, with `ctx.wait_for_event`.

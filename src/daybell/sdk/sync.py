@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+from daybell.client import Cancellation
 from daybell.client.when import When
 from daybell.core.duration import Duration
 from daybell.core.event import Published
@@ -187,8 +188,8 @@ class SyncHandle(Generic[R]):
     def status(self) -> State:
         return run(self._handle.status())
 
-    def cancel(self) -> None:
-        run(self._handle.cancel())
+    def cancel(self) -> Cancellation:
+        return run(self._handle.cancel())
 
     def signal(self, name: str, data: Any = None) -> None:
         run(self._handle.signal(name, data))

@@ -12,10 +12,15 @@ from daybell.core.instant import Instant
 
 
 class Cancellation(StrEnum):
+    """The answer to a cancellation. True if it came in time."""
+
     CANCELLED = "cancelled"  # it had not started, and is over now
     REQUESTED = "requested"  # it runs; it will end as cancelled
     FINISHED = "finished"  # too late
     UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        return self in (Cancellation.CANCELLED, Cancellation.REQUESTED)
 
 
 class Revival(StrEnum):

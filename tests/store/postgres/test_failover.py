@@ -7,15 +7,19 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from daybell.client import Client
 from daybell.core.execution import State
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
+from daybell.store.postgres.lineage import Lineage, read_hosts
 from tests.builders import claim, defined, enqueued, look, states
 from tests.engine.tasks import Log, Tasks, a_worker
 from tests.engine.virtual import until
+from tests.pooler import Pooler
 from tests.postgres import Postgres, free_port
+from tests.store.postgres.detour import Detour
 from tests.store.postgres.standby import Standby
 from tests.stores import POSTGRES
 
@@ -157,3 +161,196 @@ async def test_a_worker_goes_on_with_the_server_that_took_over(store, primary, s
 
     await worker.stop()
     assert (await look(store, after)).state is State.SUCCEEDED
+
+
+async def fail_over(store, primary, standby, database):
+    """Promote the standby while the old primary is down; the store goes on with the new one."""
+    (before,) = await enqueued(store)
+    await asyncio.wait_for(has_come(before, standby, database), SECONDS)
+    await asyncio.to_thread(primary.stop, signal.SIGQUIT)
+    await asyncio.to_thread(standby.promote)
+    return await insist(lambda: enqueued(store))
+
+
+async def break_connections(server, database):
+    query = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND datname = $1"""
+    assert await on(server, database, query, database) > 0
+
+
+COUNT = "SELECT count(*) FROM daybell.live"
+
+
+@pytest.mark.parametrize("attributes", ["read-write", "any"])
+async def test_an_old_primary_that_comes_back_is_passed_over(
+    attributes, primary, standby, database
+):
+    url = url_of(database, primary.port, standby.port).replace("read-write", attributes)
+    store = PostgresStore(url)
+    await store.open()
+    await fail_over(store, primary, standby, database)
+
+    await asyncio.to_thread(primary.start)  # named first, and it takes writes
+    await break_connections(standby, database)
+    await insist(lambda: enqueued(store))
+    await store.close()
+
+    assert await on(primary, database, COUNT) == 1
+    assert await on(standby, database, COUNT) == 3
+
+
+async def test_an_old_primary_behind_the_only_address_is_refused(primary, standby, database):
+    async with Detour(primary.port) as way:
+        store = PostgresStore(url_of(database, way.port))
+        await store.open()
+        (before,) = await enqueued(store)
+        await asyncio.wait_for(has_come(before, standby, database), SECONDS)
+        await asyncio.to_thread(standby.promote)
+        await way.lead(standby.port)
+        await insist(lambda: enqueued(store))
+
+        await way.lead(primary.port)
+        await asyncio.wait_for(refused(store), SECONDS)
+        with pytest.raises(Unavailable, match=r"old primary: it is on timeline 1, .* timeline 2"):
+            await enqueued(store)
+        with pytest.raises(Unavailable, match="old primary"):
+            async with store.db.apart():
+                pass
+        with pytest.raises(Unavailable, match="old primary"):
+            await store.begin()
+        another = PostgresStore(url_of(database, way.port))  # as the thread that keeps a lease has
+        with pytest.raises(Unavailable, match="old primary"):
+            await another.open()
+
+        await way.lead(standby.port)
+        await insist(lambda: enqueued(store))
+        await another.close()
+        await store.close()
+
+    assert await on(primary, database, COUNT) == 1
+    assert await on(standby, database, COUNT) == 3
+
+
+async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
+    primary, standby, database
+):
+    async with Detour(primary.port) as way:
+        store = PostgresStore(url_of(database, way.port))
+        await store.open()
+        (before,) = await enqueued(store)
+        task = await store.begin()
+        await task.close()
+        await asyncio.wait_for(has_come(before, standby, database), SECONDS)
+        await asyncio.to_thread(standby.promote)
+        await way.lead(standby.port, keep=True)  # the old primary still answers
+
+        async with store.db.apart():
+            pass
+        await enqueued(store)
+        task = await store.begin()
+        timeline = await task.connection.fetchval(
+            "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+        )
+        await task.close()
+        await store.close()
+
+    assert await on(primary, database, COUNT) == 1
+    assert await on(standby, database, COUNT) == 2
+    assert timeline == "00000002"
+
+
+async def test_a_server_that_turns_read_only_is_not_ready(primary, database):
+    async with Client(primary.url(database)) as client:
+        await client.check_ready()
+
+        for value in ("on", "off"):
+            await on(primary, database, f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+            await on(primary, database, "SELECT pg_reload_conf()")
+            wanted = value == "off"
+            await asyncio.wait_for(turns(client, wanted), SECONDS)
+
+
+async def turns(client, wanted):
+    while await is_ready(client) is not wanted:
+        pass
+
+
+async def is_ready(client):
+    try:
+        await client.check_ready()
+    except Unavailable as refusal:
+        assert refusal.is_read_only
+        return False
+    return True
+
+
+async def test_a_standby_is_refused(standby, database):
+    store = PostgresStore(standby.url(database))
+
+    with pytest.raises(Unavailable, match="is a standby"):
+        await store.open()
+    await store.close()
+
+
+async def test_another_cluster_is_refused(primary, database):
+    with Postgres(version=primary.version) as stranger:
+        await asyncio.to_thread(stranger.create_database, database)
+        async with Detour(primary.port) as way:
+            store = PostgresStore(url_of(database, way.port))
+            await store.open()
+            await enqueued(store)
+
+            await way.lead(stranger.port)
+            await asyncio.wait_for(refused(store), SECONDS)
+            with pytest.raises(Unavailable, match="is another cluster"):
+                await enqueued(store)
+            await store.close()
+
+
+async def test_behind_a_pooler_each_transaction_checks_its_server(primary, standby, database):
+    async with Detour(primary.port) as way, Pooler(way.url(database), servers=1) as pooler:
+        store = PostgresStore(pooler.url)
+        await store.open()
+        (before,) = await enqueued(store)
+        await asyncio.wait_for(has_come(before, standby, database), SECONDS)
+        await asyncio.to_thread(standby.promote)
+        await way.lead(standby.port)
+        await insist(lambda: enqueued(store))
+
+        await way.lead(primary.port)
+        await asyncio.wait_for(refused(store), SECONDS)
+        with pytest.raises(Unavailable, match="old primary"):
+            await enqueued(store)
+        await store.close()
+
+    assert await on(primary, database, COUNT) == 1
+
+
+async def test_a_service_without_timelines_is_used_as_it_is():
+    class Other:
+        def is_in_transaction(self):
+            return False
+
+        async def fetchrow(self, _query):
+            raise asyncpg.FeatureNotSupportedError("no such function here")
+
+    lineage = Lineage()
+
+    await lineage.check(Other())
+
+    assert lineage.is_unsupported
+    await lineage.check(Other())
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("postgresql://me:a@b/x", [("b", 5432)]),
+        ("postgresql://me@a:1,b/x", [("a", 1), ("b", 5432)]),
+        ("postgresql://me@[::1]:7,[::2]/x", [("::1", 7), ("::2", 5432)]),
+        ("postgresql:///x?host=a,b&port=3,4", [("a", 3), ("b", 4)]),
+        ("postgresql:///x?host=a,b&port=3", [("a", 3), ("b", 3)]),
+    ],
+)
+def test_the_hosts_of_a_url_are_read(url, hosts):
+    assert read_hosts(url) == hosts

@@ -81,6 +81,10 @@ class MemoryUpkeep(Part):
                 + remove_steps(tables),
             )
 
+    async def check_writable(self) -> None:
+        with self._begin():
+            pass
+
     async def health(self) -> Health:
         with self._begin():
             durability = Check(

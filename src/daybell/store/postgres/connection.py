@@ -29,6 +29,7 @@ from daybell.core.instant import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
+from daybell.store.postgres.lineage import connect, lineage_of
 from daybell.store.postgres.recorded import record_change
 from daybell.store.postgres.timeouts import Pace, Timeouts, timeouts_for
 from daybell.store.recording import Recording
@@ -142,6 +143,8 @@ class Database:
         self._pools: dict[Pace, Any] = {}
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
+        self.lineage = lineage_of(url)
+        self._timeline = 0  # of the pool's servers; 0: not known
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +178,7 @@ class Database:
             max_inactive_connection_lifetime=300.0,
             reset=_keep,
             init=partial(watch_peer, timeouts=timeouts),
+            connect=self.connector(),
             **self._options(timeouts),
         )
 
@@ -232,7 +236,7 @@ class Database:
             raise UsageError(NOT_OPEN)
         timeouts = timeouts_for(self.lease, pace or _pace.get())
         with translated():
-            link = await _driver.connect(self.url, **self._options(timeouts))
+            link = await self.connector()(self.url, **self._options(timeouts))
             try:
                 await watch_peer(link, timeouts=timeouts)
                 async with self._begun(link, READ_COMMITTED, pace=pace):
@@ -253,8 +257,7 @@ class Database:
         await transaction.start()
         try:
             if self.is_pooled:
-                # A pooler keeps no setting beyond the transaction.
-                await link.execute(timeouts_for(self.lease, pace or _pace.get()).set_local)
+                await self.set_local(link, pace)
             if wanted is not None:
                 wanted.is_idle = False
             yield
@@ -309,6 +312,7 @@ class Database:
             raise UsageError(NOT_OPEN)
         pool = self._pools[pace or _pace.get()]
         with translated():
+            await self._follow()
             async with pool.acquire(timeout=self.timeouts.connect) as link:
                 try:
                     yield cast(Link, link)
@@ -327,6 +331,30 @@ class Database:
         """Use no connection again that is open now."""
         for pool in self._pools.values():
             await pool.expire_connections()
+
+    async def _follow(self) -> None:
+        """Use no connection of an older timeline again, after a failover that any store of this
+        process has found.
+        """
+        known, self._timeline = self._timeline, self.lineage.timeline
+        if known not in (0, self._timeline):
+            await self._expire()
+
+    async def set_local(self, link: Link, pace: Pace | None = None) -> None:
+        """Apply the settings to one transaction: a pooler keeps neither them nor the server
+        beyond it.
+        """
+        settings = timeouts_for(self.lease, pace or _pace.get()).set_local
+        if self.is_pooled:
+            await self.lineage.check_after(link, settings)
+        else:
+            await link.execute(settings)
+
+    def connector(self) -> Callable[..., Awaitable[Any]]:
+        """The driver's `connect`, for the newest primary only. Behind a pooler each transaction
+        checks its server instead.
+        """
+        return _driver.connect if self.is_pooled else partial(connect, lineage=self.lineage)
 
     async def _keeps_settings(self) -> bool:
         """Whether the server sees what we set at the start of a session: a pooler refuses or

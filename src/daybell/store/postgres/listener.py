@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs]
-
 from daybell.core.instant import Seconds
 from daybell.errors import DaybellError
 from daybell.store.postgres.connection import Database, translated, watch_peer
+from daybell.store.postgres.lineage import Lineage, connect
 from daybell.store.postgres.timeouts import Pace, Timeouts
 from daybell.store.wakeups import pause
 
@@ -26,8 +25,6 @@ SCHEDULES: Final = "@"
 ALL_TENANTS: Final = 0  # in the place of one
 GAP_SECONDS: Final = 0.003
 RECONNECT_SECONDS: Final = 1.0
-
-_driver: Any = asyncpg
 
 
 class Notifier:
@@ -80,10 +77,12 @@ class Listener:
         url: str,
         wanted: Mapping[str, Callable[[], None]],
         *,
+        lineage: Lineage,
         timeouts: Timeouts,
         interval: Seconds,
     ) -> None:
         self._url = url
+        self._lineage = lineage
         self._timeouts = timeouts
         self._interval = interval  # between two checks of a connection that is silent
         self._wanted = dict(wanted)
@@ -104,8 +103,9 @@ class Listener:
         while True:
             try:
                 with translated():
-                    link = await _driver.connect(
+                    link = await connect(
                         self._url,
+                        lineage=self._lineage,
                         timeout=self._timeouts.connect,
                         command_timeout=self._timeouts.command,
                         statement_cache_size=0,

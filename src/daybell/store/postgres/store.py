@@ -87,6 +87,7 @@ class PostgresStore(
             listener = Listener(
                 self.listen_url or self.db.url,
                 wanted,
+                lineage=self.db.lineage,
                 timeouts=self.db.timeouts,
                 interval=self.db.lease / 3,
             )

@@ -63,6 +63,7 @@ class Transacting(Moving):
     ) -> None:
         super().__init__(url, listen_url=listen_url, lease=lease)
         self._task_pools: dict[UUID, Any] = {}  # by worker, whose name the sessions bear
+        self._task_timelines: dict[UUID, int] = {}  # that the connections of a pool are on
 
     async def begin(self, worker: UUID) -> Transaction:
         pool = await self._task_pool(worker)
@@ -108,10 +109,15 @@ class Transacting(Moving):
                 connection_class=Connection,
                 timeout=timeouts.connect,
                 init=partial(watch_peer, timeouts=timeouts),
+                connect=self.db.connector(),
                 **options,
             )
         with translated():
             await pool
+            timeline = self.db.lineage.timeline
+            if self._task_timelines.setdefault(worker, timeline) != timeline:
+                self._task_timelines[worker] = timeline
+                await pool.expire_connections()
         return pool
 
     async def close_task_connections(self) -> None:
@@ -158,7 +164,7 @@ class Transaction:
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:
         if not self.connection.is_in_transaction() and not self.connection.is_closed():
             raise UsageError(ENDED)
-        await self.connection.execute(self._store.db.timeouts.set_local)
+        await self._store.db.set_local(self.connection)
         is_made = await self._store.finish_in(self.connection, tenant, worker, move)
         transaction, self._transaction = self._transaction, None
         await (transaction.commit() if is_made else transaction.rollback())

@@ -297,6 +297,12 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
                AND backend_type = 'client backend') AS oldest
     """
 
+    async def check_writable(self) -> None:
+        # Room that runs out needs no write to be found: a server that cannot write its log stops.
+        async with self.db.link() as link:
+            if await link.fetchval("SELECT current_setting('transaction_read_only')") == "on":
+                raise asyncpg.ReadOnlySQLTransactionError("the server takes no writes")
+
     async def health(self) -> Health:
         schema = await self.check_schema()
         async with self.db.link() as link:

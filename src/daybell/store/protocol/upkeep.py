@@ -44,6 +44,10 @@ class Upkeep(Protocol):
         """
         ...
 
+    async def check_writable(self) -> None:
+        """Raise Unavailable unless the store takes writes; reading may work all the same."""
+        ...
+
     async def health(self) -> Health:
         """Product, time, schema and the settings that durability depends on."""
         ...

@@ -77,8 +77,16 @@ class SqliteUpkeep(Part):
             return 0
         return await self._write(lambda tx: remove_gates(tx, unused, newest))
 
+    async def check_writable(self) -> None:
+        await self._write(write_header)
+
     async def health(self) -> Health:
         return await self._read(lambda tx: health(tx, self._path))
+
+
+def write_header(tx: Transaction) -> None:
+    """Write the first page as it is: a full disk is seen only by a commit that writes."""
+    tx.execute(f"PRAGMA application_id = {files.APPLICATION_ID}")
 
 
 _OLD_ATTEMPTS: Final = """
