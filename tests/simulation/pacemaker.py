@@ -10,6 +10,7 @@ from typing import Any
 from daybell.engine.clock import Clock
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.pacemaker import Pacemaker
+from daybell.store.protocol import Store
 from tests.simulation.loop import Process, forever
 from tests.simulation.world import Port, World
 
@@ -54,6 +55,9 @@ class SimulatedPacemaker(Pacemaker):
     def _thread_of_steps(self) -> Process:
         assert self._beating is not None
         return self._beating
+
+    async def _rehearse(self, store: Store) -> None:
+        """Nothing to learn: a call is a message there and back."""
 
     def _make_port(self) -> Any:
         return Port(self._world, self._thread_of_steps())

@@ -11,16 +11,22 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
+from daybell.core.job import DEFAULT_TENANT
 from daybell.engine.clock import Clock
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.loop import Loop
+from daybell.errors import DaybellError
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
+
+NO_WORKER: Final = UUID(int=0)
 
 
 class Pacemaker:
@@ -31,12 +37,16 @@ class Pacemaker:
     that is not open yet.
     """
 
-    def __init__(self, make_store: Callable[[], Store], *, clock: Clock) -> None:
+    def __init__(
+        self, make_store: Callable[[], Store], *, clock: Clock, tenant: str = DEFAULT_TENANT
+    ) -> None:
         self._make_store = make_store
+        self._tenant = tenant
         self._clock = clock
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
+        self._ahead: asyncio.Future[None] | None = None
         self._store: Store | None = None
         self._renewals: Loop | None = None
         self._loops: tuple[Loop, ...] = ()
@@ -55,6 +65,11 @@ class Pacemaker:
         """Beat now rather than later."""
         if self._loop is not None and self._renewals is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._renewals.wake)
+
+    def open_ahead(self) -> None:
+        """Begin to open, beside what else there is to do. If it fails, `open` tries again."""
+        self._ahead = asyncio.ensure_future(self.open())
+        self._ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def stop(self) -> None:
         """Let a beat that is under way end, and make no other. The store stays open."""
@@ -92,7 +107,15 @@ class Pacemaker:
             if self._store is None:
                 store = self._make_store()
                 await store.open()
+                await self._rehearse(store)
                 self._store = store
+
+    async def _rehearse(self, store: Store) -> None:
+        """Renew a lease that does not exist. The first renewal that counts then takes one round
+        trip, as all that store and connection have to learn for it is known.
+        """
+        with suppress(DaybellError):
+            await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
 
     async def _begin(self, heartbeat: Heartbeat) -> None:
         assert self._store is not None, "open() comes first"
@@ -119,8 +142,8 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
         runner.get_loop().run_forever()
 
 
-def pacemaker_of(url: str, clock: Clock) -> Pacemaker | None:
+def pacemaker_of(url: str, clock: Clock, *, tenant: str) -> Pacemaker | None:
     """What keeps a worker's lease, except on a store that is in the worker's own memory."""
     if url.startswith("memory:"):
         return None
-    return Pacemaker(partial(store_for, url), clock=clock)
+    return Pacemaker(partial(store_for, url), clock=clock, tenant=tenant)

@@ -64,6 +64,7 @@ CLIENT_END: Final[dict[str, int]] = {
     "TCP_KEEPCNT": 2,
     "TCP_USER_TIMEOUT": 8000,
 }
+KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable_seqscan']}'"
 NOT_OPEN: Final = "the store is not open; call open() first"
 READ_COMMITTED: Final = "read_committed"
 SNAPSHOT: Final = "repeatable_read"
@@ -114,6 +115,43 @@ _NO_SCHEMA: Final = (
 )
 
 
+# Arrays of built-in types, by their fixed numbers: name, and number of the element's type. The
+# driver knows two of them, and would ask the server for the others, in four round trips on each
+# connection.
+ARRAYS: Final[dict[int, tuple[str, int]]] = {
+    1000: ("_bool", 16),
+    1001: ("_bytea", 17),
+    1005: ("_int2", 21),
+    1007: ("_int4", 23),
+    1016: ("_int8", 20),
+    1022: ("_float8", 701),
+    2951: ("_uuid", 2950),
+}
+
+
+class InformedConnection(_driver.Connection):
+    """A connection that knows these arrays. Where a driver asks in another way, nothing changes."""
+
+    async def _introspect_types(self, typeoids: Any, timeout: Any) -> Any:  # noqa: ASYNC109
+        if not ARRAYS.keys() >= set(typeoids):
+            return await super()._introspect_types(typeoids, timeout)
+        return [_described(oid) for oid in typeoids], _Named
+
+
+class _Named:
+    """In the place of the statement that asked: one that has replaced no other."""
+
+    name = "known"
+
+
+def _described(array: int) -> dict[str, Any]:
+    """A row as the driver would have got it."""
+    name, element = ARRAYS[array]
+    described: dict[str, Any] = dict.fromkeys(("basetype", "range_subtype", "attrtypoids"))
+    described |= {"oid": array, "ns": "pg_catalog", "name": name, "kind": b"b"}
+    return described | {"elemtype": element, "elemdelim": ",", "elemtype_name": name[1:]}
+
+
 class Link(Protocol):
     """The part of an asyncpg connection that Daybell uses."""
 
@@ -146,31 +184,60 @@ class Database:
     def is_open(self) -> bool:
         return self._pool is not None
 
-    async def open(self) -> None:
-        """Connect, and find out whether a pooler sits in between."""
+    async def open(self, fit: str = "true") -> bool:
+        """Connect, and find out whether a pooler sits in between. Answers whether the condition
+        `fit` holds; if it cannot be asked, it does not.
+        """
         if self._pool is not None:
-            return
+            return False
         with translated():
             try:
-                self.is_pooled = not await self._keeps_settings()
+                return await self._try_settings(fit)
             except ValueError:
                 # What it says may be a part of the URL, and that part the password.
                 raise UsageError(
                     "not a usable PostgreSQL URL: it must read postgresql://user:password@host:port/"
                     "database, with special characters escaped, such as %2F for /"
                 ) from None
-            self._pool = await _driver.create_pool(
-                self.url,
-                # Restoring what it should keep, the driver logs tracebacks while a server is away.
-                min_size=0,
-                max_size=POOL_CONNECTIONS_MAX,
-                max_inactive_connection_lifetime=300.0,
-                command_timeout=COMMAND_SECONDS + 10.0,
-                timeout=CONNECT_SECONDS,
-                reset=_keep,
-                init=watch_peer,
-                **self._options(),
-            )
+
+    async def _try_settings(self, fit: str) -> bool:
+        """Make the pool; one without settings if the server does not see what we set at the start
+        of a session. A pooler refuses or drops it.
+        """
+        self.is_pooled = False
+        pool = await self._new_pool()
+        try:
+            async with pool.acquire() as link:
+                if await _holds(link, f"{KEEPS_SETTINGS} AND {fit}"):
+                    self._pool = pool
+                    return True
+                if await _holds(link, KEEPS_SETTINGS):
+                    self._pool = pool
+                    return False
+        except asyncpg.PostgresError as error:
+            if "startup parameter" not in str(error):
+                raise
+        finally:
+            if self._pool is None:
+                pool.terminate()
+        self.is_pooled = True
+        self._pool = await self._new_pool()
+        return False
+
+    async def _new_pool(self) -> Any:
+        return await _driver.create_pool(
+            self.url,
+            # Restoring what it should keep, the driver logs tracebacks while a server is away.
+            min_size=0,
+            max_size=POOL_CONNECTIONS_MAX,
+            max_inactive_connection_lifetime=300.0,
+            command_timeout=COMMAND_SECONDS + 10.0,
+            timeout=CONNECT_SECONDS,
+            reset=_keep,
+            init=watch_peer,
+            connection_class=InformedConnection,
+            **self._options(),
+        )
 
     async def close(self) -> None:
         """Close all connections, after what is under way."""
@@ -272,29 +339,20 @@ class Database:
                     await self._pool.expire_connections()
                     raise
 
-    async def _keeps_settings(self) -> bool:
-        """Whether the server sees what we set at the start of a session: a pooler refuses or
-        drops it.
-        """
-        try:
-            link = await _driver.connect(
-                self.url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings=SETTINGS
-            )
-        except asyncpg.PostgresError as error:
-            if "startup parameter" in str(error):
-                return False
-            raise
-        try:
-            async with link.transaction():
-                seen = await link.fetchval("SELECT current_setting('enable_seqscan')")
-            return seen == SETTINGS["enable_seqscan"]
-        finally:
-            await link.close()
-
     def _options(self) -> dict[str, Any]:
         if self.is_pooled:
             return {"statement_cache_size": 0}
         return {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
+
+
+async def _holds(link: Link, condition: str) -> bool:
+    """Ask for the truth of a condition, in one round trip: the number of rows comes without them.
+    What cannot be asked, as where a table is missing, does not hold.
+    """
+    try:
+        return await link.execute(f"SELECT 1 WHERE {condition}") == "SELECT 1"
+    except (*_NO_SCHEMA, *_ACCESS):
+        return False
 
 
 async def _keep(_: object) -> None:
