@@ -71,10 +71,11 @@ class Pacemaker:
         self._ahead = asyncio.ensure_future(self.open())
         self._ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def stop(self) -> None:
-        """Let a beat that is under way end, and make no other. The store stays open."""
-        if self._loop is not None:
-            await self._do(self._end)
+    def stop(self) -> Awaitable[None]:
+        """Make no other beat from now on; answers what lasts until one that is under way has ended.
+        The store stays open.
+        """
+        return self._do(self._end) if self._loop is not None else _nothing()
 
     async def close(self) -> None:
         """Stop, close the store and end the thread."""
@@ -135,6 +136,10 @@ class Pacemaker:
         if self._store is not None:
             await self._store.close()
             self._store = None
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -259,7 +259,7 @@ class Worker:
             await self._end_of_stopped()
         await self._flush()
         await self._end_of_seen_off()
-        await self._stop_loops()
+        await self._stop_loops(self._loops)
         await asyncio.gather(*self._ending)
         if self._pacemaker is not None:
             await self._pacemaker.close()
@@ -281,10 +281,10 @@ class Worker:
         for task in list(self._seeing_off):
             task.cancel()
 
-    async def _stop_loops(self) -> None:
+    async def _stop_loops(self, loops: Sequence[Loop]) -> None:
         """Let what is under way end, on the store and in the pacemaker, and begin nothing more."""
         beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
-        await asyncio.gather(*(loop.stop() for loop in self._loops), *beating)
+        await asyncio.gather(*(loop.stop() for loop in loops), *beating)
 
     async def _give_back_unanswered(self) -> None:
         """What the last claim has taken, if only its answer was lost, does not wait for the rest.
@@ -409,10 +409,9 @@ class Worker:
             self.executor.forsake()
         # Not waited for: a call without an answer would delay the registration, and with it the
         # news that no task is to blame.
-        ending = asyncio.get_running_loop().create_task(self._stop_loops())
+        ending = asyncio.get_running_loop().create_task(self._stop_loops(self._loops))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
-        await asyncio.sleep(0)  # until it has begun
         self._restart = None
         if not self._is_stopping:
             self._assemble()

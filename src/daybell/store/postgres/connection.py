@@ -134,7 +134,8 @@ class InformedConnection(_driver.Connection):
 
     async def _introspect_types(self, typeoids: Any, timeout: Any) -> Any:  # noqa: ASYNC109
         if not ARRAYS.keys() >= set(typeoids):
-            return await super()._introspect_types(typeoids, timeout)
+            base: Any = super()
+            return await base._introspect_types(typeoids, timeout)
         return [_described(oid) for oid in typeoids], _Named
 
 
@@ -235,7 +236,6 @@ class Database:
             timeout=CONNECT_SECONDS,
             reset=_keep,
             init=watch_peer,
-            connection_class=InformedConnection,
             **self._options(),
         )
 
@@ -340,9 +340,10 @@ class Database:
                     raise
 
     def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"connection_class": InformedConnection}
         if self.is_pooled:
-            return {"statement_cache_size": 0}
-        return {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
+            return options | {"statement_cache_size": 0}
+        return options | {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
 
 
 async def _holds(link: Link, condition: str) -> bool:

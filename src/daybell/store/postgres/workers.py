@@ -80,19 +80,25 @@ class Leasing(Applying):
 
     # One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
     # that comes at the same moment waits for this row and then finds its lease prolonged, or this
-    # waits for the reaper and then finds the worker dead.
+    # waits for the reaper and then finds the worker dead. Leases that hold nothing go in passing:
+    # to look at each would take so many round trips that a slow store would cost the lease.
     RENEW = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
       UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
         FROM t WHERE w.id = $2 AND w.tenant = $1 AND w.state <> {DEAD}
       RETURNING w.state, w.lease_until, w.renewed_at),
+    e AS (
+      DELETE FROM daybell.lease l
+       WHERE l.worker = $2 AND l.tenant = $1 AND l.id <> ALL ($4::uuid[])
+         AND NOT EXISTS (SELECT FROM {IN_LEASE})),
     h AS NOT MATERIALIZED (
       SELECT x.id, x.attempt FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
        WHERE l.worker = $2 AND l.tenant = $1 AND l.id = ANY($4::uuid[]))
     SELECT w.*,
-           ARRAY(SELECT id FROM daybell.lease
-                  WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
+           ARRAY(SELECT l.id FROM daybell.lease l
+                  WHERE l.worker = $2 AND l.id <> ALL ($4::uuid[])
+                    AND EXISTS (SELECT FROM {IN_LEASE})) AS unknown,
            ARRAY(SELECT v.id FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
                     AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE AND v.state <> 5
