@@ -189,7 +189,7 @@ def assemble(app: App, store: Store, concurrency: int) -> Node:
         clock=clock,
         mint=mint,
         events=app.events,
-        pacemaker=pacemaker_of(app.url, clock),
+        pacemaker=pacemaker_of(app.url, clock, lease=options.lease, tenant=options.tenant),
     )
     upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events)
     return Node(workers=[worker], upkeep=upkeep)

@@ -220,6 +220,14 @@ def test_a_job_that_must_not_start_twice_is_dead_with_its_first_worker():
     assert (move.target, move.reason) == (State.DEAD, "worker_lost")
 
 
+def test_the_end_of_an_excused_worker_is_charged_only_where_one_start_is_promised():
+    spared = after_loss(a_claimed(crashes=2), max_crashes=3, is_excused=True)
+    once = after_loss(a_claimed(), max_crashes=3, retry=False, is_excused=True)
+
+    assert (spared.target, spared.outcome, spared.crashes) == (State.QUEUED, Outcome.RELEASED, 2)
+    assert (once.target, once.crashes) == (State.DEAD, 1)
+
+
 def test_a_task_that_obeys_is_cancelled():
     move = after_cancel(a_claimed(), ran=2.0)
 

@@ -24,6 +24,7 @@ class FaultyStore:
         self._gates: dict[str, asyncio.Event] = {}
         self._hooks: dict[str, Callable[[], None]] = {}
         self.is_away = False
+        self.delay: Callable[[str], float] = lambda operation: 0.0  # seconds, of each answer
 
     def fail(self, operation: str, *errors: BaseException, after: bool = False) -> None:
         """Have the next calls raise, one error each; `after` they have been committed, if so."""
@@ -59,7 +60,12 @@ class FaultyStore:
                 raise Unavailable("the store is away")
             if self._before.get(name):
                 raise self._before[name].pop(0)
+            seconds = self.delay(name) / 2
+            if seconds:
+                await asyncio.sleep(seconds)
             answer = await operation(*args, **kwargs)
+            if seconds:
+                await asyncio.sleep(seconds)
             if self._after.get(name):
                 raise self._after[name].pop(0)
             return answer

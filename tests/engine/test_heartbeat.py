@@ -1,6 +1,7 @@
 """Renewal of the lease, and what a worker does when it cannot be renewed."""
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 from daybell.core.execution import State
@@ -8,6 +9,7 @@ from daybell.core.lifecycle import after_loss
 from daybell.core.worker import WorkerState
 from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
+from daybell.engine.pacemaker import Pacemaker
 from daybell.store.ids import mint
 from tests.builders import TENANT, enqueued, look, states
 from tests.engine.faults import faulty
@@ -180,8 +182,12 @@ async def test_a_renewal_without_an_answer_does_not_keep_it_from_stopping_in_tim
     store, worker, ids = await a_busy_worker()
     gate = store.hold("renew")
 
-    await stopped_in_time(store, worker, ids)
+    first = worker.id
+    [lease_until] = [each.lease_until for each in await store.store.list_workers(TENANT)]
+    await until(lambda: worker.id != first, within=2 * LEASE)
 
+    assert VirtualClock().now() < lease_until
+    assert [(await look(store.store, id)).worker for id in ids] != [first] * 3
     gate.set()
     await worker.stop()
 
@@ -400,3 +406,113 @@ async def test_what_may_begin_once_only_does_not_go_back_from_an_outage_or_a_dra
     found = await look(store, other)
     assert (found.state, found.reason, found.attempt) == (State.DEAD, "worker_lost", 1)
     assert "was cut short because its worker was stopped" in (found.error or "")
+
+
+class LoopPacemaker(Pacemaker):
+    """Beats on the loop of the test, whose time is virtual, as if it were a thread."""
+
+    def _launch(self):
+        self._loop = asyncio.get_running_loop()
+
+    def _do(self, work):
+        return asyncio.ensure_future(work())
+
+    async def close(self):
+        await self.stop()  # the store is the worker's, too
+
+
+async def charged(store, ids):
+    """How often each was charged with the loss of a worker."""
+    return {(await look(store, id)).crashes for id in ids}
+
+
+@in_virtual_time
+async def test_a_slow_store_costs_no_lease_however_long_it_takes_to_open():
+    store = faulty(await a_store())
+    beating = faulty(store.store)  # the pacemaker's way to it
+    for one in (store, beating):
+        one.delay = lambda operation: 12.0 if operation == "open" else 0.8
+    ids = await enqueued(store.store, 40)
+    upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events(), lease=5.0)
+    pacemaker = LoopPacemaker(lambda: beating, clock=VirtualClock())
+
+    async def work(_):
+        await asyncio.sleep(3)
+
+    tasks = Tasks(resize=work)
+    worker = a_worker(store, tasks, lease=5.0, concurrency=5, pacemaker=pacemaker)
+    await worker.start()
+    upkeep.start()
+    await asyncio.sleep(60)
+    await worker.stop()
+    await upkeep.stop()
+
+    assert len(await store.store.list_workers(TENANT, include_dead=True)) == 1
+    assert set(await states(store.store, ids)) == {State.SUCCEEDED}
+    assert {(await look(store.store, id)).attempt for id in ids} == {1}
+
+
+@in_virtual_time
+async def test_renewals_are_sent_at_thirds_of_the_lease_however_late_their_answers_come():
+    store, worker, _ = await a_busy_worker()
+    store.delay = lambda operation: 4.0
+    await asyncio.sleep(LEASE)
+    before = store.count("renew")
+
+    await asyncio.sleep(60)
+
+    assert store.count("renew") - before == 12
+    await worker.stop()
+
+
+async def begun_anew_beside_a_reaper(*, starve):
+    """A worker whose renewal, and all that it has to report, has no answer while the lease ends;
+    answers how often its executions are charged when a reaper has taken them.
+    """
+    store, worker, ids = await a_busy_worker()
+    upkeep = Upkeep(store.store, clock=VirtualClock(), mint=mint, events=Events(), lease=LEASE)
+    upkeep.start()
+    await asyncio.sleep(LEASE)
+    first = worker.id
+    renewals = store.count("renew")
+    unanswered, unreported = store.hold("renew"), store.hold("apply")
+    await until(lambda: store.count("renew") > renewals)
+    if starve:
+        loop: Any = asyncio.get_running_loop()
+        loop._moment += LEASE - 1  # a task lets nothing else run for so long
+    await until(lambda: worker.id != first and worker._is_registered)
+    unanswered.set()
+    await asyncio.sleep(LEASE + 5)
+    found = await charged(store.store, ids)
+    assert {(await look(store.store, id)).attempt for id in ids} == {2}
+    unreported.set()
+    await worker.stop()
+    await upkeep.stop()
+    return found
+
+
+@in_virtual_time
+async def test_nothing_is_charged_for_a_store_that_is_late_even_if_a_reaper_comes_first():
+    assert await begun_anew_beside_a_reaper(starve=False) == {0}
+
+
+@in_virtual_time
+async def test_what_starves_its_worker_is_charged_although_an_answer_is_missing():
+    assert await begun_anew_beside_a_reaper(starve=True) == {1}
+
+
+@in_virtual_time
+async def test_a_registration_that_is_answered_too_late_is_the_stores_fault():
+    store = faulty(await a_store())
+    ids = await enqueued(store, 3)
+    upkeep = Upkeep(store.store, clock=VirtualClock(), mint=mint, events=Events(), lease=LEASE)
+    upkeep.start()
+    store.delay = lambda operation: 0.9 * LEASE if operation == "register" else 0.0
+    worker = a_worker(store, Tasks(resize=endless), lease=LEASE)
+
+    await worker.start()
+    await asyncio.sleep(120)
+
+    assert await charged(store.store, ids) == {0}
+    await worker.stop()
+    await upkeep.stop()

@@ -10,7 +10,8 @@ from daybell.core.execution import State
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.engine.node import Upkeep
-from daybell.engine.pacemaker import Pacemaker
+from daybell.engine.pacemaker import NO_WORKER, Pacemaker
+from daybell.errors import Unavailable
 from daybell.store.ids import mint
 from daybell.store.sqlite import SqliteStore
 from tests.builders import TENANT, defined, enqueued, states
@@ -124,10 +125,9 @@ async def test_work_that_blocks_the_loop_while_the_lease_ends_ends_the_process(p
 
     async with Crew(path, on_stuck=stuck.set, resize=block) as crew:
         await enqueued(crew.store)
-        crew.beating.is_away = True
+        crew.beating.fail("renew", *[Unavailable("the store is away")] * 1000)
         await crew.worker.start()
         await asyncio.wait_for(asyncio.to_thread(stuck.wait, WAIT), WAIT)
-        crew.beating.is_away = False
 
     assert stuck.is_set()
 
@@ -147,10 +147,35 @@ async def test_work_that_hears_of_the_end_is_no_reason_to_end_the_process(path, 
     async with Crew(path, on_stuck=stuck.set, resize=wait) as crew:
         await enqueued(crew.store)
         first = crew.worker.id
-        crew.beating.is_away = True
+        crew.beating.fail("renew", *[Unavailable("the store is away")] * 1000)
         await crew.worker.start()
         await asyncio.wait_for(stopped.wait(), WAIT)
-        crew.beating.is_away = False
         await eventually(worker_id, lambda id: id != first)
 
     assert not stuck.is_set()
+
+
+async def test_its_store_is_opened_before_there_is_a_lease_to_renew(path):
+    async with Crew(path) as crew:
+        crew.beating.fail("open")
+
+        with pytest.raises(Unavailable):
+            await crew.worker.start()
+
+        assert await crew.store.list_workers(TENANT, include_dead=True) == []
+
+
+async def test_its_store_stays_open_when_the_worker_begins_anew(path):
+    async def renewed_by():
+        return {asked["worker"] for asked in crew.beating.asked("renew")} - {NO_WORKER}
+
+    async with Crew(path) as crew:
+        await crew.worker.start()
+        first = crew.worker.id
+        for lives in range(1, 4):
+            await eventually(renewed_by, lambda ids, lives=lives: len(ids) == lives)
+            await crew.store.retire(TENANT, crew.worker.id)
+
+        assert crew.worker.id != first
+        assert (crew.beating.count("open"), crew.beating.count("close")) == (1, 0)
+    assert crew.beating.count("close") == 1

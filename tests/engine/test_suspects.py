@@ -177,7 +177,7 @@ async def test_a_suspect_does_not_begin_without_a_lease_even_if_it_may_go_on_wit
     await worker.start()
     await until(lambda: store.count("report"), within=5)
 
-    worker._lost()  # while that it begins is on its way to the store
+    worker._lost(worker.id)  # while that it begins is on its way to the store
     worker._is_stopping = True
     gate.set()
     await turns(20)

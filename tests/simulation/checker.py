@@ -53,6 +53,9 @@ class Checker:
         self.acknowledged: set[UUID] = set()
         self._owners: dict[UUID, Process] = {}  # of workers
         self._heard: dict[UUID, float] = {}  # of workers: when the store heard of them last
+        self._excused: dict[UUID, int] = {}  # workers, and after how many registrations
+        self._registered = 0
+        self._looked: dict[Process, int] = {}  # for the dead: after how many registrations, last
         self._led: set[tuple[Process, str]] = set()
         self._forced: set[UUID] = set()  # that need no slot of their own
         self.has_news = False  # for those who fire schedules
@@ -228,8 +231,8 @@ class Checker:
             before = old.get(move.id)
             if holds(before, worker, move):
                 self._check_made(call, before, move, ruling)
-                if is_reaper and move.outcome is Outcome.RELEASED:
-                    self._check_spared(before)
+                if is_reaper:
+                    self._check_charge(call, before, move)
             elif ruling is None:
                 self._check_on_record(worker, move)
                 self.seen["reapers collided" if is_reaper else "end repeated"] += 1
@@ -248,6 +251,18 @@ class Checker:
             self.seen["cancel won" if won else "cancel heard"] += 1
         if move.outcome is Outcome.RELEASED and call.process in self.draining:
             self.seen["released in drain"] += 1
+
+    def _check_charge(self, call: Call, before: Seen, move: Transition) -> None:
+        """The loss of a worker is charged, unless the store was late and the reaper could know."""
+        assert before.worker is not None
+        excused_at = self._excused.get(before.worker)
+        if excused_at is None:
+            if move.outcome is Outcome.RELEASED:
+                self._check_spared(before)
+        elif move.outcome is Outcome.RELEASED:
+            self.seen["excused"] += 1
+        elif excused_at <= self._looked[call.process] and before.job != "fragile":
+            self.fail(f"it is charged with the loss of a worker that is excused: {before}")
 
     def _check_spared(self, before: Seen) -> None:
         """A suspect whose worker was lost is not charged with it if it had not begun."""
@@ -287,6 +302,7 @@ class Checker:
         self._logs = set(parts)
 
     def _check_lost(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        self._looked[call.process] = self._registered
         for id, after in self._place.workers().items():
             before = workers[id]
             if after.state is before.state:
@@ -314,6 +330,9 @@ class Checker:
         return True
 
     def _check_register(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:
+        self._registered += 1
+        if (replaced := call.kwargs["replaces"]) is not None:
+            self._excused.setdefault(replaced, self._registered)
         self._heard[call.args[1].id] = self._time()
 
     def _check_renew(self, call: Call, old: Any, workers: Workers, answer: Any) -> None:

@@ -294,6 +294,16 @@ MUTANTS: Final = (
         (("core/lifecycle.py", "replace(move, crashes=crashes)", "replace(move)"),),
     ),
     Mutant(
+        "a worker that stopped because the store was late is charged for",
+        "memory",
+        (("engine/reaper.py", "                is_excused=entry.is_excused,\n", ""),),
+    ),
+    Mutant(
+        "a worker that stopped because the store was late is charged for",
+        "sqlite",
+        (("store/sqlite/workers.py", "is_excused=bool(is_excused)", "is_excused=False"),),
+    ),
+    Mutant(
         "what is given back is charged as a failure",
         "memory",
         (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from daybell.engine.clock import Clock
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.pacemaker import Pacemaker
-from tests.simulation.loop import Process
+from daybell.store.protocol import Store
+from tests.simulation.loop import Process, forever
 from tests.simulation.world import Port, World
 
 
@@ -18,36 +19,45 @@ class SimulatedPacemaker(Pacemaker):
     """Beats beside a process: it goes on while the process' own loop stands still."""
 
     def __init__(self, world: World, process: Process, clock: Clock) -> None:
-        super().__init__(self._open_port, clock=clock)
+        super().__init__(self._make_port, clock=clock)
         self._world = world
         self._process = process
         self._beating: Process | None = None
-        self._has_begun, self._has_ended = asyncio.Event(), asyncio.Event()
+        self._works: list[asyncio.Task[None]] = []
 
     def start(self, heartbeat: Heartbeat) -> None:
-        loop, main = self._world.loop, self._process
-        heartbeat.call = functools.partial(loop.call_soon, context=main.context)
-        self._has_begun, self._has_ended = asyncio.Event(), asyncio.Event()
-        self._beating = Process(f"{main.name} pacemaker", main)
-        main.threads.append(self._beating)
-        loop.start(self._beating, lambda: self._beat(heartbeat))
+        super().start(heartbeat)
+        main = self._process
+        heartbeat.call = functools.partial(self._world.loop.call_soon, context=main.context)
 
-    async def stop(self) -> None:
-        thread, self._beating = self._beating, None
-        if thread is None:
+    async def close(self) -> None:
+        if self._beating is None:
             return
-        await self._has_begun.wait()
-        assert self._stopping is not None
-        self._stopping.set()
-        await self._has_ended.wait()
+        await self.stop()
+        thread, self._beating, self._loop = self._beating, None, None
         self._world.loop.kill(thread)
         self._process.threads.remove(thread)
 
-    async def _beat(self, heartbeat: Heartbeat) -> None:
-        asyncio.get_running_loop().call_soon(self._has_begun.set)
-        await self._live(heartbeat, threading.Event())
-        self._has_ended.set()
+    def _launch(self) -> None:
+        if self._beating is None:
+            self._loop = self._world.loop
+            self._beating = Process(f"{self._process.name} pacemaker", self._process)
+            self._process.threads.append(self._beating)
+            self._loop.start(self._beating, forever)
 
-    def _open_port(self) -> Any:
+    def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
+        """The thread does it in its own steps; who waits goes on in a step of the process."""
+        thread = self._thread_of_steps()
+        task = thread.context.run(lambda: self._world.loop.create_task(work()))
+        self._works = [one for one in self._works if not one.done()] + [task]
+        return task
+
+    def _thread_of_steps(self) -> Process:
         assert self._beating is not None
-        return Port(self._world, self._beating)
+        return self._beating
+
+    async def _rehearse(self, store: Store) -> None:
+        """Nothing to learn: a call is a message there and back."""
+
+    def _make_port(self) -> Any:
+        return Port(self._world, self._thread_of_steps())

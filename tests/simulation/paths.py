@@ -22,6 +22,7 @@ PATHS: Final = {
     "crash before start": "a worker died between a claim and the start",
     "poison": "an execution that kills its workers died of it",
     "spared": "a suspect that had not begun was not charged with the loss of its worker",
+    "excused": "a worker stopped because the store was late, and nothing was charged for it",
     "at most once": "an execution that must not be started twice died with its worker",
     "leaders collided": "a node that had led found another leading",
     "reapers collided": "two nodes wanted to take the same execution from a dead worker",

@@ -104,7 +104,8 @@ class AtWork(Pair):
 
     def register(self, draw: Any) -> None:
         worker = a_worker()
-        self.same("register", TENANT, worker, lease=LEASE)
+        replaces = draw(None, *self.workers[-3:])
+        self.same("register", TENANT, worker, lease=LEASE, replaces=replaces)
         self.workers.append(worker.id)
 
     def claim(self, draw: Any) -> None:

@@ -12,6 +12,7 @@ from tests.builders import (
     TENANT,
     a_move,
     a_report,
+    a_worker,
     an_execution,
     apply,
     claim,
@@ -287,3 +288,67 @@ async def test_what_is_lost_says_whether_it_had_begun(store, clock):
     found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
 
     assert found == {one.id: one.id == begun.id for one in hands.executions}
+
+
+async def replaced(store, hands, **options):
+    """Register the worker that takes the place of another."""
+    await store.register(TENANT, a_worker(), lease=LEASE, replaces=hands.worker, **options)
+
+
+async def test_a_worker_that_another_one_replaces_is_excused(store, clock):
+    hands, others = await claimed(store), await claimed(store)
+
+    await replaced(store, hands)
+    assert (await store.lost()).executions == []  # its lease lasts as long as before
+    await clock.advance(61)
+
+    found = {entry.worker: entry.is_excused for entry in (await store.lost()).executions}
+    assert found == {hands.worker: True, others.worker: False}
+
+
+async def test_a_worker_is_excused_after_its_death_as_long_as_nobody_has_decided(store, clock):
+    hands = await claimed(store)
+    await clock.advance(61)
+    (before,) = (await store.lost()).executions
+
+    await replaced(store, hands)
+
+    (after,) = (await store.lost()).executions
+    assert (before.is_excused, after.is_excused) == (False, True)
+
+
+async def test_a_dead_worker_excuses_no_other(store, clock):
+    hands, again = await claimed(store), a_worker()
+    await store.register(TENANT, again, lease=LEASE)
+    await clock.advance(61)
+    await store.lost()
+
+    with pytest.raises(LeaseLost):
+        await store.register(TENANT, again, lease=LEASE, replaces=hands.worker)
+
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_excused
+
+
+async def test_workers_of_other_tenants_are_not_excused(store, clock):
+    hands = await claimed(store)
+
+    await store.add_tenants(["other"])
+    await store.register("other", a_worker(), lease=LEASE, replaces=hands.worker)
+    await clock.advance(61)
+
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_excused
+
+
+async def test_what_an_excused_worker_held_goes_back_uncharged(store, clock):
+    hands = await claimed(store)
+    await replaced(store, hands)
+    await clock.advance(61)
+    (lost,) = (await store.lost()).executions
+
+    move = after_loss(lost.claimed, max_crashes=lost.max_crashes, is_excused=lost.is_excused)
+    await store.apply(TENANT, worker=hands.worker, transitions=[move], wait=False)
+
+    (back,) = (await claim(store)).executions
+    assert (back.crashes, back.attempt) == (0, 2)

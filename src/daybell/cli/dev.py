@@ -131,7 +131,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
                 clock=clock,
                 mint=mint,
                 events=app.events,
-                pacemaker=pacemaker_of(app.url, clock, settings.lease),
+                pacemaker=pacemaker_of(app.url, clock, lease=settings.lease, tenant=app.tenant),
             )
             upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events, lease=settings.lease)
             scheduler = Scheduler(store, clock=clock, mint=mint, events=app.events)

@@ -38,7 +38,7 @@ from daybell.engine.run_ends import told_run_ends
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import Announce, Supervisor, announcing
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import UsageError, shown
+from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.runners.waiting import first_of
 from daybell.sdk.app import App
@@ -172,11 +172,13 @@ async def _work(
 ) -> bool:
     """Run a worker to its end; answers whether another should take its place."""
     clock = SystemClock()
+    pacemaker = pacemaker_of(app.url, clock, lease=options.lease, tenant=options.tenant)
     async with AsyncExitStack() as stack:
+        if pacemaker is not None and app.url.startswith("postgres"):  # a file may not be there yet
+            stack.push_async_callback(pacemaker.close)
+            pacemaker.open_ahead()
         store = await until_there(lambda: stack.enter_async_context(connected(app)), app.url, stop)
         with stop.heeding():
-            if prune is not None:
-                await _settle(app, options, prune=prune)
             worker = Worker(
                 store,
                 app.handlers,
@@ -184,7 +186,7 @@ async def _work(
                 clock=clock,
                 mint=mint,
                 events=app.events,
-                pacemaker=pacemaker_of(app.url, clock, options.lease),
+                pacemaker=pacemaker,
                 on_stuck=start_afresh,
                 announce=announce,
             )
@@ -195,6 +197,8 @@ async def _work(
             settle()
             await node.start(patiently=True)
             stack.push_async_callback(node.stop)
+            if prune is not None:  # not before, as nothing that is claimed depends on it
+                await _settle_patiently(app, options, prune=prune)
         logger.info(
             "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
             options.name,
@@ -295,6 +299,14 @@ def words_for(
 async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
     async with connected(app):
         await _settle(app, options, prune=prune)
+
+
+async def _settle_patiently(app: App, options: WorkerOptions, *, prune: bool) -> None:
+    """The same for a worker that runs already, and does not end because the store is away."""
+    try:
+        await _settle(app, options, prune=prune)
+    except Unavailable as error:
+        logger.warning("cannot compare the code with the store: %s", error)
 
 
 async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:

@@ -223,14 +223,22 @@ def after_release(
 
 
 def after_loss(
-    claimed: Claimed, *, max_crashes: int, retry: bool = True, is_begun: bool = True
+    claimed: Claimed,
+    *,
+    max_crashes: int,
+    retry: bool = True,
+    is_begun: bool = True,
+    is_excused: bool = False,
 ) -> Transition:
     """The worker's lease ended while it held this execution.
 
     Such an end is counted apart from failures: after `max_crashes` of them the execution is
     taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
     promises at most one start. A suspect that has not begun, by the record, had no part in it.
+    Nor has anything if the worker is excused: it stopped its work because the store was late.
     """
+    if is_excused and retry:
+        return after_release(claimed)
     if claimed.crashes >= SUSPECT_CRASHES and not is_begun:
         return after_release(claimed)
     crashes = claimed.crashes + 1

@@ -125,11 +125,12 @@ class Node:
 
     async def start(self, *, patiently: bool = False) -> None:
         """Start all, or none: raises Unavailable if the store is away, or waits for it."""
-        if self.upkeep is not None:
-            self.upkeep.start()
         try:
             for worker in self.workers:
                 await (worker.start_patiently() if patiently else worker.start())
+            # After them: the first claim does not queue for a connection behind the sweeps.
+            if self.upkeep is not None:
+                self.upkeep.start()
             if self.scheduler is not None:
                 self.scheduler.start()
         except BaseException:

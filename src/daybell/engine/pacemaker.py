@@ -10,82 +10,146 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
+from typing import Any, Final
+from uuid import UUID
 
 from daybell.core.instant import Seconds
+from daybell.core.job import DEFAULT_TENANT
 from daybell.engine.clock import Clock
 from daybell.engine.heartbeat import Heartbeat
 from daybell.engine.loop import Loop
+from daybell.errors import DaybellError
 from daybell.store.open import store_for
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
+NO_WORKER: Final = UUID(int=0)
+
 
 class Pacemaker:
-    """Beats for one heartbeat after the other; `open_store` makes a store that is not open yet."""
+    """Beats for one heartbeat after the other, on one store that stays open between them.
 
-    def __init__(self, open_store: Callable[[], Store], *, clock: Clock) -> None:
-        self._make_store = open_store
+    A worker that begins anew must renew its new lease in time even if every answer is slow. So the
+    store is opened before the worker registers, and kept until `close`. `make_store` makes a store
+    that is not open yet.
+    """
+
+    def __init__(
+        self, make_store: Callable[[], Store], *, clock: Clock, tenant: str = DEFAULT_TENANT
+    ) -> None:
+        self._make_store = make_store
+        self._tenant = tenant
         self._clock = clock
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._renewals: Loop | None = None
+        self._opening = asyncio.Lock()
+        self._ahead: asyncio.Future[None] | None = None
         self._store: Store | None = None
+        self._renewals: Loop | None = None
+        self._loops: tuple[Loop, ...] = ()
+
+    async def open(self) -> None:
+        """Start the thread and open its store, unless both are done. Raises Unavailable."""
+        self._launch()
+        await self._do(self._open)
 
     def start(self, heartbeat: Heartbeat) -> None:
         """Beat from now on, for the worker of the running event loop."""
         heartbeat.call = asyncio.get_running_loop().call_soon_threadsafe
-        is_up = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(heartbeat, is_up)),
-            name="daybell-pacemaker",
-            daemon=True,
-        )
-        self._thread.start()
-        is_up.wait()
+        self._do(partial(self._begin, heartbeat))
 
     def wake(self) -> None:
         """Beat now rather than later."""
         if self._loop is not None and self._renewals is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._renewals.wake)
 
-    async def stop(self) -> None:
-        """Let a beat that is under way end, and make no other."""
+    def open_ahead(self) -> None:
+        """Begin to open, beside what else there is to do. If it fails, `open` tries again."""
+        self._ahead = asyncio.ensure_future(self.open())
+        self._ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def stop(self) -> Awaitable[None]:
+        """Make no other beat from now on; answers what lasts until one that is under way has ended.
+        The store stays open.
+        """
+        return self._do(self._end) if self._loop is not None else _nothing()
+
+    async def close(self) -> None:
+        """Stop, close the store and end the thread."""
         thread, self._thread = self._thread, None
-        if thread is None or self._loop is None or self._stopping is None:
+        if thread is None:
             return
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        await self._do(self._end)
+        await self._do(self._close)
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(thread.join)
+        self._loop = None
 
-    async def _live(self, heartbeat: Heartbeat, is_up: threading.Event) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        is_up.set()
+    def _launch(self) -> None:
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_run_forever, args=[self._loop], name="daybell-pacemaker", daemon=True
+        )
+        self._thread.start()
 
-        async def beat() -> Seconds | None:
+    def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
+        """Have the thread do this."""
+        assert self._loop is not None, "open() starts the thread"
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    async def _open(self) -> None:
+        async with self._opening:
             if self._store is None:
                 store = self._make_store()
                 await store.open()
-                heartbeat.store = self._store = store
-            return await heartbeat.tick()
+                await self._rehearse(store)
+                self._store = store
 
-        self._renewals = Loop("renew", beat, interval=heartbeat.lease / 3, clock=self._clock)
-        watch = Loop("watch", heartbeat.watch, interval=heartbeat.lease, clock=self._clock)
-        loops = self._renewals, watch
-        for loop in loops:
+    async def _rehearse(self, store: Store) -> None:
+        """Renew a lease that does not exist. The first renewal that counts then takes one round
+        trip, as all that store and connection have to learn for it is known.
+        """
+        with suppress(DaybellError):
+            await store.renew(self._tenant, worker=NO_WORKER, lease=1.0, leases=[])
+
+    async def _begin(self, heartbeat: Heartbeat) -> None:
+        assert self._store is not None, "open() comes first"
+        heartbeat.store = self._store
+        lease, clock = heartbeat.lease, self._clock
+        self._renewals = Loop("renew", heartbeat.tick, interval=lease / 3, clock=clock)
+        self._loops = self._renewals, Loop("watch", heartbeat.watch, interval=lease, clock=clock)
+        for loop in self._loops:
             loop.start()
-        await self._stopping.wait()
+
+    async def _end(self) -> None:
+        loops, self._loops, self._renewals = self._loops, (), None
         for loop in loops:
             await loop.stop()
+
+    async def _close(self) -> None:
         if self._store is not None:
             await self._store.close()
             self._store = None
 
 
-def pacemaker_of(url: str, clock: Clock, lease: Seconds) -> Pacemaker | None:
+async def _nothing() -> None:
+    pass
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().run_forever()
+
+
+def pacemaker_of(url: str, clock: Clock, *, lease: Seconds, tenant: str) -> Pacemaker | None:
     """What keeps a worker's lease, except on a store that is in the worker's own memory."""
     if url.startswith("memory:"):
         return None
-    return Pacemaker(partial(store_for, url, lease=lease), clock=clock)
+    return Pacemaker(partial(store_for, url, lease=lease), clock=clock, tenant=tenant)

@@ -83,6 +83,7 @@ class Reaper:
                 max_crashes=entry.max_crashes,
                 retry=entry.retry,
                 is_begun=entry.is_begun,
+                is_excused=entry.is_excused,
             )
             for entry in lost
         ]

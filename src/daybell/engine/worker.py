@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -77,6 +77,8 @@ class Worker:
         self._restart: asyncio.Task[None] | None = None
         self._seeing_off: dict[asyncio.Task[None], Executor] = {}  # of leases that were lost
         self._is_stopping = False
+        self._ending: set[asyncio.Task[None]] = set()  # loops of leases that were lost
+        self._replaces: UUID | None = None  # the id whose lease was given up because of the store
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._loop_watch: LoopWatch | None = None
         self._assemble()
@@ -133,8 +135,8 @@ class Worker:
             leases=self._leases,
             clock=clock,
             on_drain=self.is_draining.set,
-            on_lost=self._lost,
-            on_end=self._at_the_end,
+            on_lost=partial(self._lost, worker),
+            on_end=partial(self._at_the_end, worker),
             tenant=tenant,
             worker=worker,
         )
@@ -144,9 +146,11 @@ class Worker:
     def _connect(self) -> None:
         """Put a loop around each part, and have them wake each other."""
         options, clock = self._options, self._clock
-        self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
+        # Each is of one lease: it may still have a call under way when the next lease begins.
+        claim, beat = partial(self._claim, self.id, self.dispatcher), partial(self._beat, self.id)
+        self._claims = Loop("claim", claim, interval=POLL_SECONDS, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
-        self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
+        self._renewals = Loop("renew", beat, interval=options.lease / 3, clock=clock)
         self._reports = Loop(
             "report", self.reporter.tick, interval=SHOWN_AFTER_SECONDS, clock=clock
         )
@@ -157,7 +161,7 @@ class Worker:
         self._leases.named = self._claims.wake
         self.dispatcher.wake = self._claims.wake
         self.dispatcher.give_back = self._give_back
-        self.dispatcher.lose = self.executor.lose = self._lost
+        self.dispatcher.lose = self.executor.lose = partial(self._run_late, self.id)
         self.completer.wake = self._finishes.wake
         self.completer.write = self.executor.write = self.reporter.write
         self.executor.announce = self.reporter.announce
@@ -170,6 +174,8 @@ class Worker:
         options = self._options
         if self._announce is not None:
             self._announce(self.id)  # before the store knows of it: it may be over at any moment
+        if self._pacemaker is not None:
+            await self._pacemaker.open()  # before there is a lease to renew
         sent = self._clock.monotonic()
         renewal = await self._store.register(
             options.tenant,
@@ -186,10 +192,11 @@ class Worker:
                 tasks=options.tasks,
             ),
             lease=options.lease,
+            replaces=self._replaces,
         )
-        self._is_registered = True
+        self._is_registered, self._replaces = True, None
         self._clock.correct(renewal.now, sent)
-        self.heartbeat.renewed(sent)
+        self.heartbeat.registered(sent)
         for loop in self._loops:
             loop.start()
         if self._pacemaker is not None:
@@ -252,7 +259,10 @@ class Worker:
             await self._end_of_stopped()
         await self._flush()
         await self._end_of_seen_off()
-        await self._stop_loops()
+        await self._stop_loops(self._loops)
+        await asyncio.gather(*self._ending)
+        if self._pacemaker is not None:
+            await self._pacemaker.close()
         if self._stop_listening is not None:
             await self._stop_listening()
             self._stop_listening = None
@@ -271,10 +281,10 @@ class Worker:
         for task in list(self._seeing_off):
             task.cancel()
 
-    async def _stop_loops(self) -> None:
-        await asyncio.gather(*(loop.stop() for loop in self._loops))
-        if self._pacemaker is not None:
-            await self._pacemaker.stop()
+    async def _stop_loops(self, loops: Sequence[Loop]) -> None:
+        """Let what is under way end, on the store and in the pacemaker, and begin nothing more."""
+        beating = [] if self._pacemaker is None else [self._pacemaker.stop()]
+        await asyncio.gather(*(loop.stop() for loop in loops), *beating)
 
     async def _give_back_unanswered(self) -> None:
         """What the last claim has taken, if only its answer was lost, does not wait for the rest.
@@ -327,35 +337,44 @@ class Worker:
     def _freed(self) -> None:
         self.dispatcher.fill()
 
-    async def _claim(self) -> Seconds | None:
+    async def _claim(self, worker: UUID, dispatcher: Dispatcher) -> Seconds | None:
         try:
-            return await self.dispatcher.tick()
+            return await dispatcher.tick()
         except LeaseLost:
-            self._lost()
+            self._lost(worker)
             return None
 
-    async def _beat(self) -> Seconds | None:
+    async def _beat(self, worker: UUID) -> Seconds | None:
+        if worker != self.id:
+            return None
         if self._is_registered:
             return None if self._pacemaker is not None else await self.heartbeat.tick()
         try:
             await self.start()
         except LeaseLost:  # registered before, but the answer was lost, and much time with it
-            self._lost()
+            self._lost(worker)
         return None
 
-    def _lost(self, *, is_store_away: bool = False) -> None:
+    def _run_late(self, worker: UUID) -> None:
+        """The time of the lease is over, and the watch has not said so yet."""
+        self._lost(worker, is_store_away=self.heartbeat.is_store_late())
+
+    def _lost(self, worker: UUID, *, is_store_away: bool = False) -> None:
         """The lease is gone or as good as gone: stop what runs, and begin anew.
 
         What had ended before is still told, for what that is worth. If it was the store that was
-        away, no task is to blame: what was stopped here goes back uncharged when it is there.
+        away, no task is to blame: what was stopped here goes back uncharged when it is there. The
+        next registration names this id, so that a reaper that comes first charges nothing, either.
         """
-        if self._is_lost:
+        if self._is_lost or worker != self.id:
             return
         self._is_lost = True
         why = "the store is away" if is_store_away else "what it ran is given to others"
         logger.error("worker %s lost its lease; %s", self.id, why)
         unstarted = self.dispatcher.close()
         self.recorder.close()
+        if self._is_registered:  # else it held nothing, and another id may still be named
+            self._replaces = self.id if is_store_away else None
         if is_store_away:
             self.executor.hands_back = True
             for claimed in unstarted:
@@ -378,17 +397,21 @@ class Worker:
             await finishes.pass_once()
         await finishes.stop()
 
-    def _at_the_end(self) -> None:
+    def _at_the_end(self, worker: UUID) -> None:
         """The lease can end any moment; in the thread of the pacemaker, if there is one."""
-        if len(self.executor) and self._on_stuck is not None:
+        if worker == self.id and len(self.executor) and self._on_stuck is not None:
             logger.error("%d executions cannot be stopped; the process ends", len(self.executor))
             self._on_stuck()
 
     async def _begin_anew(self) -> None:
         if not await self._ended(within=GRACE_SECONDS):
-            self._at_the_end()
+            self._at_the_end(self.id)
             self.executor.forsake()
-        await self._stop_loops()
+        # Not waited for: a call without an answer would delay the registration, and with it the
+        # news that no task is to blame.
+        ending = asyncio.get_running_loop().create_task(self._stop_loops(self._loops))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
         self._restart = None
         if not self._is_stopping:
             self._assemble()

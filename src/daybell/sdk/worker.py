@@ -73,7 +73,7 @@ async def running(
             clock=clock,
             mint=mint,
             events=events,
-            pacemaker=pacemaker_of(app.url, clock, options.lease),
+            pacemaker=pacemaker_of(app.url, clock, lease=options.lease, tenant=app.tenant),
         )
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
         scheduler = None

@@ -39,6 +39,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int
     retry: bool  # the job's `on_lost` is not "dead"
     is_begun: bool  # its worker has reported that it runs
+    is_excused: bool = False  # its worker stopped because the store was late: see `register`
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,8 +158,10 @@ class BenchStore(MemoryStore):
             on_cancel()
         return answers
 
-    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
-        return await super().register(tenant, worker, lease=LEASE_SECONDS)
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
+        return await super().register(tenant, worker, lease=LEASE_SECONDS, replaces=replaces)
 
     async def renew(
         self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]

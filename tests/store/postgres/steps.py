@@ -147,13 +147,14 @@ class SteppedDatabase(Database):
     def is_open(self) -> bool:
         return bool(self.connections)
 
-    async def open(self) -> None:
+    async def open(self, fit: str = "true") -> bool:
         # A deadlock that takes a second to be noticed would be a second per case.
         settings = SETTINGS | {"deadlock_timeout": "20ms", "lock_timeout": "10s"}
         while len(self.connections) < 2:
             connection = await asyncpg.connect(self.url, server_settings=settings)
             self.connections.append(connection)
             self._idle.append(connection)
+        return False
 
     async def close(self) -> None:
         for connection in self.connections:

@@ -121,6 +121,7 @@ class Tables(msgspec.Struct):
     paused: dict[tuple[str, str], None] = {}
     rows: dict[tuple[str, UUID], Row] = {}
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
+    excused: set[tuple[str, UUID]] = set()  # workers whose end is not charged
     leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
     schedules: dict[tuple[str, UUID], Schedule] = {}
     # So many failures in a row of a schedule pause its job.

@@ -174,5 +174,6 @@ def remove_workers(tables: Tables, before: Instant) -> int:
     ]
     for key in old:
         del tables.workers[key]
+    tables.excused.difference_update(old)
     tables.leases = {lease: key for lease, key in tables.leases.items() if key not in old}
     return len(old)

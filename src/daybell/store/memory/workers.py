@@ -22,14 +22,19 @@ from daybell.store.outcomes import Losses, Lost
 class MemoryWorkers(Part):
     """See `protocol.Workers`."""
 
-    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
         check_name(worker.name, what="worker")
         check_labels(worker.labels)
         with self._begin(tenant) as tables:
             now = self._clock()
             if (tenant, worker.id) not in tables.workers:
                 tables.workers[tenant, worker.id] = introduce(tenant, worker, now)
-            return prolong(tables, tenant, worker.id, lease, now)
+            renewal = prolong(tables, tenant, worker.id, lease, now)
+            if replaces is not None and (tenant, replaces) in tables.workers:
+                tables.excused.add((tenant, replaces))
+            return renewal
 
     async def renew(
         self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
@@ -170,4 +175,5 @@ def describe_lost(tables: Tables, row: Row) -> Lost:
         max_crashes=definition.max_crashes,
         retry=definition.on_lost != "dead",
         is_begun=row.execution.started_at is not None,
+        is_excused=(row.execution.tenant, row.execution.worker) in tables.excused,
     )

@@ -43,6 +43,7 @@ POOL_CONNECTIONS_MAX: Final = 8
 CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
+KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable_seqscan']}'"
 # The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
 # the worker ends the session.
 TASK_SESSION: Final = "daybell task "
@@ -98,16 +99,52 @@ _NO_SCHEMA: Final = (
 
 _pace: Final[ContextVar[Pace]] = ContextVar("pace", default=Pace.SHORT)
 
+# Arrays of built-in types, by their fixed numbers: name, and number of the element's type. The
+# driver knows two of them, and would ask the server for the others, in four round trips on each
+# connection.
+ARRAYS: Final[dict[int, tuple[str, int]]] = {
+    1000: ("_bool", 16),
+    1001: ("_bytea", 17),
+    1005: ("_int2", 21),
+    1007: ("_int4", 23),
+    1016: ("_int8", 20),
+    1022: ("_float8", 701),
+    2951: ("_uuid", 2950),
+}
 
-class Connection(asyncpg.Connection):  # pyright: ignore[reportUntypedBaseClass, reportMissingTypeArgument]
-    """A connection that can be closed whatever its server does."""
+
+class Connection(_driver.Connection):
+    """A connection that can be closed whatever its server does, and that knows these arrays. Where
+    a driver asks for types in another way, nothing changes.
+    """
 
     async def close(self, **options: Any) -> None:
-        """Say goodbye; if nobody answers, terminate. A pool closes expired connections in a task
-        of its own, where an error would be heard by nobody.
+        """Close the connection; terminate it if the server does not answer. A pool closes expired
+        connections in a task of its own, where an error would be reported to no caller.
         """
+        base: Any = super()
         with suppress(*_AWAY):
-            await super().close(**options)  # pyright: ignore[reportUnknownMemberType]
+            await base.close(**options)
+
+    async def _introspect_types(self, typeoids: Any, timeout: Any) -> Any:  # noqa: ASYNC109
+        if not ARRAYS.keys() >= set(typeoids):
+            base: Any = super()
+            return await base._introspect_types(typeoids, timeout)
+        return [_described(oid) for oid in typeoids], _Named
+
+
+class _Named:
+    """In the place of the statement that asked: one that has replaced no other."""
+
+    name = "known"
+
+
+def _described(array: int) -> dict[str, Any]:
+    """A row as the driver would have got it."""
+    name, element = ARRAYS[array]
+    described: dict[str, Any] = dict.fromkeys(("basetype", "range_subtype", "attrtypoids"))
+    described |= {"oid": array, "ns": "pg_catalog", "name": name, "kind": b"b"}
+    return described | {"elemtype": element, "elemdelim": ",", "elemtype_name": name[1:]}
 
 
 class Link(Protocol):
@@ -144,30 +181,72 @@ class Database:
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
         self.lineage = lineage_of(url)
-        self._timeline = 0  # of the pool's servers; 0: not known
+        self._is_probed = False  # a connection has shown whether that is so
+        self._timeline = 0  # of the pools' servers; 0: not known
 
     @property
     def is_open(self) -> bool:
         return bool(self._pools)
 
-    async def open(self) -> None:
-        """Connect, and find out whether a pooler sits in between."""
+    async def open(self, fit: str = "true") -> bool:
+        """Connect, and find out whether a pooler sits in between. Answers whether the condition
+        `fit` holds; if it cannot be asked, it does not.
+        """
         if self._pools:
-            return
+            return False
         with translated():
             try:
-                self.is_pooled = not await self._keeps_settings()
+                return await self._try_settings(fit)
             except ValueError:
                 # What it says may be a part of the URL, and that part the password.
                 raise UsageError(
                     "not a usable PostgreSQL URL: it must read postgresql://user:password@host:port/"
                     "database, with special characters escaped, such as %2F for /"
                 ) from None
-            # Those that are not used yet have no connection.
-            self._pools = {
-                pace: await self._make_pool(timeouts_for(self.lease, pace))
-                for pace in (Pace.SHORT, Pace.FIRE, Pace.VIEW, Pace.LONG)
-            }
+
+    async def _try_settings(self, fit: str) -> bool:
+        """Make the pools; pools without settings if the server does not see what we set at the
+        start of a session. A pooler refuses or drops it.
+        """
+        self.is_pooled = self._is_probed = False
+        pools = await self._make_pools()
+        try:
+            async with pools[Pace.SHORT].acquire(timeout=self.timeouts.connect) as link:
+                if (is_fit := await self._probe(link, fit)) is not None:
+                    self._pools, self._is_probed = pools, True
+                    return is_fit
+        except asyncpg.PostgresError as error:
+            if "startup parameter" not in str(error):
+                raise
+        finally:
+            if not self._pools:
+                for pool in pools.values():
+                    pool.terminate()
+        self.is_pooled = self._is_probed = True
+        self._pools = await self._make_pools()
+        return False
+
+    async def _probe(self, link: Link, fit: str) -> bool | None:
+        """Return whether `fit` holds, or None if the session has not kept its settings."""
+        try:
+            is_fit = await _holds(link, f"{KEEPS_SETTINGS} AND {fit}")
+            if not is_fit and not await _holds(link, KEEPS_SETTINGS):
+                return None
+            await self.lineage.check(link)
+        except TimeoutError:
+            terminate(link)
+            raise
+        except Unavailable:
+            terminate(link)  # an old primary; another host is tried when it is next connected
+            return False
+        return is_fit
+
+    async def _make_pools(self) -> dict[Pace, Any]:
+        """Pools for all paces. Those that are not used yet have no connection."""
+        return {
+            pace: await self._make_pool(timeouts_for(self.lease, pace))
+            for pace in (Pace.SHORT, Pace.FIRE, Pace.VIEW, Pace.LONG)
+        }
 
     async def _make_pool(self, timeouts: Timeouts) -> Any:
         return await _driver.create_pool(
@@ -178,7 +257,7 @@ class Database:
             max_inactive_connection_lifetime=300.0,
             reset=_keep,
             init=partial(watch_peer, timeouts=timeouts),
-            connect=self.connector(),
+            connect=self.connect,
             **self._options(timeouts),
         )
 
@@ -236,7 +315,7 @@ class Database:
             raise UsageError(NOT_OPEN)
         timeouts = timeouts_for(self.lease, pace or _pace.get())
         with translated():
-            link = await self.connector()(self.url, **self._options(timeouts))
+            link = await self.connect(self.url, **self._options(timeouts))
             try:
                 await watch_peer(link, timeouts=timeouts)
                 async with self._begun(link, READ_COMMITTED, pace=pace):
@@ -350,36 +429,13 @@ class Database:
         else:
             await link.execute(settings)
 
-    def connector(self) -> Callable[..., Awaitable[Any]]:
-        """The driver's `connect`, for the newest primary only. Behind a pooler each transaction
-        checks its server instead.
+    async def connect(self, url: str, **options: Any) -> Any:
+        """Connect to the newest primary only. Behind a pooler each transaction checks its server
+        instead.
         """
-        return _driver.connect if self.is_pooled else partial(connect, lineage=self.lineage)
-
-    async def _keeps_settings(self) -> bool:
-        """Whether the server sees what we set at the start of a session: a pooler refuses or
-        drops it.
-        """
-        settings = self.timeouts.settings
-        try:
-            link = await _driver.connect(
-                self.url,
-                connection_class=Connection,
-                timeout=self.timeouts.connect,
-                command_timeout=self.timeouts.command,
-                statement_cache_size=0,
-                server_settings=settings,
-            )
-        except asyncpg.PostgresError as error:
-            if "startup parameter" in str(error):
-                return False
-            raise
-        try:
-            async with link.transaction():
-                seen = await link.fetchval("SELECT current_setting('enable_seqscan')")
-            return seen == settings["enable_seqscan"]
-        finally:
-            await link.close(timeout=self.timeouts.connect)
+        if self.is_pooled or not self._is_probed:
+            return await _driver.connect(url, **options)
+        return await connect(url, lineage=self.lineage, **options)
 
     def _options(self, timeouts: Timeouts) -> dict[str, Any]:
         common = {
@@ -398,6 +454,16 @@ class Database:
 
 def _is_long() -> bool:
     return _pace.get() in (Pace.LONG, Pace.MIGRATION)
+
+
+async def _holds(link: Link, condition: str) -> bool:
+    """Ask for the truth of a condition, in one round trip: the number of rows comes without them.
+    What cannot be asked, as where a table is missing, does not hold.
+    """
+    try:
+        return await link.execute(f"SELECT 1 WHERE {condition}") == "SELECT 1"
+    except (*_NO_SCHEMA, *_ACCESS):
+        return False
 
 
 async def _keep(_: object) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import Enqueued, NewExecution
@@ -28,6 +29,16 @@ COLUMNS = """
       FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key"""
 
 
+class Made(NamedTuple):
+    """A definition that was stored: the version that is current then, whether that is another one
+    than before, and its lane, if it was looked up.
+    """
+
+    job: Job
+    is_changed: bool
+    lane: tuple[str, str, int] | None
+
+
 class Defining(Scheduling):
     """What there is to run."""
 
@@ -48,27 +59,36 @@ class Defining(Scheduling):
 
     async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
         texts = [check_definition(job.definition) for job in jobs]
+        # Nearly every start of a process finds what it left: one statement, and nothing is locked.
+        async with self.db.link() as link:
+            rows = await self._standing(link, tenant, jobs, texts)
+            recording.idle(self.db)
+        self.names.learn(tenant, rows)
+        if rows and all(map(_is_settled, jobs, texts, rows)):
+            return [_job(row, tenant) for row in rows]
 
         async def work() -> list[Job]:
             async with self.db.transaction() as link:
                 key = await self.names.tenant(link, tenant)
                 names = {job.definition.name for job in jobs}
                 new = await self.count_new_jobs(link, key, names)
-                # First, while nothing is locked. Lanes that are there need not be made in the
-                # transaction of somebody who enqueues, where others would wait for his commit.
-                pairs = [(job.definition.queue, job.definition.needs) for job in jobs]
-                await self.names.make_lanes(link, key, sorted(set(pairs)))
-                # Sorted, so that two who define the same jobs meet in the same order.
-                order = sorted(range(len(jobs)), key=lambda index: jobs[index].definition.name)
-                made = {i: await self._define(link, key, tenant, jobs[i], texts[i]) for i in order}
-                if not any(is_changed for _, is_changed in made.values()):
+                # Together, unless one is there twice: then the last one counts.
+                order = range(len(jobs))
+                groups = [order] if len(names) == len(jobs) else [[index] for index in order]
+                made: dict[int, Made] = {}
+                for group in groups:
+                    some = [jobs[index] for index in group], [texts[index] for index in group]
+                    done = await self._define(link, key, tenant, *some)
+                    made |= dict(zip(group, done, strict=True))
+                if not any(one.is_changed for one in made.values()):
                     recording.idle(self.db)
                 await self.charge_jobs(link, key, new)
+            self.names.learn_lanes(key, [one.lane for one in made.values() if one.lane])
             for job in jobs:
                 self.names.forget_job(key, job.definition.name)
             if any(job.schedules for job in jobs):
                 self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-            return [made[index][0] for index in range(len(jobs))]
+            return [made[index].job for index in range(len(jobs))]
 
         return await self.db.settled(work)
 
@@ -96,7 +116,7 @@ class Defining(Scheduling):
         try:
             async with self.db.transaction() as link:
                 new = await self.count_new_jobs(link, key, {name})
-                made, _ = await self._define(link, key, tenant, job, text)
+                (made,) = await self._define(link, key, tenant, [job], [text])
                 found = await self.names.current_jobs(link, key, {name}, fresh=True)
                 spec = Spec(key, found[name], lanes[0])
                 specs = Specs(key, True, {(name, execution.queue): spec})
@@ -109,63 +129,153 @@ class Defining(Scheduling):
         await self.announce(specs)
         if job.schedules:
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
-        return made, answer
+        return made.job, answer
 
-    # The update that changes nothing takes the row's lock, whoever was first.
+    # Of each definition: the current version of its job, if there is one, and whether the job has
+    # had this very definition before.
+    STANDING = """
+    SELECT t.key AS tenant, t.jobs_max, t.queued_max, t.per_minute_max, t.running_max,
+           j.key, j.id, j.name, j.version AS current, j.deleted_at IS NOT NULL AS is_deleted,
+           v.version, v.definition, v.author, v.created_at, j.paused_at, j.pause_note,
+           EXISTS (SELECT FROM daybell.job_version k
+                    WHERE k.job = j.key AND k.definition = u.definition) AS is_known,
+           u.queue, u.needs,
+           (SELECT l.key FROM daybell.lane l
+             WHERE l.tenant = t.key AND l.queue = u.queue AND l.needs = u.needs) AS lane
+      FROM daybell.tenant t
+     CROSS JOIN unnest($2::text[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
+                u(name, definition, queue, needs, place)
+      LEFT JOIN daybell.job j ON j.tenant = t.key AND j.name = u.name
+      LEFT JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version
+     WHERE t.name = $1 ORDER BY u.place
+    """
+    # The update that changes nothing takes the row's lock, whoever was first. Sorted, so that two
+    # who define the same jobs meet in the same order. Lanes that are there need not be made in the
+    # transaction of somebody who enqueues, where others would wait for his commit.
     TAKE = """
-    INSERT INTO daybell.job AS j (id, tenant, name, version, queue) VALUES ($2, $1, $3, 0, '')
+    WITH l AS (
+      INSERT INTO daybell.lane (tenant, queue, needs)
+      SELECT DISTINCT $1::int, u.* FROM unnest($4::text[], $5::text[]) u ORDER BY 2, 3
+      ON CONFLICT DO NOTHING)
+    INSERT INTO daybell.job AS j (id, tenant, name, version, queue)
+    SELECT u.id, $1, u.name, 0, '' FROM unnest($2::uuid[], $3::text[]) u(id, name) ORDER BY u.name
     ON CONFLICT (tenant, name) DO UPDATE SET name = j.name
-    RETURNING j.key, j.version, j.deleted_at IS NOT NULL AS is_deleted
+    RETURNING j.key, j.name, j.version, j.deleted_at IS NOT NULL AS is_deleted
     """
-    KNOWN = "SELECT version FROM daybell.job_version WHERE job = $1 AND definition = $2"
-    ADD = """
-    INSERT INTO daybell.job_version (job, version, definition, author) VALUES ($1, $2, $3, $4)
-    """
-    PROMOTE = """
-    UPDATE daybell.job SET version = $2, queue = $3, user_id = $4, words = $5, deleted_at = NULL
-     WHERE key = $1
-    """
-    # Those that the definition still declares are replaced, and keep their counts; those that say
-    # the same as before keep their cursor, which may be at a tick that has not fired yet.
-    UNDECLARE = """
-    DELETE FROM daybell.schedule WHERE job = $1 AND is_declared AND id <> ALL($2::uuid[])
+    # Schedules that the definitions still declare are replaced, and keep their counts; those that
+    # say the same as before keep their cursor, which may be at a tick that has not fired yet.
+    ADOPT = """
+    WITH n AS MATERIALIZED (
+      SELECT *, daybell.now() AS now
+        FROM unnest($1::int[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[],
+                           $7::text[], $8::text[], $9::bool[])
+                    u(job, version, definition, author, queue, needs, user_id, words, is_new)),
+    a AS (
+      INSERT INTO daybell.job_version (job, version, definition, author, created_at)
+      SELECT job, version, definition, author, now FROM n WHERE is_new),
+    d AS (
+      DELETE FROM daybell.schedule
+       WHERE job = ANY($1::int[]) AND is_declared AND id <> ALL($10::uuid[]))
+    UPDATE daybell.job j SET version = n.version, queue = n.queue, user_id = n.user_id,
+                             words = n.words, deleted_at = NULL
+      FROM n WHERE j.key = n.job
+    RETURNING j.id, j.name, n.version AS current, n.version, n.definition, n.author,
+              n.now AS created_at, j.paused_at, j.pause_note, n.queue, n.needs,
+              (SELECT l.key FROM daybell.lane l
+                WHERE l.tenant = j.tenant AND l.queue = n.queue AND l.needs = n.needs) AS lane
     """
 
-    VERSION = f"{COLUMNS} WHERE j.key = $1 AND v.version = $2"
+    async def _standing(
+        self, link: Link, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
+    ) -> list[Row]:
+        return await link.fetch(
+            self.STANDING,
+            tenant,
+            [job.definition.name for job in jobs],
+            list(texts),
+            [job.definition.queue for job in jobs],
+            [job.definition.needs for job in jobs],
+        )
 
     async def _define(
-        self, link: Link, key: int, tenant: str, new: NewJob, text: str
-    ) -> tuple[Job, bool]:
-        """Store one definition. Answers the version that is current then, and whether that is
-        another one than before.
-        """
-        name = new.definition.name
-        taken = await link.fetchrow(self.TAKE, key, new.id, name)
-        assert taken is not None
-        job, version = taken["key"], taken["version"]
-        if new.expect is not None and new.expect != version:
-            raise moved(name, at=version, expect=new.expect)
-        known = {row["version"] for row in await link.fetch(self.KNOWN, job, text)}
-        # A deleted job has no version that old code could turn back.
-        is_wanted = new.promote or taken["is_deleted"] or not known
-        is_new = version not in known and is_wanted
-        if is_new:
-            version += 1
-            await link.execute(self.ADD, job, version, text, new.author)
-        row = await link.fetchrow(self.VERSION, job, version)
-        assert row is not None
-        made = _job(row, tenant, current=version)
-        kept = made.definition
-        await link.execute(self.PROMOTE, job, version, kept.queue, kept.user_id, kept.words)
-        if kept.overlap_rule() is not Overlap.ALLOW:
-            await link.execute(MAKE_JOB_GATES, key, [gate_of(name)])
-        if is_new or taken["is_deleted"]:
-            await link.execute(self.UNDECLARE, job, [schedule.id for schedule in new.schedules])
-            if new.schedules:
-                await self.write_schedules(
-                    link, key, new.schedules, {name: job}, keeps_cursors=True
-                )
-        return made, is_new or taken["is_deleted"]
+        self, link: Link, key: int, tenant: str, jobs: Sequence[NewJob], texts: Sequence[str]
+    ) -> list[Made]:
+        """Store definitions of different jobs, in as many statements as it takes for one."""
+        names = [job.definition.name for job in jobs]
+        queues = [job.definition.queue for job in jobs]
+        needs = [job.definition.needs for job in jobs]
+        rows = await link.fetch(self.TAKE, key, [job.id for job in jobs], names, queues, needs)
+        taken = {row["name"]: row for row in rows}
+        for job in jobs:
+            at = taken[job.definition.name]["version"]
+            if job.expect is not None and job.expect != at:
+                raise moved(job.definition.name, at=at, expect=job.expect)
+        made: dict[str, Made] = {}
+        if any(row["version"] for row in rows):  # else all of them are new
+            for job, text, row in zip(
+                jobs, texts, await self._standing(link, tenant, jobs, texts), strict=True
+            ):
+                if row["version"] is not None:
+                    is_same = row["definition"] == text
+                    is_back = row["is_deleted"] and is_same
+                    # A deleted job has no version that old code could turn back.
+                    is_old = row["is_known"] and not job.promote and not row["is_deleted"]
+                    if is_same or is_old:
+                        made[row["name"]] = Made(_job(row, tenant), is_back, None)
+        changed = [
+            (job, text, made.get(job.definition.name))
+            for job, text in zip(jobs, texts, strict=True)
+        ]
+        changed = [one for one in changed if one[2] is None or one[2].is_changed]
+        if changed:
+            made |= await self._adopt(link, key, tenant, changed, taken)
+        gates = [
+            gate_of(name)
+            for name, one in made.items()
+            if one.job.definition.overlap_rule() is not Overlap.ALLOW
+        ]
+        if gates:
+            await link.execute(MAKE_JOB_GATES, key, gates)
+        return [made[name] for name in names]
+
+    async def _adopt(
+        self,
+        link: Link,
+        key: int,
+        tenant: str,
+        changed: Sequence[tuple[NewJob, str, Made | None]],
+        taken: Mapping[str, Row],
+    ) -> dict[str, Made]:
+        """Make definitions current: those that are new, and those of jobs that were deleted."""
+        jobs = {job.definition.name: taken[job.definition.name]["key"] for job, _, _ in changed}
+        schedules = [schedule for job, _, _ in changed for schedule in job.schedules]
+        definitions = [job.definition for job, _, _ in changed]
+        rows = await link.fetch(
+            self.ADOPT,
+            list(jobs.values()),
+            [taken[job.definition.name]["version"] + (back is None) for job, _, back in changed],
+            [text for _, text, _ in changed],
+            [job.author for job, _, _ in changed],
+            [definition.queue for definition in definitions],
+            [definition.needs for definition in definitions],
+            [definition.user_id for definition in definitions],
+            [definition.words for definition in definitions],
+            [back is None for _, _, back in changed],
+            [schedule.id for schedule in schedules],
+        )
+        if schedules:
+            scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
+            numbers = {name: number for name, number in jobs.items() if name in scheduled}
+            await self.write_schedules(link, key, schedules, numbers, keeps_cursors=True)
+        backs = {job.definition.name: back for job, _, back in changed}
+        return {
+            row["name"]: Made(
+                back.job if (back := backs[row["name"]]) is not None else _job(row, tenant),
+                True,
+                (row["queue"], row["needs"], row["lane"]),
+            )
+            for row in rows
+        }
 
     GET = f"""{COLUMNS}
      WHERE j.tenant = $1 AND j.name = $2 AND v.version = coalesce($3, j.version)
@@ -272,6 +382,14 @@ class Defining(Scheduling):
             await link.execute(statement, key, queue)
         if not paused:
             self.notifier.touch(key, [queue], here=True)
+
+
+def _is_settled(job: NewJob, text: str, row: Row) -> bool:
+    """True if there is nothing to do for a definition; see `Defining.STANDING`."""
+    if row["version"] is None or row["is_deleted"] or row["lane"] is None:
+        return False
+    is_settled = row["definition"] == text or (row["is_known"] and not job.promote)
+    return is_settled and job.expect in (None, row["version"])
 
 
 def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:

@@ -109,16 +109,35 @@ class Names:
             row = await link.fetchrow(f"{TENANT} WHERE name = $1", name)
             if row is None:
                 raise TenantNotFound(f"no tenant named {shown(name)}")
-            key = self._tenants[name] = row["key"]
-            self._tenant_names[key] = name
-            self._learn_quotas(row)
+            key = self._learn_tenant(name, row["key"], row)
         return key
+
+    def _learn_tenant(self, name: str, key: int, row: Row) -> int:
+        self._tenants[name] = key
+        self._tenant_names[key] = name
+        self._learn_quotas(key, row)
+        return key
+
+    def learn(self, tenant: str, rows: Sequence[Row]) -> None:
+        """Remember the tenant and the lanes of what `Defining.STANDING` has answered."""
+        for row in rows[:1]:
+            self._learn_tenant(tenant, row["tenant"], row)
+        for row in rows:
+            if row["lane"] is not None:
+                self.learn_lanes(row["tenant"], [(row["queue"], row["needs"], row["lane"])])
+
+    def learn_lanes(self, tenant: int, lanes: Iterable[tuple[str, str, int]]) -> None:
+        """Remember lanes that are committed: queue, needs and number of each."""
+        for queue, needs, lane in lanes:
+            self._lanes[tenant, queue, needs] = lane
+            self._lane_rows[lane] = LaneRow(queue, needs)
 
     async def quotas(self, link: Link, tenant: int) -> Quotas:
         """What a tenant may use, as of a few seconds ago."""
         known = self.known_quotas(tenant)
         if known is None:
-            known = self._learn_quotas(await link.fetchrow(f"{TENANT} WHERE key = $1", tenant))
+            row = await link.fetchrow(f"{TENANT} WHERE key = $1", tenant)
+            known = self._learn_quotas(tenant, row)
         return known
 
     def known_quotas(self, tenant: int) -> Quotas | None:
@@ -131,9 +150,9 @@ class Names:
         """They have changed."""
         self._quotas.pop(tenant, None)
 
-    def _learn_quotas(self, row: Row) -> Quotas:
+    def _learn_quotas(self, tenant: int, row: Row) -> Quotas:
         quotas = read_quotas(row)
-        self._quotas[row["key"]] = asyncio.get_running_loop().time(), quotas
+        self._quotas[tenant] = asyncio.get_running_loop().time(), quotas
         return quotas
 
     async def tenant_name(self, link: Link, key: int) -> str:
@@ -341,6 +360,4 @@ class Names:
         return self._lane_rows
 
     def _learn(self, tenant: int, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._lanes[tenant, row["queue"], row["needs"]] = row["key"]
-            self._lane_rows[row["key"]] = LaneRow(row["queue"], row["needs"])
+        self.learn_lanes(tenant, [(row["queue"], row["needs"], row["key"]) for row in rows])

@@ -46,9 +46,10 @@ class PostgresStore(
         self._listeners: set[Listener] = set()
 
     async def open(self) -> None:
-        await self.db.open()
+        if await self.db.open(self.fits()):
+            return
         try:
-            await self.check_schema()
+            await self.check_schema()  # which says what is wrong
         except BaseException:
             await self.db.close()
             raise

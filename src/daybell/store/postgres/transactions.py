@@ -109,7 +109,7 @@ class Transacting(Moving):
                 connection_class=Connection,
                 timeout=timeouts.connect,
                 init=partial(watch_peer, timeouts=timeouts),
-                connect=self.db.connector(),
+                connect=self.db.connect,
                 **options,
             )
         with translated():

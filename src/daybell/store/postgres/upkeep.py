@@ -170,6 +170,23 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
      ORDER BY m.verb DESC, m.name
     """
 
+    def fits(self) -> str:
+        """A condition that holds if this program can work on the schema, and may. If it does not,
+        `check_schema` says why.
+        """
+        known = known_migrations(MIGRATIONS)
+        steps = ", ".join(f"({one.version}, '{one.checksum}')" for one in known)
+        missing = self.MISSING_RIGHTS
+        for number, names in enumerate((TABLES, FUNCTIONS, APPEND_ONLY), start=1):
+            words = ", ".join(f"'{name}'" for name in names)
+            missing = missing.replace(f"${number}::text[]", f"ARRAY[{words}]::text[]")
+        return f"""NOT EXISTS (
+          SELECT FROM daybell.migration m
+            FULL JOIN (VALUES {steps}) k(version, checksum) ON k.version = m.version
+           WHERE k.checksum IS DISTINCT FROM m.checksum
+             AND (k.version IS NOT NULL OR m.is_breaking))
+        AND NOT EXISTS ({missing})"""
+
     async def check_schema(self) -> int:
         """The schema's version, if this program can work on it, and may."""
         async with self.db.link() as link:

@@ -32,7 +32,11 @@ class Leasing(Applying):
     """Who is alive, and what to do with the work of those who are not."""
 
     REGISTER = f"""
-    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    x AS (
+      UPDATE daybell.worker SET is_excused = true
+       WHERE tenant = $1 AND id = $13 AND NOT EXISTS (
+         SELECT FROM daybell.worker d WHERE d.tenant = $1 AND d.id = $2 AND d.state = {DEAD}))
     INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
                                      capacity, state, started_at, renewed_at, lease_until,
                                      tasks)
@@ -45,7 +49,9 @@ class Leasing(Applying):
     RETURNING w.state, w.lease_until, w.renewed_at
     """
 
-    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
         check_name(worker.name, what="worker")
         check_labels(worker.labels)
         async with self.db.link() as link:
@@ -66,6 +72,7 @@ class Leasing(Applying):
                 msgspec.json.encode(worker.tasks, order="sorted").decode()
                 if worker.tasks is not None
                 else None,
+                replaces,
             )
         if row is None:
             raise dead_worker(worker.id)
@@ -73,19 +80,25 @@ class Leasing(Applying):
 
     # One write, whatever the worker runs. A worker that was declared dead matches no row; a reaper
     # that comes at the same moment waits for this row and then finds its lease prolonged, or this
-    # waits for the reaper and then finds the worker dead.
+    # waits for the reaper and then finds the worker dead. Leases that hold nothing go in passing:
+    # to look at each would take so many round trips that a slow store would cost the lease.
     RENEW = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
       UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
         FROM t WHERE w.id = $2 AND w.tenant = $1 AND w.state <> {DEAD}
       RETURNING w.state, w.lease_until, w.renewed_at),
+    e AS (
+      DELETE FROM daybell.lease l
+       WHERE l.worker = $2 AND l.tenant = $1 AND l.id <> ALL ($4::uuid[])
+         AND NOT EXISTS (SELECT FROM {IN_LEASE})),
     h AS NOT MATERIALIZED (
       SELECT x.id, x.attempt FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
        WHERE l.worker = $2 AND l.tenant = $1 AND l.id = ANY($4::uuid[]))
     SELECT w.*,
-           ARRAY(SELECT id FROM daybell.lease
-                  WHERE worker = $2 AND id <> ALL ($4::uuid[])) AS unknown,
+           ARRAY(SELECT l.id FROM daybell.lease l
+                  WHERE l.worker = $2 AND l.id <> ALL ($4::uuid[])
+                    AND EXISTS (SELECT FROM {IN_LEASE})) AS unknown,
            ARRAY(SELECT v.id FROM daybell.live v
                   WHERE v.tenant = $1 AND v.cancel_requested_at IS NOT NULL
                     AND ((v.id, v.attempt) IN (SELECT id, attempt FROM h)) IS TRUE AND v.state <> 5
@@ -187,7 +200,10 @@ class Leasing(Applying):
     LOST = f"""
     WITH l AS MATERIALIZED (SELECT * FROM daybell.lease l WHERE {IS_ORPHAN})
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition,
-           v.started_at IS NOT NULL AS is_begun
+           v.started_at IS NOT NULL AS is_begun,
+           -- The row of a worker goes only after all that it held.
+           coalesce((SELECT w.is_excused FROM daybell.worker w
+                      WHERE w.tenant = l.tenant AND w.id = l.worker), false) AS is_excused
       FROM l, {IN_LEASE}
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
      LIMIT $1
@@ -229,6 +245,7 @@ class Leasing(Applying):
                     max_crashes=definition.max_crashes,
                     retry=definition.on_lost == "retry",
                     is_begun=row["is_begun"],
+                    is_excused=row["is_excused"],
                 )
             )
         return found

@@ -15,10 +15,17 @@ from daybell.store.outcomes import Losses
 class Workers(Protocol):
     """Leases: who is alive, and what to do with the work of those who are not."""
 
-    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
         """Add a worker, live, its lease ending `lease` seconds from the store's now.
         Registering the same id again is answered like a renewal, unless it is dead:
-        LeaseLost."""
+        LeaseLost.
+
+        `replaces` is the id under which the same worker has stopped all its work, because the
+        store was late or away. That one is excused from then on: its lease ends as any other, and
+        `lost` says that no execution is to be charged for it.
+        """
         ...
 
     async def renew(

@@ -31,13 +31,17 @@ CANCELLED: Final = STATE_CODES[State.CANCELLED]
 class SqliteWorkers(Part):
     """See `protocol.Workers`."""
 
-    async def register(self, tenant: str, worker: NewWorker, *, lease: Seconds) -> Renewal:
+    async def register(
+        self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
+    ) -> Renewal:
         check_name(worker.name, what="worker")
         check_labels(worker.labels)
 
         def operation(tx: Transaction) -> Renewal:
             owner = tx.names.tenant(tx, tenant)
             introduce(tx, owner, worker)
+            if replaces is not None:
+                tx.execute(_EXCUSE, (owner, replaces.bytes))
             return prolong(tx, owner, worker.id, lease)
 
         return await self._write(operation)
@@ -84,6 +88,9 @@ _INTRODUCE: Final = """
 INSERT INTO worker (tenant, id, state, started_at, renewed_at, lease_until, about)
 VALUES (?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
+
+
+_EXCUSE: Final = "UPDATE worker SET is_excused = 1 WHERE tenant = ? AND id = ?"
 
 
 def introduce(tx: Transaction, owner: int, worker: NewWorker) -> None:
@@ -190,7 +197,7 @@ _MARK: Final = """
 UPDATE worker SET state = 3
  WHERE state <= 2 AND lease_until + max(0.0, ?2 - renewed_at) < ?1
 """
-_DEAD: Final = "SELECT tenant, id FROM worker WHERE state = 3"
+_DEAD: Final = "SELECT tenant, id, is_excused FROM worker WHERE state = 3"
 _LOST: Final = f"""
 SELECT {CLAIMED_COLUMNS}, started_at IS NOT NULL, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
@@ -203,7 +210,7 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
     if tx.now <= not_after:
         tx.execute(_MARK, (tx.now, since))
     found: list[Lost] = []
-    for owner, worker in tx.execute(_DEAD).fetchall():
+    for owner, worker, is_excused in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
         leases, begun = uuids([row[-1] for row in rows]), [bool(row[-2]) for row in rows]
         rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
@@ -217,6 +224,7 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
                     max_crashes=version.max_crashes,
                     retry=version.retries_lost,
                     is_begun=is_begun,
+                    is_excused=bool(is_excused),
                 )
             )
     (is_any_waiting,) = tx.execute(_ANY_WAITING).fetchone()
