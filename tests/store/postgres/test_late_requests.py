@@ -63,7 +63,7 @@ async def test_a_first_request_that_stalls_while_its_repeat_runs_to_the_end_crea
 ):
     """The statement has begun, and waits for another transaction; then it goes on."""
     await defined(store)
-    blocked, overtaken = an_execution(**options), an_execution(**options)
+    blocked, overtaken, last = (an_execution(**options) for _ in range(3))
     await quick.enqueue(TENANT, [an_execution(delay=3600.0, **options)])
     transaction = another.transaction()
     await transaction.start()
@@ -73,15 +73,15 @@ async def test_a_first_request_that_stalls_while_its_repeat_runs_to_the_end_crea
         " FROM daybell.live",
         blocked.id,
     )
-    first = asyncio.create_task(quick.enqueue(TENANT, [blocked, overtaken]))
+    first = asyncio.create_task(quick.enqueue(TENANT, [blocked, overtaken, last]))
     assert await settle(sql, first, quick.pace.processes), "it should wait for the other row"
 
     await store.enqueue(TENANT, [overtaken], repeat=True)
     assert await run_all(store) == [overtaken.id]
     await transaction.rollback()
 
-    assert [answer.id for answer in await first] == [blocked.id, overtaken.id]
-    assert await run_all(store) == [blocked.id]
+    assert [answer.id for answer in await first] == [blocked.id, overtaken.id, last.id]
+    assert await run_all(store) == [blocked.id, last.id]
     assert await violations(sql) == []
 
 
