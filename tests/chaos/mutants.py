@@ -39,8 +39,10 @@ BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/moves.py"
 WORKERS: Final = "store/postgres/workers.py"
 FIRING: Final = "store/postgres/firing.py"
+ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
+OF_REPEATS: Final = ("tests/store/postgres/test_late_requests.py", "tests/store/test_repeats.py")
 OF_SCHEDULES: Final = (
     "tests/store/test_firing.py",
     "tests/store/test_schedules.py",
@@ -116,9 +118,10 @@ MUTANTS: Final = (
         (
             (
                 "client/facade.py",
-                "self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)",
+                "self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)",
                 "self.store.enqueue(self.tenant, ["
-                "msgspec.structs.replace(one, id=mint()) for one in executions])",
+                "msgspec.structs.replace(one, id=mint()) if repeat else one for one in executions"
+                "], entries=entries)",
             ),
         ),
     ),
@@ -216,6 +219,78 @@ MUTANTS: Final = (
         "an event between the record of a wait and the move to it is overlooked",
         (("store/postgres/waits.py", "and move.id not in waiting", "and False"),),
         OF_EVENTS,
+    ),
+    Mutant(
+        "a repeat leaves no mark of what it creates",
+        ((ENQUEUE, "if repeat and specs.made:", "if False:"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "a bulk of first requests ignores the marks of repeats",
+        ((ENQUEUE, "THEN daybell.refuse_repeated($1, $6, cardinality($6))", "THEN true"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "a first request of any kind ignores the marks of repeats",
+        ((ENQUEUE, "daybell.refuse_repeated($1, $2, count(*))", "count(*) >= 0"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "marks are looked for before the rows are inserted",
+        (
+            (ENQUEUE, "CASE WHEN id = ($6::uuid[])[cardinality($6)] AND", "(SELECT CASE WHEN"),
+            (ENQUEUE, "cardinality($6)) ELSE true END", "0) ELSE true END)"),
+        ),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "marks are looked for in the snapshot of the statement",
+        (
+            (
+                "store/postgres/migrations/0013_repeated.sql",
+                "LANGUAGE plpgsql VOLATILE",
+                "LANGUAGE plpgsql STABLE",
+            ),
+        ),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "what is left of a repeat is inserted without a search",
+        (
+            (
+                ENQUEUE,
+                "passing.answer({id: Enqueued(id) for id in finished})",
+                "passing.answer({id: Enqueued(id) for id in finished})\n"
+                "            return await self._insert(link, specs, passing, self.INSERT)",
+            ),
+        ),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "a late request is refused for another execution, or cancels it",
+        (("store/postgres/entering.py", "            raise Repeated\n", "            return\n"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "marks are removed too early",
+        (
+            (
+                "store/postgres/upkeep.py",
+                '"repeated", "at < $1", now - REPEAT_SECONDS_KEPT',
+                '"repeated", "at < $1", now - REPEAT_SECONDS_KEPT / 2',
+            ),
+        ),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "a load does not search the history",
+        (("store/postgres/bulk.py", "if await self.finished(link, specs, heads):", "if False:"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "a refused first try is not tried as a repeat",
+        (("api/idempotency.py", "if this.is_repeated:\n", "if this:\n"),),
+        ("tests/api/test_overtaken.py",),
     ),
 )
 

@@ -11,4 +11,5 @@ from tests.mutating import changed
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_still_fits_the_source(mutant: Mutant):
     for name, text in changed(mutant, is_once=False).items():
-        compile(text, name, "exec")
+        if name.endswith(".py"):
+            compile(text, name, "exec")

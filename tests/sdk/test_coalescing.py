@@ -94,7 +94,7 @@ async def test_an_error_of_ours_leaves_nobody_waiting():
     is_broken = True
     may_go = asyncio.Event()
 
-    async def send(group, entries):
+    async def send(group, entries, *, repeat):
         await may_go.wait()
         if is_broken:
             raise ZeroDivisionError
@@ -130,7 +130,7 @@ async def test_a_caller_that_gives_up_takes_nobody_along(client, store):
 
 
 async def test_a_sender_that_is_cancelled_leaves_nobody_waiting():
-    async def send(group, entries):
+    async def send(group, entries, *, repeat):
         await asyncio.Event().wait()
         return []
 
@@ -163,7 +163,7 @@ async def test_tasks_are_coalesced_too(app: App):
 
 
 async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other():
-    async def send(group, entries):
+    async def send(group, entries, *, repeat):
         if len(group) > 1:
             raise JobNotFound("one of them")
         raise ZeroDivisionError
@@ -174,3 +174,20 @@ async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other()
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ZeroDivisionError] * 4
+
+
+async def test_a_group_that_may_have_been_sent_is_split_into_repeats():
+    sent = []
+
+    async def send(group, entries, *, repeat):
+        sent.append((len(group), repeat))
+        if not repeat:
+            raise Unavailable("perhaps it is on its way")
+        if len(group) > 1:
+            raise JobNotFound("one of them")
+        return [Enqueued(one.id) for one in group]
+
+    coalescer = Coalescer(send)
+    await asyncio.gather(*(coalescer.enqueue(an_execution()) for _ in range(2)))
+
+    assert sent == [(2, False), (2, True), (1, True), (1, True)]

@@ -10,7 +10,9 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from uuid import UUID
 
+from daybell.client.submitting import derived
 from daybell.core.schedule import Schedule
 from daybell.errors import ExecutionInTheWay
 from daybell.store.protocol import Store
@@ -19,6 +21,8 @@ from tests.stores import connect
 
 JOBS: Final = ["a", "b", "c"]
 TICKS: Final = 10
+REPEATED_BULKS: Final = 60
+REPEATED_BULK: Final = 50
 KEYS: Final = [f"key {n}" for n in range(20)]
 
 
@@ -42,6 +46,27 @@ async def enqueue(store: Store) -> list[tuple[str, bool]]:
         new = [an_execution("a", unique_key=key) for key in KEYS[start : start + 5]]
         answers += await store.enqueue(TENANT, new)
     return [(str(answer.id), answer.created) for answer in answers]
+
+
+async def send_again(store: Store) -> list[str]:
+    """Send the same bulks as the other processes do, as repeats, and run what there is; the ids
+    that were claimed here.
+    """
+    worker = await registered(store, lease=600.0)
+    taken: list[str] = []
+    for number in range(REPEATED_BULKS):
+        news = [an_execution("a", id=repeated_id(number, n)) for n in range(REPEATED_BULK)]
+        await store.enqueue(TENANT, news, repeat=True)
+        hands = await claim(store, REPEATED_BULK // 3, worker=worker)
+        taken += [str(one.id) for one in hands.executions]
+        moves = [success(one) for one in hands.executions]
+        assert await store.apply(TENANT, worker=worker, transitions=moves) == []
+    return taken + await drain(store)
+
+
+def repeated_id(bulk: int, n: int) -> UUID:
+    """An id that every process knows."""
+    return derived(UUID(int=0), bulk, n)
 
 
 async def define(store: Store) -> list[tuple[str, int]]:
@@ -95,6 +120,7 @@ def due_at(schedule: Schedule) -> float:
 TASKS: Final[dict[str, Callable[[Store], Awaitable[Any]]]] = {
     "drain": drain,
     "enqueue": enqueue,
+    "send_again": send_again,
     "define": define,
     "overlap": overlap,
     "fire": fire,

@@ -34,7 +34,7 @@ from tests.builders import (
     states,
     success,
 )
-from tests.store.processes import JOBS, KEYS
+from tests.store.processes import JOBS, KEYS, REPEATED_BULK, REPEATED_BULKS
 from tests.stores import POSTGRES, SHARED_KINDS, connect
 
 ROOT = Path(__file__).parents[2]
@@ -316,6 +316,19 @@ async def test_four_processes_claim_each_execution_once_and_finish_all(shared, s
 
     assert sorted(taken) == sorted(str(one.id) for one in new)
     assert await shared_store.count_executions(TENANT, EVERYTHING) == {State.SUCCEEDED: 2000}
+
+
+async def test_four_processes_that_send_the_same_bulks_create_each_execution_once(
+    shared, shared_store
+):
+    await defined(shared_store, "a")
+
+    async with processes("send_again", shared.kind, shared.url) as answers:
+        taken = [id for answer in answers for id in answer]
+
+    assert len(taken) == len(set(taken)) == REPEATED_BULKS * REPEATED_BULK
+    counts = await shared_store.count_executions(TENANT, EVERYTHING)
+    assert counts == {State.SUCCEEDED: REPEATED_BULKS * REPEATED_BULK}
 
 
 async def test_four_processes_that_want_the_same_keys_agree_on_the_holders(shared, shared_store):

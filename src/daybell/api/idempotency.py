@@ -15,12 +15,13 @@ from uuid import UUID
 
 import msgspec
 from fastapi import Request, Response
+from msgspec.structs import replace
 
 from daybell.api.caller import Caller
 from daybell.client import mint
 from daybell.client.submitting import derived
 from daybell.core.idempotency import NewRequest
-from daybell.errors import UsageError, shown
+from daybell.errors import Conflict, UsageError, shown
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
@@ -65,10 +66,22 @@ async def once(
         )
     if begun.status is not None and begun.answer is not None:
         return _replayed(begun.status, begun.answer)
-    response = await perform(Try(begun.id, is_repeated=not begun.is_new))
+    response = await _performed(perform, Try(begun.id, is_repeated=not begun.is_new))
     if response.status_code < HTTPStatus.BAD_REQUEST:
         await caller.client.answer_request(key, status=response.status_code, answer=_kept(response))
     return response
+
+
+async def _performed(perform: Perform, this: Try) -> Response:
+    """Perform a request. A first try can be overtaken by its own repeat, at another server, and is
+    then refused for what the repeat has created; so a refused first try is tried as a repeat.
+    """
+    try:
+        return await perform(this)
+    except Conflict:
+        if this.is_repeated:
+            raise
+        return await perform(replace(this, is_repeated=True))
 
 
 def _digest(request: Request, raw: bytes) -> bytes:

@@ -115,11 +115,12 @@ class Bulk:
             is_full = isinstance(error, QuotaExceeded)
             if len(executions) == 1:
                 return Counter({Retrial.OVER_QUOTA if is_full else Retrial.REFUSED: 1})
+            # As repeats: the refusal may be the answer to the second of two tries.
             middle = len(executions) // 2
-            first = await self._renew(executions[:middle], repeat=repeat)
+            first = await self._renew(executions[:middle], repeat=True)
             if first[Retrial.OVER_QUOTA]:
                 return first + Counter({Retrial.OVER_QUOTA: len(executions) - middle})
-            return first + await self._renew(executions[middle:], repeat=repeat)
+            return first + await self._renew(executions[middle:], repeat=True)
         return Counter(Retrial.RENEWED if one.created else Retrial.KEY_HELD for one in made)
 
     async def _cancel_where(

@@ -7,8 +7,8 @@ enqueue waits for nothing, and fifty at once are one statement instead of fifty.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
@@ -16,7 +16,15 @@ from daybell.errors import DaybellError, Unavailable
 
 GROUP_MAX: Final = 1000
 
-Send = Callable[[Sequence[NewExecution], Sequence[NewEntry]], Awaitable[list[Enqueued]]]
+
+class Send(Protocol):
+    """The way to the store. `repeat`: these may have been sent before."""
+
+    async def __call__(
+        self, executions: Sequence[NewExecution], entries: Sequence[NewEntry], *, repeat: bool
+    ) -> list[Enqueued]: ...
+
+
 Waiting = tuple[NewExecution, NewEntry | None, "asyncio.Future[Enqueued]"]
 
 
@@ -53,20 +61,24 @@ class Coalescer:
         finally:
             self._sender = None
 
-    async def _send_group(self, group: list[Waiting]) -> None:
+    async def _send_group(self, group: list[Waiting], *, repeat: bool = False) -> None:
         try:
             entries = [entry for _, entry, _ in group if entry is not None]
-            answers = await self._send([new for new, _, _ in group], entries)
+            answers = await self._send([new for new, _, _ in group], entries, repeat=repeat)
         except Unavailable as error:
-            _fail(group, error)
+            if repeat:
+                _fail(group, error)
+            else:
+                # Perhaps it was committed and only the answer is lost: the ids tell.
+                await self._send_group(group, repeat=True)
         except DaybellError as error:
             # One of them is at fault, and the group was all or nothing: by halves, then.
             if len(group) == 1:
                 _fail(group, error)
                 return
             middle = len(group) // 2
-            await self._send_group(group[:middle])
-            await self._send_group(group[middle:])
+            await self._send_group(group[:middle], repeat=repeat)
+            await self._send_group(group[middle:], repeat=repeat)
         except Exception as error:
             _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
         else:

@@ -132,7 +132,7 @@ class Client(
         self.store: Store = store
         self.secrets_key = secrets_key
         self._migrates = migrate
-        self._coalescer = Coalescer(self._enqueue)
+        self._coalescer = Coalescer(self._send)
         self._kept: Kept = {}
         self._asking: dict[str, asyncio.Task[Params | None]] = {}
         self._others: dict[str, Client] = {}
@@ -361,10 +361,19 @@ class Client(
         self, executions: Sequence[NewExecution], entries: Sequence[NewEntry] = ()
     ) -> list[Enqueued]:
         try:
-            return await self.store.enqueue(self.tenant, executions, entries=entries)
+            return await self._send(executions, entries)
         except Unavailable:
             # Perhaps it was committed and only the answer is lost: the ids tell.
-            return await self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)
+            return await self._send(executions, entries, repeat=True)
+
+    async def _send(
+        self,
+        executions: Sequence[NewExecution],
+        entries: Sequence[NewEntry],
+        *,
+        repeat: bool = False,
+    ) -> list[Enqueued]:
+        return await self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)
 
     async def _load(self, executions: Iterable[NewExecution]) -> int:
         last: UUID | None = None

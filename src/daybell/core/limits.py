@@ -117,6 +117,7 @@ STREAMS_MAX: Final = 200  # live streams of one process
 QUOTA_MAX: Final = 1_000_000_000
 AUDIT_CHARS_MAX: Final = 1_000  # who, what and from where; before and after are as long as they are
 REQUEST_KEY_CHARS_MAX: Final = 255  # of an Idempotency-Key
+REPEAT_SECONDS_KEPT: Final = 86_400.0  # a request that is sent again so late is still the same one
 
 # Durable functions and events. A replay reads all steps; what names an event is in indexes.
 STEPS_MAX: Final = 10_000  # of one execution

@@ -50,7 +50,6 @@ from daybell.errors import (
 CAPACITY_MAX: Final = 1_000_000
 OCCURRENCES_MAX: Final = 10_000  # of a schedule, looked through at once
 # How long is kept what is only kept for a while.
-REQUEST_KEPT_SECONDS: Final = 86400.0
 MINUTE_KEPT_SECONDS: Final = 3600.0
 AUDIT_KEPT_SECONDS: Final = 365 * 86400.0
 KEY_KEPT_SECONDS: Final = 90 * 86400.0  # after it has opened nothing any more

@@ -12,7 +12,7 @@ from daybell.core.access import Key, NewKey
 from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import check_name
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.core.view import Page
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
@@ -145,7 +145,7 @@ class MemoryAccess(Part):
             checks.check_request(request)
             now = self._clock()
             known = tables.requests.get((tenant, request.key))
-            if known is not None and known[0] > now - checks.REQUEST_KEPT_SECONDS:
+            if known is not None and known[0] > now - REPEAT_SECONDS_KEPT:
                 return known[1]
             made = Request(**asdict(request), is_new=True)
             tables.requests[tenant, request.key] = now, replace(made, is_new=False)

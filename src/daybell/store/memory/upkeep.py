@@ -9,14 +9,13 @@ from msgspec.structs import replace
 from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant, Seconds
 from daybell.core.leading import Presence, ask, asks_for, leave
-from daybell.core.limits import EVENT_SECONDS_KEPT
+from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership, WorkerState
 from daybell.store.checks import (
     AUDIT_KEPT_SECONDS,
     KEY_KEPT_SECONDS,
     MINUTE_KEPT_SECONDS,
-    REQUEST_KEPT_SECONDS,
 )
 from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
 from daybell.store.memory.executions import is_dead_letter
@@ -73,7 +72,7 @@ class MemoryUpkeep(Part):
                 workers=remove_workers(tables, now - policy.workers),
                 log_parts=remove_log_parts(tables, now - policy.finished),
                 gates=remove_gates(tables),
-                others=remove_requests(tables, now - REQUEST_KEPT_SECONDS)
+                others=remove_requests(tables, now - REPEAT_SECONDS_KEPT)
                 + remove_minutes(tables, now - MINUTE_KEPT_SECONDS)
                 + remove_entries(tables, now - AUDIT_KEPT_SECONDS)
                 + remove_keys(tables, now - KEY_KEPT_SECONDS)

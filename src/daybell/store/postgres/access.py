@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from daybell.core.access import Key, NewKey, Role
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import check_name
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks
@@ -146,7 +146,7 @@ class Admitting(Connected):
     ON CONFLICT (tenant, key) DO UPDATE
        SET at = excluded.at, id = excluded.id, digest = excluded.digest, status = NULL,
            answer = NULL
-     WHERE i.at <= excluded.at - {checks.REQUEST_KEPT_SECONDS}
+     WHERE i.at <= excluded.at - {REPEAT_SECONDS_KEPT}
     """
     KNOWN_REQUEST = """
     SELECT key, digest, id, status, answer FROM daybell.idempotency WHERE tenant = $1 AND key = $2

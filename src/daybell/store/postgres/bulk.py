@@ -36,6 +36,9 @@ LOAD_COLUMNS: Final = [
     "schedule",
     "parent",
 ]
+LOADED_BEFORE: Final = (
+    "some of these executions exist already: an earlier load of them was committed"
+)
 AGENDA_COLUMNS: Final = ("run_at", "lane", "priority", "id")
 
 
@@ -48,7 +51,7 @@ class Loading(Enqueueing):
 
     async def _load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
         source = iter(executions)
-        loaded = 0
+        loaded, heads = 0, list[NewExecution]()
         chunk = list(islice(source, COPY_ROWS))
         specs = await self.resolve(tenant, chunk)
         is_limited = (await self.quotas(specs.tenant)).limits_enqueues
@@ -60,16 +63,18 @@ class Loading(Enqueueing):
                         checks.check_loadable(execution, position, overlap=rule)
                     await self._copy(link, specs, chunk)
                     loaded += len(chunk)
+                    heads.append(chunk[0])
                     chunk = list(islice(source, COPY_ROWS))
                     if not specs.cover(chunk):
                         specs = await self.resolve(tenant, chunk)
+                # A load is all or nothing, so the first of each chunk stands for the others.
+                if await self.finished(link, specs, heads):
+                    raise DuplicateKey(LOADED_BEFORE)
                 if is_limited:
                     await self.charge(link, specs.tenant, loaded)
         except UsageError as error:
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
-                raise DuplicateKey(
-                    "some of these executions exist already: an earlier load of them was committed"
-                ) from error
+                raise DuplicateKey(LOADED_BEFORE) from error
             raise
         self.notifier.touch(specs.tenant, specs.queues)
         return loaded

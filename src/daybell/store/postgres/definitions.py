@@ -120,7 +120,7 @@ class Defining(Scheduling):
                 found = await self.names.current_jobs(link, key, {name}, fresh=True)
                 spec = Spec(key, found[name], lanes[0])
                 specs = Specs(key, True, {(name, execution.queue): spec})
-                (answer,) = await self.enqueue_on(link, specs, [execution])
+                (answer,) = await self.enqueue_on(link, specs, [execution], repeat=True)
                 await self.charge_jobs(link, key, new)
                 if (await self.names.quotas(link, key)).limits_enqueues:
                     await self.charge(link, key, len(specs.made))

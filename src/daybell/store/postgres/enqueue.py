@@ -14,11 +14,11 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.overlap import OVERLAP, Entry, Overlap
 from daybell.errors import Unavailable, UsageError
 from daybell.store import checks, recording
-from daybell.store.postgres.connection import Link
+from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.entering import Entering, Passing
 from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.recorded import columns, record
-from daybell.store.postgres.specs import Outdated, Spec, Specs
+from daybell.store.postgres.specs import Outdated, Repeated, Spec, Specs
 from daybell.store.postgres.timeouts import pace_of
 
 STALE_TRIES: Final = 5
@@ -54,22 +54,39 @@ class Enqueueing(Entering, Metering):
     ) -> list[Enqueued]:
         specs = await self.resolve(tenant, executions)
         is_limited = (await self.quotas(specs.tenant)).limits_enqueues
-        if not repeat and not is_limited:
+        if not repeat:
             try:
-                async with self.db.link() as link:
-                    if await self._enqueue_alike(link, specs, executions, entries):
-                        self.notifier.touch(specs.tenant, specs.queues)
-                        return [Enqueued(execution.id) for execution in executions]
+                if not is_limited and await self._enqueue_alike(specs, executions, entries):
+                    return [Enqueued(execution.id) for execution in executions]
+                return await self._enqueue_any(tenant, specs, executions, entries, is_limited)
+            except Repeated:
+                pass
             except UsageError as error:
                 if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
                     raise
-                repeat = True  # some ids exist, and may belong to what is finished by now
+            # Some ids exist, and may have ended: search the history, as for a repeat.
+            specs = await self.resolve(tenant, executions)
+        return await self._enqueue_any(tenant, specs, executions, entries, is_limited, repeat=True)
+
+    async def _enqueue_any(
+        self,
+        tenant: str,
+        specs: Specs,
+        executions: Sequence[NewExecution],
+        entries: Sequence[NewEntry],
+        is_limited: bool,
+        *,
+        repeat: bool = False,
+    ) -> list[Enqueued]:
+        """Create executions of any kind, in one transaction."""
         for _ in range(STALE_TRIES):
             try:
                 async with self.db.transaction() as link:
                     answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
                     if not specs.made and not any(answer.skipped for answer in answers):
                         recording.idle(self.db)  # gates were locked, perhaps, and nothing else
+                    if repeat and specs.made:
+                        await link.execute(self.MARK_REPEATED, specs.tenant, list(specs.made))
                     if is_limited:
                         await self.charge(link, specs.tenant, len(specs.made))
                     if entries:
@@ -91,9 +108,18 @@ class Enqueueing(Entering, Metering):
             key, known is None, {one: Spec(key, job, lane) for one, (job, lane) in found.items()}
         )
 
+    # For first requests that arrive after this repeat: see `daybell.refuse_repeated`. A repeat that
+    # meets these rows has found them in FINISHED.
+    MARK_REPEATED = """
+    INSERT INTO daybell.repeated (tenant, id) SELECT $1, id FROM unnest($2::uuid[]) u(id)
+    """
+
     # Executions of one job that differ in nothing but id and arguments. None are created if the job
     # changed under us. An id that exists breaks the statement: to expect it with ON CONFLICT would
     # cost every row a quarter more.
+    # Rows come to the last part one by one, as they are inserted; with the last of them, all are
+    # checked for repeats. The size of the table is asked first, which costs a tenth of the search
+    # and depends on no snapshot: without repeats, the table has no pages.
     ALIKE = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     l AS (
@@ -105,6 +131,8 @@ class Enqueueing(Entering, Metering):
       RETURNING id, run_at, lane, priority)
     INSERT INTO daybell.agenda (run_at, lane, priority, id)
     SELECT run_at, lane, priority, id FROM l
+     WHERE CASE WHEN id = ($6::uuid[])[cardinality($6)] AND pg_relation_size('daybell.repeated') > 0
+                THEN daybell.refuse_repeated($1, $6, cardinality($6)) ELSE true END
     """
 
     # The same with entries of the audit log, if anything is created: one statement is one round
@@ -124,7 +152,6 @@ class Enqueueing(Entering, Metering):
 
     async def _enqueue_alike(
         self,
-        link: Link,
         specs: Specs,
         executions: Sequence[NewExecution],
         entries: Sequence[NewEntry],
@@ -136,18 +163,22 @@ class Enqueueing(Entering, Metering):
             return False
         if spec.rule(first) is not Overlap.ALLOW:
             return False
-        answer = await link.execute(
-            self.ALIKE_RECORDED if entries else self.ALIKE,
-            spec.tenant,
-            spec.job.key,
-            spec.job.version,
-            spec.lane,
-            spec.job.priority if first.priority is None else first.priority,
-            [execution.id for execution in executions],
-            [execution.args for execution in executions],
-            *(columns(entries) if entries else ()),
-        )
-        return int(answer.rpartition(" ")[2]) == len(executions)
+        async with self.db.link() as link:
+            answer = await link.execute(
+                self.ALIKE_RECORDED if entries else self.ALIKE,
+                spec.tenant,
+                spec.job.key,
+                spec.job.version,
+                spec.lane,
+                spec.job.priority if first.priority is None else first.priority,
+                [execution.id for execution in executions],
+                [execution.args for execution in executions],
+                *(columns(entries) if entries else ()),
+            )
+        if int(answer.rpartition(" ")[2]) < len(executions):
+            return False
+        self.notifier.touch(specs.tenant, specs.queues)
+        return True
 
     async def enqueue_on(
         self,
@@ -159,15 +190,20 @@ class Enqueueing(Entering, Metering):
         are_locked: bool = False,
     ) -> list[Enqueued]:
         """Enqueue within the caller's transaction, whatever the executions ask for. He may have
-        locked the gates of their jobs.
+        locked the gates of their jobs. `repeat` searches the history for each id.
 
         Raises Outdated if what `resolve` found is not true any more; then the caller has to
-        roll back and begin again.
+        roll back and begin again. Without `repeat`, an id that a repeat has created and that has
+        ended raises Repeated or a unique violation.
         """
         answers: dict[UUID, Enqueued] = {}
         for some in _in_turns(specs, executions):
             passing = await self.pass_gates(link, specs, some, repeat=repeat, are_locked=are_locked)
-            answers |= passing.answers | await self._insert(link, specs, passing, repeat=repeat)
+            if repeat:
+                made = await self._insert_again(link, specs, passing)
+            else:
+                made = await self._insert(link, specs, passing, self.INSERT_FIRST)
+            answers |= passing.answers | await self._answer_made(link, specs, passing, made)
             missing = [execution for execution in some if execution.id not in answers]
             if missing:
                 answers |= await self.existing(link, specs, missing)
@@ -208,15 +244,16 @@ class Enqueueing(Entering, Metering):
     SELECT id, CASE WHEN state <> 4 OR id = ANY($19::uuid[]) THEN gate END AS taken FROM l
     """
 
+    # For a first request: the rows are counted, and with that inserted, before the check.
+    INSERT_FIRST = f"""{INSERT} WHERE (SELECT daybell.refuse_repeated($1, $2, count(*)) FROM l)"""
+
     async def _insert(
-        self, link: Link, specs: Specs, passing: Passing, *, repeat: bool
-    ) -> dict[UUID, Enqueued]:
+        self, link: Link, specs: Specs, passing: Passing, statement: str
+    ) -> Sequence[Row]:
+        """Insert what passed the gates; return the rows that were created."""
         executions = passing.executions
         if not executions:
-            return {}
-        savepoint = link.transaction() if repeat else None
-        if savepoint is not None:
-            await savepoint.start()
+            return []
         rows = [_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
         # What nobody asks for is not sent: `unnest` fills a list that is missing with NULLs.
         columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
@@ -226,20 +263,36 @@ class Enqueueing(Entering, Metering):
             for e in executions
             if e.awaits and specs.of(e).awaits(e) and passing.entries.get(e.id) is not Entry.WAIT
         ]
-        made = await link.fetch(self.INSERT, specs.tenant, *columns, inside)
-        if savepoint is not None:
+        return await link.fetch(statement, specs.tenant, *columns, inside)
+
+    async def _insert_again(self, link: Link, specs: Specs, passing: Passing) -> Sequence[Row]:
+        """Insert executions that may have been created before; return the rows that were created.
+
+        An id is free if its execution has ended, so the history is searched while the rows are
+        there: until the commit, no other transaction can create them. Those that have ended are
+        left out, and the others are inserted again under the same rule: one that existed before
+        may have ended meanwhile. Each round leaves out at least one.
+        """
+        while True:
+            savepoint = link.transaction()
+            await savepoint.start()
+            made = await self._insert(link, specs, passing, self.INSERT)
             # Of all of them: one that ended may not be created because its key has a new holder.
-            finished = await self.finished(link, specs, executions)
-            if finished:
-                await savepoint.rollback()
-                passing.answer({id: Enqueued(id) for id in finished})
-                again = await self._insert(link, specs, passing, repeat=False)
-                return again | {id: Enqueued(id) for id in finished}
-            await savepoint.commit()
+            finished = await self.finished(link, specs, passing.executions)
+            if not finished:
+                await savepoint.commit()
+                return made
+            await savepoint.rollback()
+            passing.answer({id: Enqueued(id) for id in finished})
+
+    async def _answer_made(
+        self, link: Link, specs: Specs, passing: Passing, made: Sequence[Row]
+    ) -> dict[UUID, Enqueued]:
+        """Take the slots of those that were created, and answer for them."""
         specs.made.update(row["id"] for row in made)
-        if passing.entries:
+        if passing.entries and passing.executions:
             await self.take(link, specs, passing, made)
-        minded = {e.id for e in executions if e.gate is None and e.id in passing.entries}
+        minded = {e.id for e in passing.executions if e.gate is None and e.id in passing.entries}
         return {id: Enqueued(id, at_gate=id in minded) for id in (row["id"] for row in made)}
 
 

@@ -24,7 +24,7 @@ from daybell.store.postgres.continuing import Continuing
 from daybell.store.postgres.gates import Room
 from daybell.store.postgres.listener import WORKERS
 from daybell.store.postgres.pending import ids_of
-from daybell.store.postgres.specs import Outdated, Spec, Specs
+from daybell.store.postgres.specs import Outdated, Repeated, Spec, Specs
 
 
 class Passing(msgspec.Struct):
@@ -106,8 +106,16 @@ class Entering(Continuing):
             if not specs.is_fresh:
                 raise Outdated
             if execution.schedule is None:
+                await self._check_unfinished(link, specs, execution)
                 raise await self._in_the_way(link, specs, execution, gate)
         return entry
+
+    async def _check_unfinished(self, link: Link, specs: Specs, execution: NewExecution) -> None:
+        """Raise Repeated if it has ended, before another execution is named or cancelled for it.
+        A tick is new.
+        """
+        if execution.schedule is None and await self.finished(link, specs, [execution]):
+            raise Repeated
 
     async def announce(self, specs: Specs) -> None:
         """Wake who waits for what is new, and stop the runs that it replaces. After the commit."""
@@ -167,6 +175,8 @@ class Entering(Continuing):
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     UNION ALL
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
+    UNION ALL
+    SELECT id FROM daybell.repeated WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
     """
 
     async def finished(
@@ -194,6 +204,7 @@ class Entering(Continuing):
             return room
         if not specs.is_fresh:
             raise Outdated
+        await self._check_unfinished(link, specs, execution)
         rows = await link.fetch(self.AT_GATE, specs.of(execution).job.key, gate)
         others = [row["id"] for row in rows]
         live, pending = await self.end_pending(link, specs.tenant, others, State.CANCELLED)

@@ -16,6 +16,10 @@ class Outdated(Exception):
     """A job has a new version, or the holder of a unique key finished just now: look again."""
 
 
+class Repeated(Exception):
+    """An execution of the batch has ended: a repeat of the request has created it before."""
+
+
 class Spec(msgspec.Struct, frozen=True, gc=False):
     """What an execution's job and queue come to."""
 

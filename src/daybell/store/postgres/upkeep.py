@@ -9,11 +9,11 @@ from typing import Final
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.instant import Instant
-from daybell.core.limits import EVENT_SECONDS_KEPT
+from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import WorkerState
 from daybell.errors import SchemaError, Unavailable
-from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS, REQUEST_KEPT_SECONDS
+from daybell.store.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.store.codes import WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link
@@ -39,11 +39,13 @@ DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 TABLES: Final = (
     "agenda", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
     "history_rest", "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log",
-    "log_rest", "node", "parked", "paused_queue", "run", "schedule", "secret", "step", "template",
-    "tenant", "tenant_minute", "tick", "wait", "worker",
+    "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret", "step",
+    "template", "tenant", "tenant_minute", "tick", "wait", "worker",
 )  # fmt: skip
 APPEND_ONLY: Final = ("audit",)
-FUNCTIONS: Final = ("charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now")
+FUNCTIONS: Final = (
+    "charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now", "refuse_repeated",
+)  # fmt: skip
 
 
 class Maintaining(Leading, Sweeping, Wording, Forgetting):
@@ -125,7 +127,8 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
         """What is kept for a time of its own, and what belongs to executions."""
         return [
             *await self._remove_runs(link, before),
-            await self._remove(link, "idempotency", "at < $1", now - REQUEST_KEPT_SECONDS),
+            await self._remove(link, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
+            await self._remove(link, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
             await self._remove(
                 link, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS
             ),

@@ -29,10 +29,14 @@ class Executions(Protocol):
 
         One whose `unique_key` is held by an unfinished execution of the same job is not
         created: the answer names the holder, with `created=False`; that goes for two of the
-        same batch too. One with an id that exists already is not created again and is answered
-        as created. `repeat=True` says that these may have been sent before (an earlier call
-        ended in Unavailable): then ids that have finished meanwhile are recognised too. `entries`
-        are added to the audit log with them, but for those that are there (by id).
+        same batch too. `entries` are added to the audit log with them, but for those that are
+        there (by id).
+
+        An id that was created is never created again. It is answered as created, whether or not
+        its execution has ended, however late, however often and from however many processes it is
+        sent, for REPEAT_SECONDS_KEPT. For each id, at most one call is made without `repeat`;
+        every other one has `repeat=True`, which says that these may have been sent before (an
+        earlier call ended in Unavailable). The order in which the calls arrive does not matter.
 
         A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
         the gate has a free slot, and takes one at once if there is and it is due.

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from daybell.core.access import Key, NewKey, Role
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import check_name
+from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks
@@ -200,7 +200,7 @@ SELECT key, digest, id, status, answer FROM idempotency WHERE tenant = ? AND key
 
 def begin_request(tx: Transaction, tenant: str, new: NewRequest) -> Request:
     owner = tx.names.tenant(tx, tenant)
-    tx.execute(_FORGET_OLD, (owner, new.key, tx.now - checks.REQUEST_KEPT_SECONDS))
+    tx.execute(_FORGET_OLD, (owner, new.key, tx.now - REPEAT_SECONDS_KEPT))
     fields = (owner, new.key, new.id.bytes, new.digest, tx.now)
     is_new = tx.execute(_BEGIN, fields).rowcount == 1
     key, digest, id, status, answer = tx.execute(_KNOWN, (owner, new.key)).fetchone()

@@ -13,14 +13,13 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.instant import Instant, Seconds
-from daybell.core.limits import EVENT_SECONDS_KEPT
+from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.view import Check, Health, Removed, Retention
 from daybell.core.worker import Leadership
 from daybell.store.checks import (
     AUDIT_KEPT_SECONDS,
     KEY_KEPT_SECONDS,
     MINUTE_KEPT_SECONDS,
-    REQUEST_KEPT_SECONDS,
 )
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
@@ -157,7 +156,7 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
     parts = old(_OLD_LOG_PARTS, tx.now - policy.finished)
     tx.execute(_MOVE_BOUND, (tx.now - AUDIT_KEPT_SECONDS,))
     others = (
-        old(_OLD_REQUESTS, tx.now - REQUEST_KEPT_SECONDS),
+        old(_OLD_REQUESTS, tx.now - REPEAT_SECONDS_KEPT),
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
         old(_OLD_ENTRIES, tx.now - AUDIT_KEPT_SECONDS),
