@@ -12,6 +12,7 @@ from daybell.core.execution import State
 from daybell.engine.clock import SystemClock
 from daybell.engine.events import Events
 from daybell.errors import Unavailable
+from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.lineage import Lineage, read_hosts
 from tests.builders import claim, defined, enqueued, look, states
@@ -217,7 +218,7 @@ async def test_an_old_primary_behind_the_only_address_is_refused(primary, standb
             async with store.db.apart():
                 pass
         with pytest.raises(Unavailable, match="old primary"):
-            await store.begin()
+            await store.begin(mint())
         another = PostgresStore(url_of(database, way.port))  # as the thread that keeps a lease has
         with pytest.raises(Unavailable, match="old primary"):
             await another.open()
@@ -238,7 +239,7 @@ async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
         store = PostgresStore(url_of(database, way.port))
         await store.open()
         (before,) = await enqueued(store)
-        task = await store.begin()
+        task = await store.begin(mint())
         await task.close()
         await asyncio.wait_for(has_come(before, standby, database), SECONDS)
         await asyncio.to_thread(standby.promote)
@@ -247,7 +248,7 @@ async def test_connections_to_the_old_primary_are_left_when_a_new_one_is_seen(
         async with store.db.apart():
             pass
         await enqueued(store)
-        task = await store.begin()
+        task = await store.begin(mint())
         timeline = await task.connection.fetchval(
             "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
         )
