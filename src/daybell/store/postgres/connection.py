@@ -40,6 +40,8 @@ Row = Any  # asyncpg.Record, which knows nothing of its columns' types
 _driver: Any = asyncpg  # it has no types of its own
 
 POOL_CONNECTIONS_MAX: Final = 8
+# How many connections a pool has at most. Those that are not used have none.
+POOLS: Final = {Pace.SHORT: POOL_CONNECTIONS_MAX, Pace.FIRE: 2, Pace.VIEW: 4, Pace.LONG: 4}
 CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
@@ -176,7 +178,8 @@ class Database:
     def __init__(self, url: str, *, lease: Seconds = LEASE_SECONDS) -> None:
         self.url = url
         self.lease = lease
-        self.timeouts = timeouts_for(lease)
+        self._paces = {pace: timeouts_for(lease, pace) for pace in Pace}
+        self.timeouts = self._paces[Pace.SHORT]
         self._pools: dict[Pace, Any] = {}
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
@@ -243,17 +246,15 @@ class Database:
 
     async def _make_pools(self) -> dict[Pace, Any]:
         """Pools for all paces. Those that are not used yet have no connection."""
-        return {
-            pace: await self._make_pool(timeouts_for(self.lease, pace))
-            for pace in (Pace.SHORT, Pace.FIRE, Pace.VIEW, Pace.LONG)
-        }
+        return {pace: await self._make_pool(pace) for pace in POOLS}
 
-    async def _make_pool(self, timeouts: Timeouts) -> Any:
+    async def _make_pool(self, pace: Pace) -> Any:
+        timeouts = self._paces[pace]
         return await _driver.create_pool(
             self.url,
             # Restoring what it should keep, the driver logs tracebacks while a server is away.
             min_size=0,
-            max_size=POOL_CONNECTIONS_MAX,
+            max_size=POOLS[pace],
             max_inactive_connection_lifetime=300.0,
             reset=_keep,
             init=partial(watch_peer, timeouts=timeouts),
@@ -313,7 +314,7 @@ class Database:
         """
         if not self.is_open:
             raise UsageError(NOT_OPEN)
-        timeouts = timeouts_for(self.lease, pace or _pace.get())
+        timeouts = self._paces[pace or _pace.get()]
         with translated():
             link = await self.connect(self.url, **self._options(timeouts))
             try:
@@ -389,22 +390,26 @@ class Database:
     async def _borrowed(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
         if not self._pools:
             raise UsageError(NOT_OPEN)
-        pool = self._pools[pace or _pace.get()]
+        pace = pace or _pace.get()
+        pool = self._pools[pace]
         with translated():
             await self._follow()
-            async with pool.acquire(timeout=self.timeouts.connect) as link:
-                try:
-                    yield cast(Link, link)
-                except TimeoutError:
-                    # No answer, not even that the statement was ended by the server.
-                    terminate(link)
-                    await self._expire()
-                    raise
-                except asyncpg.ReadOnlySQLTransactionError:
-                    # Another server of the URL may be the one to write to now. None of the old
-                    # connections breaks by itself, so each is made anew before it is used again.
-                    await self._expire()
-                    raise
+            link = await pool.acquire(timeout=self._paces[pace].acquire)
+            try:
+                yield link
+            except TimeoutError:
+                # No answer, not even that the statement was ended by the server.
+                terminate(link)
+                await self._expire()
+                raise
+            except asyncpg.ReadOnlySQLTransactionError:
+                # Another server of the URL may be the one to write to now. None of the old
+                # connections breaks by itself, so each is made anew before it is used again.
+                await self._expire()
+                raise
+            finally:
+                # Of one that was cancelled, the end is waited for.
+                await pool.release(link, timeout=self.timeouts.connect)
 
     async def _expire(self) -> None:
         """Use no connection again that is open now."""
@@ -423,7 +428,7 @@ class Database:
         """Apply the settings to one transaction: a pooler keeps neither them nor the server
         beyond it.
         """
-        settings = timeouts_for(self.lease, pace or _pace.get()).set_local
+        settings = self._paces[pace or _pace.get()].set_local
         if self.is_pooled:
             await self.lineage.check_after(link, settings)
         else:

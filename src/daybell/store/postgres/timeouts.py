@@ -57,7 +57,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     command: Seconds  # until the client gives up an answer, and the connection with it
     statement: Seconds  # until the server ends a statement
     lock: Seconds  # until the server ends a wait for a lock
-    connect: Seconds  # for a connection: a new one, or one of the pool
+    connect: Seconds  # for a new connection
+    acquire: Seconds  # for a connection of the pool, new or not
     idle: Seconds  # until the server ends a session that is idle in a transaction
     keepalive: int  # seconds of silence before TCP asks whether the peer is there
 
@@ -136,6 +137,7 @@ def timeouts_for(lease: Seconds, pace: Pace = Pace.SHORT) -> Timeouts:
         statement=command * STATEMENT_SHARE,
         lock=command * LOCK_SHARE if lock is None else lock,
         connect=connect,
+        acquire=command if pace is Pace.LONG else connect,
         idle=idle,
         keepalive=max(1, round(min(lease, 15.0) / 5)),
     )
