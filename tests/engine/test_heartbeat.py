@@ -467,7 +467,8 @@ async def test_renewals_are_sent_at_thirds_of_the_lease_however_late_their_answe
 
 async def begun_anew_beside_a_reaper(*, starve):
     """A worker whose renewal, and all that it has to report, has no answer while the lease ends;
-    answers how often its executions are charged when a reaper has taken them.
+    answers how often its executions are charged when a reaper has taken them, and whether the
+    worker asked that they are not.
     """
     store, worker, ids = await a_busy_worker()
     upkeep = Upkeep(store.store, clock=VirtualClock(), mint=mint, events=Events(), lease=LEASE)
@@ -488,17 +489,17 @@ async def begun_anew_beside_a_reaper(*, starve):
     unreported.set()
     await worker.stop()
     await upkeep.stop()
-    return found
+    return found, store.asked("register")[-1]["replaces"] == first
 
 
 @in_virtual_time
 async def test_nothing_is_charged_for_a_store_that_is_late_even_if_a_reaper_comes_first():
-    assert await begun_anew_beside_a_reaper(starve=False) == {0}
+    assert await begun_anew_beside_a_reaper(starve=False) == ({0}, True)
 
 
 @in_virtual_time
 async def test_what_starves_its_worker_is_charged_although_an_answer_is_missing():
-    assert await begun_anew_beside_a_reaper(starve=True) == {1}
+    assert await begun_anew_beside_a_reaper(starve=True) == ({1}, False)
 
 
 @in_virtual_time
@@ -507,12 +508,15 @@ async def test_a_registration_that_is_answered_too_late_is_the_stores_fault():
     ids = await enqueued(store, 3)
     upkeep = Upkeep(store.store, clock=VirtualClock(), mint=mint, events=Events(), lease=LEASE)
     upkeep.start()
-    store.delay = lambda operation: 0.9 * LEASE if operation == "register" else 0.0
+    late = {"register": 0.9 * LEASE, "renew": 0.5 * LEASE}
+    store.delay = lambda operation: late.get(operation, 0.0)
     worker = a_worker(store, Tasks(resize=endless), lease=LEASE)
 
+    first = worker.id
     await worker.start()
     await asyncio.sleep(120)
 
+    assert store.asked("register")[1]["replaces"] == first
     assert await charged(store.store, ids) == {0}
     await worker.stop()
     await upkeep.stop()

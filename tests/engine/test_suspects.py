@@ -128,7 +128,7 @@ async def test_only_the_suspect_that_had_begun_is_charged_with_the_loss_of_its_w
     worker = a_worker(store, Tasks(resize=kill), lease=LEASE)
     await worker.start()
     await begun.wait()
-    await worker._stop_loops()  # as if it were dead
+    await worker._stop_loops(worker._loops)  # as if it were dead
 
     await asyncio.sleep(LEASE + 1)
     upkeep = Upkeep(store, clock=VirtualClock(), mint=mint, events=Events(), lease=LEASE)
