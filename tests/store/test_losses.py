@@ -1,5 +1,7 @@
 """Leases that have ended: who is dead, what is lost with them, and what becomes of it."""
 
+from math import inf as INFINITE
+
 import pytest
 
 from daybell.core.execution import Outcome, State
@@ -287,3 +289,84 @@ async def test_what_is_lost_says_whether_it_had_begun(store, clock):
     found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
 
     assert found == {one.id: one.id == begun.id for one in hands.executions}
+
+
+async def watched(store, clock, seconds, *, step=1.0, every=0.0):
+    """Somebody looks for the dead for so long, and is gone; answers all that was found."""
+    found, since = [], INFINITE
+    for _ in range(int(seconds / step)):
+        losses = await store.lost(since=since, record_every=every)
+        since = min(since, losses.now)
+        found += losses.executions
+        await clock.advance(step)
+    return found
+
+
+async def test_lives_that_are_shorter_than_a_lease_add_up(store, clock):
+    hands = await claimed(store)
+    await clock.advance(LEASE / 2)
+
+    assert await watched(store, clock, LEASE / 2) == []
+    await clock.advance(3600)
+    assert await watched(store, clock, LEASE / 2) == []
+    await clock.advance(3600)
+
+    assert {one.claimed for one in await watched(store, clock, 5)} == {hands.one}
+
+
+async def test_what_nobody_watched_does_not_count(store, clock):
+    hands = await claimed(store)
+    for _ in range(5):
+        assert await watched(store, clock, 5) == []
+        await clock.advance(3600)
+
+    (worker,) = await store.list_workers(TENANT)
+    assert (worker.id, worker.state) == (hands.worker, WorkerState.LIVE)
+
+
+async def test_several_who_watch_at_the_same_time_count_once(store, clock):
+    await claimed(store)
+    await clock.advance(3600)
+    since = clock.now()
+    for _ in range(int(LEASE / 2)):
+        await clock.advance(1)
+        for begun in (since, since + 1, since + 2):
+            losses = await store.lost(since=begun, record_every=0.0)
+            assert losses.executions == []
+
+
+async def test_a_renewal_ends_the_silence_that_was_watched(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE - 5) == []
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+
+    assert await watched(store, clock, LEASE - 5) == []
+
+
+@pytest.mark.parametrize("back", [10, 3600])
+async def test_a_clock_that_was_set_back_has_not_been_watched(store, clock, back):
+    await watched(store, clock, 2 * LEASE)
+    await clock.advance(-back)
+    await claimed(store)
+
+    assert await watched(store, clock, 2) == []
+    await clock.advance(LEASE + back)
+    assert await watched(store, clock, 5) == []
+
+
+async def test_a_jump_or_an_absence_begins_the_record_anew(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE - 5) == []
+    assert (await store.lost(not_after=clock.now() - 1)).executions == []
+
+    await clock.advance(30)
+    assert await watched(store, clock, LEASE - 5) == []
+    assert {one.claimed for one in await watched(store, clock, 10)} == {hands.one}
+
+
+async def test_the_record_is_written_now_and_then(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE / 2, every=5.0) == []
+    await clock.advance(LEASE)
+
+    assert {one.claimed for one in await watched(store, clock, LEASE, every=5.0)} == {hands.one}

@@ -27,7 +27,8 @@ class Reaper:
     While the store was away nobody could renew. So after that the living are given a lease's time
     to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
     which ends all leases at once without anybody having been silent. Of what was before its own
-    start a node knows nothing, so it begins like that, too; others may be older.
+    first look a node knows only what others have recorded in the store (`core.watch`): where no
+    process lives for a whole lease, they add up.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Reaper:
         self._lease = lease
         self._is_store_away = False
         self._heard_at = clock.monotonic()
-        self._since = -inf  # by the store's clock: when it came back
+        # By the store's clock: the first look, or the one after it was away. Only a clock that
+        # cannot jump needs none.
+        self._since = -inf if clock.steady_since() == -inf else inf
         self.is_any_waiting = False  # at a gate, as of the last look
         self.is_any_overdue = False  # a wait for an event, as of then
 
@@ -59,12 +62,14 @@ class Reaper:
         sent = self._clock.monotonic()
         # In a shorter absence nobody has missed more than one renewal.
         was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
+        is_first = self._since == inf
         losses = await self._store.lost(
             limit=REAP_BATCH_MAX,
-            since=inf if was_away else max(self._since, self._clock.steady_since()),
-            not_after=self._clock.now() + JUMP_SECONDS,
+            since=max(self._since, self._clock.steady_since()),
+            not_after=-inf if was_away else inf if is_first else self._clock.now() + JUMP_SECONDS,
+            record_every=self._lease / 3,
         )
-        if was_away or self._clock.monotonic() - sent > self._lease / 3:
+        if is_first or was_away or self._clock.monotonic() - sent > self._lease / 3:
             # An answer that took so long says as little about what the clock did meanwhile.
             self._since = losses.now
         self._is_store_away, self._heard_at = False, sent

@@ -29,6 +29,7 @@ from daybell.core.secret import Secret
 from daybell.core.step import Step
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
+from daybell.core.watch import Watch
 from daybell.core.worker import Worker
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store import recording
@@ -121,6 +122,7 @@ class Tables(msgspec.Struct):
     paused: dict[tuple[str, str], None] = {}
     rows: dict[tuple[str, UUID], Row] = {}
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
+    watch: list[Watch] = []  # one at most
     leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
     schedules: dict[tuple[str, UUID], Schedule] = {}
     # So many failures in a row of a schedule pause its job.

@@ -13,6 +13,7 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
+from daybell.core.watch import UNWATCHED, Watch
 from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
@@ -150,13 +151,22 @@ class Leasing(Applying):
             await link.execute(self.END_LEASES, key, worker, own)
         return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
 
-    # Only a row that nobody else has locked is judged, and it is judged as it is under the lock.
-    HAS_ENDED = f"""state <> {DEAD}
-         AND lease_until + greatest(0, $2 - renewed_at) < (SELECT daybell.now())
-         AND (SELECT daybell.now()) <= $1"""
+    SILENT = f"""
+    SELECT tenant, id, renewed_at, lease_until FROM daybell.worker
+     WHERE state <> {DEAD} AND lease_until < $1
+    """
+    # Only a row that nobody else has locked is marked, and not if it was renewed meanwhile.
     BURY = f"""
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
-      SELECT tenant, id FROM daybell.worker WHERE {HAS_ENDED} FOR UPDATE SKIP LOCKED)
+      SELECT w.tenant, w.id FROM daybell.worker w
+        JOIN unnest($1::int[], $2::uuid[], $3::float8[]) AS s (tenant, id, renewed_at)
+          ON w.tenant = s.tenant AND w.id = s.id AND w.renewed_at = s.renewed_at
+       WHERE w.state <> {DEAD} FOR UPDATE OF w SKIP LOCKED)
+    """
+    # If somebody else has written meanwhile, that does for now.
+    WATCH = """
+    INSERT INTO daybell.watch AS w (n, watched) VALUES (1, $2)
+    ON CONFLICT (n) DO UPDATE SET watched = excluded.watched WHERE w.watched = $1
     """
     # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
     IS_ORPHAN = f"""NOT EXISTS (
@@ -164,7 +174,9 @@ class Leasing(Applying):
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
     ANY_LOST = f"""
     SELECT daybell.now() AS now,
-           EXISTS (SELECT FROM daybell.worker WHERE {HAS_ENDED})
+           (SELECT watched FROM daybell.watch) AS watched,
+           EXISTS (SELECT FROM daybell.worker
+                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now()))
         OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any,
            EXISTS (SELECT FROM daybell.parked) AS is_any_waiting,
            EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
@@ -184,23 +196,46 @@ class Leasing(Applying):
     """
 
     async def lost(
-        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
     ) -> Losses:
         check_limit(limit)
         async with self.db.link() as link:
-            look = await link.fetchrow(self.ANY_LOST, not_after, since)
+            look = await link.fetchrow(self.ANY_LOST)
             assert look is not None, "a SELECT without FROM has one row"
+            now, is_even = look["now"], look["now"] <= not_after
+            known = Watch.from_json(look["watched"])
+            watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
+            if watch != known:
+                await link.execute(self.WATCH, look["watched"], watch.to_json())
             found: list[Lost] = []
             if look["is_any"]:  # nearly never: one cheap look is all
-                await link.execute(self.BURY, not_after, since)
+                if is_even:
+                    await self._bury(link, watch, since, now)
                 await link.execute(self.END_EMPTY)
                 found = await self._lost_from(link, await link.fetch(self.LOST, limit))
         return Losses(
-            now=look["now"],
+            now=now,
             executions=found,
             is_any_waiting=look["is_any_waiting"],
             is_any_overdue=look["is_any_overdue"],
         )
+
+    async def _bury(self, link: Link, watch: Watch, since: Instant, now: Instant) -> None:
+        """Mark workers whose lease has ended in watched time as dead."""
+        silent = [
+            row
+            for row in await link.fetch(self.SILENT, now)
+            if watch.silence(row["renewed_at"], now, since=since)
+            > row["lease_until"] - row["renewed_at"]
+        ]
+        if silent:
+            columns = ("tenant", "id", "renewed_at")
+            await link.execute(self.BURY, *([row[name] for row in silent] for name in columns))
 
     async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
         definitions = {
