@@ -263,7 +263,13 @@ async def test_stopping_believes_no_exit_code_0_either(tmp_path):
 
 
 async def test_a_child_may_say_more_than_a_pipe_holds():
-    watched = supervisor(
+    said = []
+
+    async def bury(workers):
+        said.append(workers)
+        watched.stop()
+
+    watched: Supervisor = supervisor(
         f"{SAY}import time\n"
         "for n in range(20_000):\n"
         "    while True:\n"
@@ -273,13 +279,8 @@ async def test_a_child_may_say_more_than_a_pipe_holds():
         "            time.sleep(0.001)\n"
         f"{DRAIN_INSIDE}; os._exit(7)",
         backoff=3600,
-        on_death=lambda workers: found(workers),
+        on_death=bury,
     )
-    said = []
-
-    async def found(workers):
-        said.append(workers)
-        watched.stop()
 
     assert await asyncio.wait_for(watched.run(), TIMEOUT) == 1
     assert said == [[UUID(int=n) for n in range(20_000 - WORDS_MAX + 1, 20_000)]]

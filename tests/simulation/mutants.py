@@ -45,6 +45,7 @@ FENCE: Final = '"tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker 
 SUCCEED: Final = "id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?"
 JUDGED: Final = "(state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker)"
 GIVEN: Final = "? IS NOT NULL"
+ALONE: Final = "sole = run.claimed.id"
 SILENT: Final = "if watch.silence(renewed_at, tx.now, since=since) > lease_until - renewed_at:"
 
 MUTANTS: Final = (
@@ -238,13 +239,23 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        "suspects run side by side",
+        "a suspect ends dead because of its neighbours",
+        "memory",
+        (("core/lifecycle.py", "is_blamed = is_sole or not is_suspect", "is_blamed = True"),),
+    ),
+    Mutant(
+        "every suspect is on record as the only one",
+        "sqlite",
+        (("engine/reporter.py", "sole = run.claimed.id if is_alone() else None", ALONE),),
+    ),
+    Mutant(
+        "the last suspects run side by side",
         "memory",
         (
             (
                 "engine/suspects.py",
-                "if not self._waiting or self._is_one_running():",
-                "if not self._waiting:",
+                "if len(tested) >= min(map(group_size, (first, *tested))):",
+                "if False:",
             ),
         ),
     ),
@@ -254,8 +265,8 @@ MUTANTS: Final = (
         (
             (
                 "engine/executor.py",
-                "is_suspect = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES",
-                "is_suspect = False",
+                "if is_suspect(run.claimed) and (back := await self._put_on_record(run)):",
+                "if (back := None):",
             ),
         ),
     ),

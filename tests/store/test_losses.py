@@ -286,9 +286,54 @@ async def test_what_is_lost_says_whether_it_had_begun(store, clock):
     assert await store.report(TENANT, worker=hands.worker, reports=[report]) == []
     await clock.advance(LEASE + 1)
 
-    found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
+    found = {lost.claimed.id: lost.ran for lost in (await store.lost()).executions}
 
-    assert found == {one.id: one.id == begun.id for one in hands.executions}
+    assert found == {one.id: 0.0 if one.id == begun.id else None for one in hands.executions}
+
+
+async def test_what_is_lost_has_run_until_its_worker_was_last_heard_of(store, clock):
+    hands = await claimed(store)
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, ran=3.0)])
+    await clock.advance(10)
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await clock.advance(LEASE + 1)
+
+    (lost,) = (await store.lost()).executions
+
+    assert lost.ran == 13.0
+
+
+async def test_what_is_lost_says_whether_it_was_the_only_suspect(store, clock):
+    hands, others = await claimed(store, 2), await claimed(store)
+    sole, other = hands.executions
+    assert await store.record_sole(TENANT, worker=others.worker, execution=other.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=other.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=sole.id)
+    await clock.advance(LEASE + 1)
+
+    found = {lost.claimed.id: lost.is_sole for lost in (await store.lost()).executions}
+
+    assert found == {sole.id: True, other.id: False, others.one.id: False}
+
+
+async def test_a_record_of_the_only_suspect_is_withdrawn(store, clock):
+    hands = await claimed(store)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=hands.one.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=None)
+    await clock.advance(LEASE + 1)
+
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_sole
+
+
+async def test_a_dead_or_unknown_worker_records_no_suspect(store, clock):
+    hands = await claimed(store)
+    await store.retire(TENANT, hands.worker)
+
+    assert not await store.record_sole(TENANT, worker=hands.worker, execution=hands.one.id)
+    assert not await store.record_sole(TENANT, worker=mint(), execution=hands.one.id)
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_sole
 
 
 async def watched(store, clock, seconds, *, step=1.0, every=0.0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from itertools import groupby
 from math import inf
 from uuid import UUID
@@ -12,9 +13,11 @@ from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.engine.clock import JUMP_SECONDS, Clock
 from daybell.engine.events import Events, WorkerLost
+from daybell.engine.executor import is_suspect
 from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN
-from daybell.errors import Unavailable
+from daybell.engine.suspects import probation
+from daybell.errors import ExecutionNotFound, Unavailable
 from daybell.store.outcomes import Lost
 from daybell.store.protocol import Store
 
@@ -82,12 +85,15 @@ class Reaper:
         return AGAIN if moved and len(lost) >= REAP_BATCH_MAX else None
 
     async def _reap(self, tenant: str, worker: UUID, lost: list[Lost]) -> int:
+        proven = await self._proven(tenant, lost)
         moves = [
             after_loss(
                 entry.claimed,
                 max_crashes=entry.max_crashes,
                 retry=entry.retry,
-                is_begun=entry.is_begun,
+                is_begun=entry.ran is not None,
+                is_sole=entry.is_sole,
+                is_proven=entry.claimed.id in proven,
             )
             for entry in lost
         ]
@@ -104,6 +110,22 @@ class Reaper:
         if moved:
             logger.warning("worker %s is gone; %d executions were taken from it", worker, moved)
         return moved
+
+    async def _proven(self, tenant: str, lost: list[Lost]) -> set[UUID]:
+        """Suspects that had outlived their probation, if others had not: those are more likely to
+        be what has killed the worker.
+        """
+        begun = {
+            one.claimed.id: one.ran
+            for one in lost
+            if one.ran is not None and is_suspect(one.claimed)
+        }
+        proven = set[UUID]()
+        for id, ran in begun.items() if len(begun) > 1 else ():
+            with suppress(ExecutionNotFound):
+                if ran > probation(await self._store.get_execution(tenant, id)):
+                    proven.add(id)
+        return proven if len(proven) < len(begun) else set()
 
 
 def _owner(lost: Lost) -> tuple[str, UUID]:

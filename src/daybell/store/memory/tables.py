@@ -122,6 +122,7 @@ class Tables(msgspec.Struct):
     paused: dict[tuple[str, str], None] = {}
     rows: dict[tuple[str, UUID], Row] = {}
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
+    soles: dict[tuple[str, UUID], UUID | None] = {}  # the only suspects that workers run
     watch: list[Watch] = []  # one at most
     leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
     schedules: dict[tuple[str, UUID], Schedule] = {}

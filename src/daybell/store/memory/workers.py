@@ -66,6 +66,14 @@ class MemoryWorkers(Part):
             if found is not None:
                 tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        with self._begin(tenant) as tables:
+            found = tables.workers.get((tenant, worker))
+            if found is None or found.state is WorkerState.DEAD:
+                return False
+            tables.soles[tenant, worker] = execution
+            return True
+
     async def lost(
         self,
         *,
@@ -175,10 +183,12 @@ def is_lost(tables: Tables, row: Row) -> bool:
 def describe_lost(tables: Tables, row: Row) -> Lost:
     definition = tables.definition(row.execution)
     assert row.execution.worker is not None, "only a running execution can be lost"
+    key, began = (row.execution.tenant, row.execution.worker), row.execution.started_at
     return Lost(
         worker=row.execution.worker,
         claimed=claimed(tables, row),
         max_crashes=definition.max_crashes,
         retry=definition.on_lost != "dead",
-        is_begun=row.execution.started_at is not None,
+        ran=None if began is None else max(0.0, tables.workers[key].renewed_at - began),
+        is_sole=tables.soles.get(key) == row.execution.id,
     )

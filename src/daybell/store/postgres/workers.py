@@ -124,6 +124,16 @@ class Leasing(Applying):
         self.notifier.touch(key, [WORKERS])
         return is_drained
 
+    SOLE = f"""
+    UPDATE daybell.worker SET sole = $3
+     WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
+    """
+
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            return await link.fetchval(self.SOLE, key, worker, execution) is not None
+
     RETIRE = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
 
     async def retire(self, tenant: str, worker: UUID) -> None:
@@ -187,9 +197,12 @@ class Leasing(Applying):
       SELECT FROM {IN_LEASE})
     """
     LOST = f"""
-    WITH l AS MATERIALIZED (SELECT * FROM daybell.lease l WHERE {IS_ORPHAN})
+    WITH l AS MATERIALIZED (
+      SELECT l.*, w.renewed_at, w.sole FROM daybell.lease l
+        LEFT JOIN daybell.worker w ON w.tenant = l.tenant AND w.id = l.worker
+       WHERE {IS_ORPHAN})
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition,
-           v.started_at IS NOT NULL AS is_begun
+           v.started_at, l.renewed_at, l.sole
       FROM l, {IN_LEASE}
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
      LIMIT $1
@@ -252,7 +265,8 @@ class Leasing(Applying):
                     claimed=claimed,
                     max_crashes=definition.max_crashes,
                     retry=definition.on_lost == "retry",
-                    is_begun=row["is_begun"],
+                    ran=_ran(row),
+                    is_sole=row["sole"] == claimed.id,
                 )
             )
         return found
@@ -307,6 +321,11 @@ def _worker(row: Row, tenant: str) -> Worker:
         running=row["running"],
         tasks=_tasks(row["tasks"]),
     )
+
+
+def _ran(row: Row) -> Seconds | None:
+    began, renewed_at = row["started_at"], row["renewed_at"]
+    return None if began is None else max(0.0, (renewed_at or began) - began)
 
 
 def _tasks(kept: str | None) -> dict[str, str] | None:

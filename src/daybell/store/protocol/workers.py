@@ -49,6 +49,12 @@ class Workers(Protocol):
         """
         ...
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        """Record which execution is the only suspect that the worker runs; None: there is no such
+        one. False: no such live worker.
+        """
+        ...
+
     async def lost(
         self,
         *,

@@ -68,6 +68,11 @@ class SqliteWorkers(Part):
     async def retire(self, tenant: str, worker: UUID) -> None:
         await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        return await self._write(
+            lambda tx: record_sole(tx, tx.names.tenant(tx, tenant), worker, execution)
+        )
+
     async def lost(
         self,
         *,
@@ -197,6 +202,14 @@ def retire(tx: Transaction, owner: int, worker: UUID) -> None:
     tx.execute(_RETIRE, (owner, worker.bytes))
 
 
+_SOLE: Final = "UPDATE worker SET sole = ? WHERE tenant = ? AND id = ? AND state <= 2"
+
+
+def record_sole(tx: Transaction, owner: int, worker: UUID, execution: UUID | None) -> bool:
+    id = None if execution is None else execution.bytes
+    return tx.execute(_SOLE, (id, owner, worker.bytes)).rowcount == 1
+
+
 _WATCHED: Final = "SELECT watched FROM watch"
 _WATCH: Final = """
 INSERT INTO watch (n, watched) VALUES (1, ?)
@@ -221,9 +234,9 @@ def mark(tx: Transaction, since: Instant, not_after: Instant, record_every: Seco
             tx.execute(_RETIRE, (owner, id))
 
 
-_DEAD: Final = "SELECT tenant, id FROM worker WHERE state = 3"
+_DEAD: Final = "SELECT tenant, id, sole, renewed_at FROM worker WHERE state = 3"
 _LOST: Final = f"""
-SELECT {CLAIMED_COLUMNS}, started_at IS NOT NULL, lease FROM execution
+SELECT {CLAIMED_COLUMNS}, started_at, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
 """
 _ANY_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)"
@@ -232,12 +245,12 @@ _ANY_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)"
 def lost(tx: Transaction, limit: int) -> Losses:
     """List what the dead still hold."""
     found: list[Lost] = []
-    for owner, worker in tx.execute(_DEAD).fetchall():
+    for owner, worker, sole, renewed_at in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
-        leases, begun = uuids([row[-1] for row in rows]), [bool(row[-2]) for row in rows]
+        leases, starts = uuids([row[-1] for row in rows]), [row[-2] for row in rows]
         rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
         executions = claimed(tx, tenant, leases, rows)
-        for row, execution, is_begun in zip(rows, executions, begun, strict=True):
+        for row, execution, began in zip(rows, executions, starts, strict=True):
             version = tx.names.version(tx, row[3])
             found.append(
                 Lost(
@@ -245,7 +258,8 @@ def lost(tx: Transaction, limit: int) -> Losses:
                     claimed=execution,
                     max_crashes=version.max_crashes,
                     retry=version.retries_lost,
-                    is_begun=is_begun,
+                    ran=None if began is None else max(0.0, renewed_at - began),
+                    is_sole=execution.id.bytes == sole,
                 )
             )
     (is_any_waiting,) = tx.execute(_ANY_WAITING).fetchone()
