@@ -7,10 +7,14 @@ from uuid import UUID
 import pytest
 
 from daybell.engine.clock import ManualClock, SystemClock
-from daybell.engine.supervisor import Supervisor, announcing
+from daybell.engine.supervisor import DRAINED, WORDS_MAX, Supervisor, announcing
 from tests.cli.terminal import is_alive, until
 
 TIMEOUT = 30
+# How a child says something: a worker's id, or that it has drained.
+SAY = "import os\ndef say(word): os.write(int(os.environ['DAYBELL_ANNOUNCE']), word)\n"
+DRAIN_INSIDE = f"say({DRAINED.bytes!r})"
+DRAIN = f"{SAY}{DRAIN_INSIDE}\n"
 
 
 def supervisor(
@@ -34,7 +38,7 @@ def supervisor(
 
 
 async def test_children_that_end_well_are_left_alone():
-    watched = supervisor("pass", 2)
+    watched = supervisor(DRAIN, 2)
 
     assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
     assert watched.restarts == 0
@@ -43,6 +47,7 @@ async def test_children_that_end_well_are_left_alone():
 async def test_a_child_that_dies_is_started_again(tmp_path):
     marks = tmp_path / "marks"
     code = f"open({str(marks)!r}, 'a').write('x'); exit(len(open({str(marks)!r}).read()) < 4)"
+    code = DRAIN + code
     watched = supervisor(code)
 
     assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
@@ -52,6 +57,7 @@ async def test_a_child_that_dies_is_started_again(tmp_path):
 async def test_the_wait_doubles_with_every_early_death(tmp_path, caplog):
     marks = tmp_path / "marks"
     code = f"open({str(marks)!r}, 'a').write('x'); exit(len(open({str(marks)!r}).read()) < 5)"
+    code = DRAIN + code
 
     await asyncio.wait_for(supervisor(code).run(), TIMEOUT)
 
@@ -68,9 +74,9 @@ async def test_nonsense_at_the_first_start_ends_all(caplog):
 
 async def test_a_child_that_came_up_and_ends_as_if_told_nonsense_is_started_again(tmp_path):
     first, may_end = tmp_path / "first", tmp_path / "may_end"
-    code = (
+    code = SAY + (
         "import os, sys, time\n"
-        f"if os.path.exists({str(first)!r}): sys.exit(0)\n"
+        f"if os.path.exists({str(first)!r}):\n    {DRAIN_INSIDE}; sys.exit(0)\n"
         f"open({str(first)!r}, 'w').close()\n"
         f"while not os.path.exists({str(may_end)!r}): time.sleep(0.01)\n"
         "sys.exit(2)"
@@ -89,7 +95,7 @@ async def test_a_child_that_came_up_and_ends_as_if_told_nonsense_is_started_agai
 
 async def test_nonsense_at_a_later_start_is_a_death_like_any_other(tmp_path):
     marks = tmp_path / "marks"
-    code = (
+    code = DRAIN + (
         f"open({str(marks)!r}, 'a').write('x')\n"
         f"exit({{1: 1, 2: 2, 3: 0}}[len(open({str(marks)!r}).read())])"
     )
@@ -146,13 +152,13 @@ async def test_stopping_ends_the_wait_before_a_restart(caplog):
     assert watched.restarts == 0
 
 
-SAYS = "import os; os.write(int(os.environ['DAYBELL_ANNOUNCE']), bytes(16) + bytes(15) + b'\\1'); "
+SAYS = f"{SAY}say(bytes(16) + bytes(15) + b'\\1'); "
 
 
 async def test_the_workers_of_a_child_that_was_killed_are_known(tmp_path):
     first, buried = tmp_path / "first", []
     code = (
-        f"{SAYS}f = {str(first)!r}\nif os.path.exists(f): exit(0)\n"
+        f"{SAYS}f = {str(first)!r}\nif os.path.exists(f): {DRAIN_INSIDE}; exit(0)\n"
         "open(f, 'w').close(); os.kill(os.getpid(), 9)"
     )
 
@@ -188,7 +194,8 @@ async def test_the_workers_of_a_child_that_does_not_drain_in_time_are_known_too(
 async def test_what_a_dead_child_has_left_behind_is_ended_before_anybody_is_told(tmp_path):
     left, found = tmp_path / "left", []
     code = (
-        f"{SAYS}import subprocess, sys\nf = {str(left)!r}\nif os.path.exists(f): exit(0)\n"
+        f"{SAYS}import subprocess, sys\nf = {str(left)!r}\n"
+        f"if os.path.exists(f): {DRAIN_INSIDE}; exit(0)\n"
         "pid = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid\n"
         "open(f + '.new', 'w').write(str(pid)); os.rename(f + '.new', f)\n"
         "os.kill(os.getpid(), 9)"
@@ -204,3 +211,76 @@ async def test_what_a_dead_child_has_left_behind_is_ended_before_anybody_is_told
 
 def test_nobody_is_told_where_there_is_no_supervisor():
     assert announcing({}) is announcing({"DAYBELL_ANNOUNCE": "x"}) is None
+
+
+async def test_an_end_with_exit_code_0_is_a_death_unless_the_child_has_drained(tmp_path, caplog):
+    first, buried = tmp_path / "first", []
+    code = (
+        f"{SAYS}f = {str(first)!r}\nif os.path.exists(f): {DRAIN_INSIDE}; exit(0)\n"
+        "open(f, 'w').close(); os._exit(0)"
+    )
+
+    async def bury(workers):
+        buried.append(workers)
+
+    watched = supervisor(code, on_death=bury)
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 0
+    assert watched.restarts == 1
+    assert buried == [[UUID(int=0), UUID(int=1)]], "the second had drained"
+    assert "ended with exit code 0 without having drained" in caplog.text
+
+
+async def test_a_child_that_became_a_worker_after_it_had_drained_has_not(caplog):
+    """A process that starts afresh is another worker in the same child."""
+    watched = supervisor(f"{DRAIN}say(bytes(16))", backoff=3600)
+    running = asyncio.create_task(watched.run())
+    await asyncio.to_thread(until, lambda: running.done() or "again in" in caplog.text)
+
+    assert not running.done()
+    watched.stop()
+    assert await asyncio.wait_for(running, TIMEOUT) == 0
+
+
+async def test_stopping_believes_no_exit_code_0_either(tmp_path):
+    ready, buried = tmp_path / "ready", []
+    code = (
+        f"{SAYS}import signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit(0));"
+        f" open({str(ready)!r}, 'w').close(); time.sleep(60)"
+    )
+
+    async def bury(workers):
+        buried.append(workers)
+
+    watched = supervisor(code, grace=TIMEOUT, on_death=bury)
+    running = asyncio.create_task(watched.run())
+    await asyncio.to_thread(until, ready.exists)
+
+    watched.stop()
+
+    assert await asyncio.wait_for(running, TIMEOUT) == 1
+    assert buried == [[UUID(int=0), UUID(int=1)]]
+
+
+async def test_a_child_may_say_more_than_a_pipe_holds():
+    said = []
+
+    async def bury(workers):
+        said.append(workers)
+        watched.stop()
+
+    watched: Supervisor = supervisor(
+        f"{SAY}import time\n"
+        "for n in range(20_000):\n"
+        "    while True:\n"
+        "        try:\n"
+        "            say(n.to_bytes(16)); break\n"
+        "        except BlockingIOError:\n"
+        "            time.sleep(0.001)\n"
+        f"{DRAIN_INSIDE}; os._exit(7)",
+        backoff=3600,
+        on_death=bury,
+    )
+
+    assert await asyncio.wait_for(watched.run(), TIMEOUT) == 1
+    assert said == [[UUID(int=n) for n in range(20_000 - WORDS_MAX + 1, 20_000)]]

@@ -6,6 +6,7 @@ from daybell.core.execution import State
 from daybell.engine.clock import JUMP_SECONDS, SystemClock
 from daybell.engine.events import Events
 from daybell.engine.reaper import Reaper
+from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
 from tests.builders import LEASE, TENANT, claimed, states
 from tests.engine.faults import faulty
@@ -155,5 +156,73 @@ async def test_an_answer_that_took_long_does_not_hide_what_the_clock_did_meanwhi
     store.hook("lost", lambda: None)
     seconds.value += 1
     await reaper.tick()
+
+    assert await states(store, [hands.one.id]) == [State.RUNNING]
+
+
+@pytest.fixture
+def node(seconds):
+    """Make a process that looks for the dead; its machine's clock is anything."""
+
+    def make(store):
+        clock = SystemClock(seconds)
+        clock._offset += 12_345
+        return Reaper(store, clock=clock, events=Events(), lease=LEASE)
+
+    return make
+
+
+async def live(reaper, seconds, length, *, sweep=LEASE / 5):
+    """Let it live for so long."""
+    for _ in range(int(length / sweep)):
+        await reaper.tick()
+        seconds.value += sweep
+    seconds.value += length % sweep
+
+
+async def test_orphans_come_back_although_no_process_lives_for_a_whole_lease(seconds, node):
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds())
+    await store.open()
+    hands = await claimed(store)
+    began, life = seconds(), 0.9 * LEASE
+
+    while await states(store, [hands.one.id]) == [State.RUNNING]:
+        assert seconds() - began < 3 * LEASE
+        await live(node(store), seconds, life)
+        seconds.value += 1
+
+    assert seconds() - began > LEASE
+
+
+async def test_a_jump_between_two_short_lives_takes_nobody_for_dead(seconds, node):
+    jump = [0.0]
+    store = MemoryStore(clock=lambda: 1_700_000_000.0 + seconds() + jump[0])
+    await store.open()
+    hands = await claimed(store)
+    for _ in range(10):
+        await live(node(store), seconds, LEASE / 5)
+        jump[0] += 3600
+        await live(node(store), seconds, LEASE / 5)
+        jump[0] -= 1800
+        await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+
+    assert await states(store, [hands.one.id]) == [State.RUNNING]
+
+
+async def test_an_absence_of_the_store_is_not_watched_by_who_comes_after_it(seconds, node):
+    store = faulty(MemoryStore(clock=lambda: 1_700_000_000.0 + seconds()))
+    await store.open()
+    hands = await claimed(store)
+    first = node(store)
+    await live(first, seconds, 0.8 * LEASE)
+    store.is_away = True
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await first.tick()
+        seconds.value += LEASE / 5
+    store.is_away = False
+    await first.tick()
+
+    await live(node(store), seconds, 0.9 * LEASE)
 
     assert await states(store, [hands.one.id]) == [State.RUNNING]

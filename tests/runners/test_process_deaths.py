@@ -41,12 +41,13 @@ async def test_only_the_worker_stops_a_task():
         assert len(pool.pids) == 1
 
 
-async def test_an_exit_code_is_told():
+@pytest.mark.parametrize("code", [0, 7])
+async def test_an_exit_code_is_told(code):
     async with a_pool() as pool:
-        failure = await failed(pool, isolated.leave, code=7)
+        failure = await failed(pool, isolated.leave, code=code)
 
     assert failure.message == (
-        "the task's process ended with exit code 7, in the middle of the task"
+        f"the task's process ended with exit code {code}, in the middle of the task"
     )
     assert failure.names == ("ProcessDied",)
 

@@ -47,6 +47,7 @@ class Checker:
         self.rows: dict[UUID, Seen] = {}
         self.given: dict[tuple[UUID, int], tuple[UUID, UUID]] = {}  # each start: worker and lease
         self.started: set[tuple[UUID, int]] = set()
+        self.company: set[tuple[UUID, int]] = set()  # suspects that ran beside another one
         self.renewals: dict[UUID, float] = {}  # of workers: when the last good one was sent
         self.draining: set[Process] = set()
         self.clock_steps: list[tuple[float, float]] = []  # of the store's clock: when, how far
@@ -185,6 +186,8 @@ class Checker:
             self.seen["timed out"] += 1
         if new.state is State.DEAD and new.reason == "worker_lost":
             self.seen["at most once" if new.job == "fragile" else "poison"] += 1
+            if new.job != "fragile" and (old.id, old.attempt) in self.company:
+                self.fail(f"it ended dead, and another one may have killed its worker: {new}")
         if new.state is State.SUCCEEDED and new.result != str(new.attempt):
             self.fail(f"attempt {new.attempt} of {new.id} succeeded with {new.result}")
 
@@ -265,9 +268,13 @@ class Checker:
             self.fail(f"it is charged with the loss of a worker that is excused: {before}")
 
     def _check_spared(self, before: Seen) -> None:
-        """A suspect whose worker was lost is not charged with it if it had not begun."""
+        """A suspect whose worker was lost is not charged with it if it had not begun, or beside
+        another one.
+        """
         self.seen["spared"] += 1
-        if before.crashes < SUSPECT_CRASHES or (before.id, before.attempt) in self.started:
+        start = before.id, before.attempt
+        is_begun = start in self.started and start not in self.company
+        if before.crashes < SUSPECT_CRASHES or is_begun:
             self.fail(f"the loss of its worker was not counted: {before}")
 
     def _check_on_record(self, worker: UUID, move: Transition) -> None:

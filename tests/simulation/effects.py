@@ -7,6 +7,7 @@ from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.core.lifecycle import SUSPECT_CRASHES
+from daybell.engine.suspects import PROBATION_SECONDS, group_size
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.weather import LEASE
 from tests.simulation.world import World
@@ -20,6 +21,7 @@ class Body:
     process: Process
     worker: UUID
     goes_on: bool  # also when it may not any more
+    began: float
 
 
 class Effects:
@@ -43,9 +45,10 @@ class Effects:
         if age > LEASE:
             # Unlike a step of what it was at when it froze: nothing new may begin.
             world.fail(f"{process} begins {start} {age:.3f} s after its last good renewal")
+        worker = checker.given.get(start, (claimed.id,))[0]
+        body = Body(claimed, process, worker, goes_on, world.loop.time())
         if claimed.crashes >= SUSPECT_CRASHES:
-            self._check_alone(process, start)
-        body = Body(claimed, process, checker.given.get(start, (claimed.id,))[0], goes_on)
+            self._note_company(body)
         for other in self._at_work.setdefault(claimed.id, []):
             self._check_pair(other, body)
         self._at_work[claimed.id].append(body)
@@ -74,12 +77,18 @@ class Effects:
     def is_at_work(self, process: Process | None) -> bool:
         return any(body.process is process for bodies in self._at_work.values() for body in bodies)
 
-    def _check_alone(self, process: Process, start: tuple[UUID, int]) -> None:
-        """What is suspected of killing its workers is not at work beside another that is."""
+    def _note_company(self, body: Body) -> None:
+        """Remember which suspects a worker has run side by side: none of them ends dead for it."""
+        checker = self._world.checker
         for other in (one for bodies in self._at_work.values() for one in bodies):
-            is_suspect = other.claimed.crashes >= SUSPECT_CRASHES
-            if other.process is process and is_suspect and not other.goes_on:
-                self._world.fail(f"{process} begins {start} beside {other.claimed.id}")
+            if other.worker != body.worker or other.claimed.crashes < SUSPECT_CRASHES:
+                continue
+            is_on_probation = body.began - other.began < PROBATION_SECONDS
+            if is_on_probation and min(group_size(body.claimed), group_size(other.claimed)) == 1:
+                self._world.fail(f"{body.claimed.id} begins beside {other.claimed.id}")
+            for one in (body, other):
+                checker.company.add((one.claimed.id, one.claimed.attempt))
+            checker.seen["company"] += 1
 
     def _check_pair(self, one: Body, other: Body) -> None:
         """Two at work on one execution: only if the store has taken it from the earlier attempt,

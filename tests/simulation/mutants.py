@@ -45,6 +45,8 @@ FENCE: Final = '"tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker 
 SUCCEED: Final = "id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?"
 JUDGED: Final = "(state, attempt, lease, holder) != (5, move.attempt, move.lease.bytes, worker)"
 GIVEN: Final = "? IS NOT NULL"
+ALONE: Final = "sole = run.claimed.id"
+SILENT: Final = "if watch.silence(renewed_at, tx.now, since=since) > lease_until - renewed_at:"
 
 MUTANTS: Final = (
     Mutant(
@@ -128,7 +130,13 @@ MUTANTS: Final = (
     Mutant(
         "the reaper ignores the lease",
         "memory",
-        (("store/memory/workers.py", "if ends(worker, since) < now <= not_after:", "if True:"),),
+        (
+            (
+                "store/memory/workers.py",
+                "if is_even and is_silent(worker, watch, since, now):",
+                "if True:",
+            ),
+        ),
     ),
     Mutant(
         "the reaper ignores the lease",
@@ -136,9 +144,10 @@ MUTANTS: Final = (
         (
             (
                 "store/sqlite/workers.py",
-                "WHERE state <= 2 AND lease_until + max(0.0, ?2 - renewed_at) < ?1",
-                "WHERE state <= 2 AND ?1 IS NOT NULL AND ?2 IS NOT NULL",
+                "WHERE state <= 2 AND lease_until < ?",
+                "WHERE state <= 2 AND ? IS NOT NULL",
             ),
+            ("store/sqlite/workers.py", SILENT, "if True:"),
         ),
     ),
     Mutant(
@@ -147,20 +156,39 @@ MUTANTS: Final = (
         (
             (
                 "engine/reaper.py",
-                "max(self._since, self._clock.steady_since())",
-                "self._since",
+                "since=max(self._since, self._clock.steady_since()),",
+                "since=-inf,",
             ),
         ),
     ),
     Mutant(
         "a lease counts from its renewal, whatever the clock did",
         "sqlite",
+        (("store/sqlite/workers.py", SILENT, "if True:"),),
+    ),
+    Mutant(
+        "what nobody has watched is taken for watched",
+        "memory",
         (
             (
-                "store/sqlite/workers.py",
-                "lease_until + max(0.0, ?2 - renewed_at) < ?1",
-                "lease_until < ?1 AND ?2 IS NOT NULL",
+                "core/watch.py",
+                "*(start for start, end in known.spans if end >= since)",
+                "*(start for start, _ in known.spans)",
             ),
+            ("core/watch.py", "if span[1] < since", "if False"),
+        ),
+    ),
+    Mutant(
+        "time that two have watched counts twice",
+        "sqlite",
+        (("core/watch.py", "min(end, since) - max(start, renewed_at)", "end - renewed_at"),),
+    ),
+    Mutant(
+        "a jump is not taken out of the record",
+        "sqlite",
+        (
+            ("store/sqlite/workers.py", "if is_even else UNWATCHED", ""),
+            ("store/sqlite/workers.py", "    if not is_even:\n        return\n", ""),
         ),
     ),
     Mutant(
@@ -211,13 +239,23 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        "suspects run side by side",
+        "a suspect ends dead because of its neighbours",
+        "memory",
+        (("core/lifecycle.py", "is_blamed = is_sole or not is_suspect", "is_blamed = True"),),
+    ),
+    Mutant(
+        "every suspect is on record as the only one",
+        "sqlite",
+        (("engine/reporter.py", "sole = run.claimed.id if is_alone() else None", ALONE),),
+    ),
+    Mutant(
+        "the last suspects run side by side",
         "memory",
         (
             (
                 "engine/suspects.py",
-                "if not self._waiting or self._is_one_running():",
-                "if not self._waiting:",
+                "if len(tested) >= min(map(group_size, (first, *tested))):",
+                "if False:",
             ),
         ),
     ),
@@ -227,8 +265,8 @@ MUTANTS: Final = (
         (
             (
                 "engine/executor.py",
-                "is_suspect = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES",
-                "is_suspect = False",
+                "if is_suspect(run.claimed) and (back := await self._put_on_record(run)):",
+                "if (back := None):",
             ),
         ),
     ),

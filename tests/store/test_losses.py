@@ -1,5 +1,7 @@
 """Leases that have ended: who is dead, what is lost with them, and what becomes of it."""
 
+from math import inf as INFINITE
+
 import pytest
 
 from daybell.core.execution import Outcome, State
@@ -285,9 +287,135 @@ async def test_what_is_lost_says_whether_it_had_begun(store, clock):
     assert await store.report(TENANT, worker=hands.worker, reports=[report]) == []
     await clock.advance(LEASE + 1)
 
-    found = {lost.claimed.id: lost.is_begun for lost in (await store.lost()).executions}
+    found = {lost.claimed.id: lost.ran for lost in (await store.lost()).executions}
 
-    assert found == {one.id: one.id == begun.id for one in hands.executions}
+    assert found == {one.id: 0.0 if one.id == begun.id else None for one in hands.executions}
+
+
+async def test_what_is_lost_has_run_until_its_worker_was_last_heard_of(store, clock):
+    hands = await claimed(store)
+    await store.report(TENANT, worker=hands.worker, reports=[a_report(hands.one, ran=3.0)])
+    await clock.advance(10)
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+    await clock.advance(LEASE + 1)
+
+    (lost,) = (await store.lost()).executions
+
+    assert lost.ran == 13.0
+
+
+async def test_what_is_lost_says_whether_it_was_the_only_suspect(store, clock):
+    hands, others = await claimed(store, 2), await claimed(store)
+    sole, other = hands.executions
+    assert await store.record_sole(TENANT, worker=others.worker, execution=other.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=other.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=sole.id)
+    await clock.advance(LEASE + 1)
+
+    found = {lost.claimed.id: lost.is_sole for lost in (await store.lost()).executions}
+
+    assert found == {sole.id: True, other.id: False, others.one.id: False}
+
+
+async def test_a_record_of_the_only_suspect_is_withdrawn(store, clock):
+    hands = await claimed(store)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=hands.one.id)
+    assert await store.record_sole(TENANT, worker=hands.worker, execution=None)
+    await clock.advance(LEASE + 1)
+
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_sole
+
+
+async def test_a_dead_or_unknown_worker_records_no_suspect(store, clock):
+    hands = await claimed(store)
+    await store.retire(TENANT, hands.worker)
+
+    assert not await store.record_sole(TENANT, worker=hands.worker, execution=hands.one.id)
+    assert not await store.record_sole(TENANT, worker=mint(), execution=hands.one.id)
+    (lost,) = (await store.lost()).executions
+    assert not lost.is_sole
+
+
+async def watched(store, clock, seconds, *, step=1.0, every=0.0):
+    """Somebody looks for the dead for so long, and is gone; answers all that was found."""
+    found, since = [], INFINITE
+    for _ in range(int(seconds / step)):
+        losses = await store.lost(since=since, record_every=every)
+        since = min(since, losses.now)
+        found += losses.executions
+        await clock.advance(step)
+    return found
+
+
+async def test_lives_that_are_shorter_than_a_lease_add_up(store, clock):
+    hands = await claimed(store)
+    await clock.advance(LEASE / 2)
+
+    assert await watched(store, clock, LEASE / 2) == []
+    await clock.advance(3600)
+    assert await watched(store, clock, LEASE / 2) == []
+    await clock.advance(3600)
+
+    assert {one.claimed for one in await watched(store, clock, 5)} == {hands.one}
+
+
+async def test_what_nobody_watched_does_not_count(store, clock):
+    hands = await claimed(store)
+    for _ in range(5):
+        assert await watched(store, clock, 5) == []
+        await clock.advance(3600)
+
+    (worker,) = await store.list_workers(TENANT)
+    assert (worker.id, worker.state) == (hands.worker, WorkerState.LIVE)
+
+
+async def test_several_who_watch_at_the_same_time_count_once(store, clock):
+    await claimed(store)
+    await clock.advance(3600)
+    since = clock.now()
+    for _ in range(int(LEASE / 2)):
+        await clock.advance(1)
+        for begun in (since, since + 1, since + 2):
+            losses = await store.lost(since=begun, record_every=0.0)
+            assert losses.executions == []
+
+
+async def test_a_renewal_ends_the_silence_that_was_watched(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE - 5) == []
+    await store.renew(TENANT, worker=hands.worker, lease=LEASE, leases=[hands.lease])
+
+    assert await watched(store, clock, LEASE - 5) == []
+
+
+@pytest.mark.parametrize("back", [10, 3600])
+async def test_a_clock_that_was_set_back_has_not_been_watched(store, clock, back):
+    await watched(store, clock, 2 * LEASE)
+    await clock.advance(-back)
+    await claimed(store)
+
+    assert await watched(store, clock, 2) == []
+    await clock.advance(LEASE + back)
+    assert await watched(store, clock, 5) == []
+
+
+async def test_a_jump_or_an_absence_begins_the_record_anew(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE - 5) == []
+    assert (await store.lost(not_after=clock.now() - 1)).executions == []
+
+    await clock.advance(30)
+    assert await watched(store, clock, LEASE - 5) == []
+    assert {one.claimed for one in await watched(store, clock, 10)} == {hands.one}
+
+
+async def test_the_record_is_written_now_and_then(store, clock):
+    hands = await claimed(store)
+    assert await watched(store, clock, LEASE / 2, every=5.0) == []
+    await clock.advance(LEASE)
+
+    assert {one.claimed for one in await watched(store, clock, LEASE, every=5.0)} == {hands.one}
 
 
 async def replaced(store, hands, **options):

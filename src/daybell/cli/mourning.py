@@ -38,7 +38,7 @@ async def _bury(workers: list[UUID], url: str, tenant: str, lease: Seconds) -> N
     try:
         for worker in workers:
             await store.retire(tenant, worker)
-        # It has just begun, so it takes nobody else for dead.
+        # It has just begun, so it takes others for dead only by what is on record in the store.
         await Reaper(store, clock=SystemClock(), events=Events(), lease=lease).tick()
     finally:
         await store.close()

@@ -36,7 +36,7 @@ from daybell.engine.pacemaker import pacemaker_of
 from daybell.engine.queues import Queues
 from daybell.engine.run_ends import told_run_ends
 from daybell.engine.scheduler import Scheduler
-from daybell.engine.supervisor import Announce, Supervisor, announcing
+from daybell.engine.supervisor import DRAINED, Announce, Supervisor, announcing
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
@@ -96,22 +96,24 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         warn(app, options.queues)
     if request.processes > 1:
         return await _supervise(app, request, settings, options)
+    announce = None if request.parent is None else announcing(os.environ)
     with Stop() as stop:
         if request.parent is not None:
             stop.hear_parent(request.parent)
         try:
             narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
             app.events.observe(narrator, only_trouble=True)
-            announce = None if request.parent is None else announcing(os.environ)
             prune = request.prune if request.parent is None else None
             is_worn_out = await _work(app, settings, options, stop, announce, prune=prune)
+            ended, code = "stopped", DONE
         except BrokenOff:
-            logger.info("stopped before it was up")
-            return stop.code
+            is_worn_out, ended, code = False, "stopped before it was up", stop.code
     if is_worn_out:
         start_afresh()
-    logger.info("stopped")
-    return DONE
+    logger.info(ended)
+    if announce is not None:
+        announce(DRAINED)  # any other end with exit code 0 is a task's doing
+    return code
 
 
 def who(request: WorkerRequest) -> str:

@@ -40,8 +40,9 @@ class Event(StrEnum):
     REVIVED = "revived"
 
 
-# What has lost so many workers is suspected of killing them. It runs without others of its kind,
-# and its start is on record before it begins: the next time only that one is counted as lost.
+# What has lost so many workers is suspected of killing them. Its start is on record before it
+# begins, so that of all suspects in a worker only those are counted as lost that had begun; and
+# whether it was the only one, because otherwise another may be to blame (`engine.suspects`).
 SUSPECT_CRASHES: Final = 2
 FOR_SLEEP: Final = "sleep"  # why something is scheduled: a `sleep` step asked for it
 FOR_STEP: Final = "step_retry"  # the same: one of its steps failed, and is tried again
@@ -229,21 +230,27 @@ def after_loss(
     retry: bool = True,
     is_begun: bool = True,
     is_excused: bool = False,
+    is_sole: bool = True,
+    is_proven: bool = False,
 ) -> Transition:
     """The worker's lease ended while it held this execution.
 
     Such an end is counted apart from failures: after `max_crashes` of them the execution is
     taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
-    promises at most one start. A suspect that has not begun, by the record, had no part in it.
-    Nor has anything if the worker is excused: it stopped its work because the store was late.
+    promises at most one start. A suspect that has not begun, by the record, had no part in it, and
+    one that had outlived its earlier losses beside others that had not (`is_proven`) had hardly
+    any. One that was not the only suspect there may be innocent: its crashes can exceed the limit.
+    No execution is charged if the worker is excused: it stopped because the store was late.
     """
     if is_excused and retry:
         return after_release(claimed)
-    if claimed.crashes >= SUSPECT_CRASHES and not is_begun:
+    is_suspect = claimed.crashes >= SUSPECT_CRASHES
+    if is_suspect and (not is_begun or (is_proven and retry)):
         return after_release(claimed)
     crashes = claimed.crashes + 1
+    is_blamed = is_sole or not is_suspect
     error = _loss_error(f"the worker that ran attempt {claimed.attempt} stopped renewing its lease")
-    if retry and crashes < max_crashes:
+    if retry and (crashes < max_crashes or not is_blamed):
         move = _move(claimed, State.QUEUED, Outcome.LOST, error=error)
     else:
         move = _move(claimed, State.DEAD, Outcome.LOST, error=error, reason="worker_lost")

@@ -18,11 +18,11 @@ from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.engine.clock import Clock
 from daybell.engine.elsewhere import Elsewhere
 from daybell.engine.events import Events, Started
-from daybell.engine.executor import Executor
+from daybell.engine.executor import Executor, is_suspect
 from daybell.engine.leases import Leases
 from daybell.engine.loop import AGAIN
 from daybell.engine.queues import Queues
-from daybell.engine.suspects import Suspects, is_suspect
+from daybell.engine.suspects import Suspects
 from daybell.store.protocol import Store
 
 POLL_SECONDS: Final = 1.0
@@ -171,7 +171,7 @@ class Dispatcher:
         if now >= self._executor.held_until:
             self.lose()  # the answer had to wait for a process that stood still
             return
-        slots -= self._start_suspect()
+        slots -= self._start_suspects(slots)
         if self._buffer and slots > 0:
             self._moved_at = now
         emit, start, take = self._events.emit, self._executor.start, self._buffer.popleft
@@ -181,21 +181,21 @@ class Dispatcher:
                 delay = self._suspects.add(claimed)
                 if delay is not None:
                     self.give_back(claimed, delay)
-                slots -= self._start_suspect()
                 continue
             slots -= 1
             self._started += 1
             emit(Started, claimed, is_plain=True)
             start(claimed)
+        self._start_suspects(slots)  # that have come with this claim, once all are known
 
-    def _start_suspect(self) -> bool:
-        """Start the next suspect, unless there is none or one is running."""
-        claimed = self._suspects.next()
-        if claimed is None:
-            return False
-        self._events.emit(Started, claimed, is_plain=True)
-        self._executor.start(claimed)
-        return True
+    def _start_suspects(self, slots: int) -> int:
+        """Start suspects, as far as they need not wait for each other; answers how many."""
+        count = 0
+        while count < slots and (claimed := self._suspects.next()) is not None:
+            count += 1
+            self._events.emit(Started, claimed, is_plain=True)
+            self._executor.start(claimed)
+        return count
 
     def close(self) -> list[Claimed]:
         """Claim nothing more, and hand over what was claimed and not started."""

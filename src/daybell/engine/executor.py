@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import suppress
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -30,9 +30,14 @@ logger = logging.getLogger("daybell.worker")
 
 T = TypeVar("T")
 
+# Puts on record that a suspect begins, and whether it is the only one here, which is asked for.
+# Answers how long its probation is; None: it is not this worker's any more.
+Announce: TypeAlias = Callable[[Run, Callable[[], bool]], Awaitable[Seconds | None]]
+
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 COMMIT_SECONDS: Final = 1.0  # until what was not committed is run again
 SUSPECT_SECONDS: Final = 1.0  # until a suspect that had to go back is looked at again
+PROVEN_SECONDS: Final = 0.01  # after its probation, until others are started: timers are coarse
 
 
 class Executor:
@@ -59,7 +64,7 @@ class Executor:
         self._host = host
         self._endings = Endings(host, clock)
         self.write: Callable[[list[Run]], Awaitable[None]] = _nowhere  # set by who knows how
-        self.announce: Callable[[Run], Awaitable[bool]] = _unheard  # likewise
+        self.announce: Announce = _unheard  # likewise
         # After how long somebody else can have what lacks something here; None: nobody can.
         self.elsewhere: Callable[[Claimed, str], Awaitable[Seconds | None]] = _not_elsewhere
         self.held_until: Seconds = inf  # by the lease; kept by the heartbeat, monotonic
@@ -74,6 +79,15 @@ class Executor:
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._runs))
+
+    def on_probation(self) -> list[Run]:
+        """Suspects that have not yet outlived the losses of their earlier workers."""
+        now = self._clock.monotonic()
+        return [
+            run
+            for run in self._runs
+            if is_suspect(run.claimed) and (run.proven_at is None or now < run.proven_at)
+        ]
 
     def start(self, claimed: Claimed) -> None:
         """Run it, from the next turn of the event loop on."""
@@ -234,21 +248,28 @@ class Executor:
     async def _put_on_record(self, run: Run) -> Transition | None:
         """Should its worker be lost, it is known that this one had begun, and others had not."""
         try:
-            is_ours = await self.announce(run)
+            probation = await self.announce(run, lambda: self._is_alone(run))
         except Unavailable:
-            is_ours = False
+            probation = None
         self._look_at_lease()
         if run in self._loose:
             run.stop = Stop.ABANDON  # it may go on without a lease, but it has not begun
         if run.stop is not None:
             raise asyncio.CancelledError
-        return None if is_ours else lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
+        if probation is None:
+            return lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
+        run.proven_at = self._clock.monotonic() + probation
+        asyncio.get_running_loop().call_later(probation + PROVEN_SECONDS, self._freed)
+        return None
+
+    def _is_alone(self, run: Run) -> bool:
+        """Whether it is the only suspect here."""
+        return not any(is_suspect(other.claimed) for other in self._runs if other is not run)
 
     async def _perform(self, run: Run) -> Transition | None:
         assert run.handler is not None
         try:
-            is_suspect = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
-            if is_suspect and (back := await self._put_on_record(run)):
+            if is_suspect(run.claimed) and (back := await self._put_on_record(run)):
                 return back
             result = await run.handler.run(run)
             if result is not None:
@@ -333,9 +354,14 @@ async def _nowhere(runs: list[Run]) -> None:
     del runs
 
 
-async def _unheard(run: Run) -> bool:
-    del run
-    return True
+def is_suspect(claimed: Claimed) -> bool:
+    """Whether it may be what kills its workers."""
+    return claimed.crashes >= lifecycle.SUSPECT_CRASHES
+
+
+async def _unheard(run: Run, is_alone: Callable[[], bool]) -> Seconds | None:
+    del run, is_alone
+    return 0.0
 
 
 async def _not_elsewhere(claimed: Claimed, lacking: str) -> Seconds | None:

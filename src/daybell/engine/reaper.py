@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from itertools import groupby
 from math import inf
 from uuid import UUID
@@ -12,9 +13,11 @@ from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
 from daybell.engine.clock import JUMP_SECONDS, Clock
 from daybell.engine.events import Events, WorkerLost
+from daybell.engine.executor import is_suspect
 from daybell.engine.leases import LEASE_SECONDS
 from daybell.engine.loop import AGAIN
-from daybell.errors import Unavailable
+from daybell.engine.suspects import probation
+from daybell.errors import ExecutionNotFound, Unavailable
 from daybell.store.outcomes import Lost
 from daybell.store.protocol import Store
 
@@ -27,7 +30,8 @@ class Reaper:
     While the store was away nobody could renew. So after that the living are given a lease's time
     to be heard of before anybody is declared dead; and likewise when the store's clock has jumped,
     which ends all leases at once without anybody having been silent. Of what was before its own
-    start a node knows nothing, so it begins like that, too; others may be older.
+    first look a node knows only what others have recorded in the store (`core.watch`): where no
+    process lives for a whole lease, they add up.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Reaper:
         self._lease = lease
         self._is_store_away = False
         self._heard_at = clock.monotonic()
-        self._since = -inf  # by the store's clock: when it came back
+        # By the store's clock: the first look, or the one after it was away. Only a clock that
+        # cannot jump needs none.
+        self._since = -inf if clock.steady_since() == -inf else inf
         self.is_any_waiting = False  # at a gate, as of the last look
         self.is_any_overdue = False  # a wait for an event, as of then
 
@@ -59,12 +65,14 @@ class Reaper:
         sent = self._clock.monotonic()
         # In a shorter absence nobody has missed more than one renewal.
         was_away = self._is_store_away and sent - self._heard_at > self._lease / 3
+        is_first = self._since == inf
         losses = await self._store.lost(
             limit=REAP_BATCH_MAX,
-            since=inf if was_away else max(self._since, self._clock.steady_since()),
-            not_after=self._clock.now() + JUMP_SECONDS,
+            since=max(self._since, self._clock.steady_since()),
+            not_after=-inf if was_away else inf if is_first else self._clock.now() + JUMP_SECONDS,
+            record_every=self._lease / 3,
         )
-        if was_away or self._clock.monotonic() - sent > self._lease / 3:
+        if is_first or was_away or self._clock.monotonic() - sent > self._lease / 3:
             # An answer that took so long says as little about what the clock did meanwhile.
             self._since = losses.now
         self._is_store_away, self._heard_at = False, sent
@@ -77,13 +85,16 @@ class Reaper:
         return AGAIN if moved and len(lost) >= REAP_BATCH_MAX else None
 
     async def _reap(self, tenant: str, worker: UUID, lost: list[Lost]) -> int:
+        proven = await self._proven(tenant, lost)
         moves = [
             after_loss(
                 entry.claimed,
                 max_crashes=entry.max_crashes,
                 retry=entry.retry,
-                is_begun=entry.is_begun,
+                is_begun=entry.ran is not None,
                 is_excused=entry.is_excused,
+                is_sole=entry.is_sole,
+                is_proven=entry.claimed.id in proven,
             )
             for entry in lost
         ]
@@ -100,6 +111,22 @@ class Reaper:
         if moved:
             logger.warning("worker %s is gone; %d executions were taken from it", worker, moved)
         return moved
+
+    async def _proven(self, tenant: str, lost: list[Lost]) -> set[UUID]:
+        """Suspects that had outlived their probation, if others had not: those are more likely to
+        be what has killed the worker.
+        """
+        begun = {
+            one.claimed.id: one.ran
+            for one in lost
+            if one.ran is not None and is_suspect(one.claimed)
+        }
+        proven = set[UUID]()
+        for id, ran in begun.items() if len(begun) > 1 else ():
+            with suppress(ExecutionNotFound):
+                if ran > probation(await self._store.get_execution(tenant, id)):
+                    proven.add(id)
+        return proven if len(proven) < len(begun) else set()
 
 
 def _owner(lost: Lost) -> tuple[str, UUID]:

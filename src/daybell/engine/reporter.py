@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -13,12 +15,14 @@ from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.executor import Executor
 from daybell.engine.run import Run
-from daybell.errors import Unavailable, UsageError
+from daybell.engine.suspects import probation
+from daybell.errors import ExecutionNotFound, Unavailable, UsageError
 from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.worker")
 
 SHOWN_AFTER_SECONDS: Final = 0.5
+_UNKNOWN: Final = object()
 
 
 class Reporter:
@@ -32,15 +36,33 @@ class Reporter:
         self._tenant = tenant
         self._worker = worker
         self._clock = clock
+        self._sole: UUID | object | None = None  # the suspect that is on record as the only one
+        self._recording = asyncio.Lock()
 
     async def tick(self) -> Seconds | None:
         await self.write([run for run in self._executor if run.started is not None])
         return None
 
-    async def announce(self, run: Run) -> bool:
-        """Put on record that this one begins; False if it is not this worker's any more."""
+    async def announce(self, run: Run, is_alone: Callable[[], bool]) -> Seconds | None:
+        """Put on record that this suspect begins, and whether it is the only one here. Answers how
+        long its probation is; None: it is not this worker's any more.
+        """
+        tenant, worker = self._tenant, self._worker
+        try:
+            detail = await self._store.get_execution(tenant, run.claimed.id)
+        except ExecutionNotFound:
+            return None
+        async with self._recording:  # what is on record is never older than what is known here
+            sole = run.claimed.id if is_alone() else None
+            if sole != self._sole:
+                self._sole = _UNKNOWN
+                if not await self._store.record_sole(tenant, worker=worker, execution=sole):
+                    return None
+                self._sole = sole
         report = run.as_report(self._clock)
-        return not await self._store.report(self._tenant, worker=self._worker, reports=[report])
+        if await self._store.report(tenant, worker=worker, reports=[report]):
+            return None
+        return probation(detail)
 
     async def write(self, runs: list[Run]) -> None:
         """Write what these runs have to show. What cannot be kept is left out. After Unavailable,

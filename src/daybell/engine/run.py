@@ -53,6 +53,7 @@ class Run(msgspec.Struct, eq=False):
     host: Host
     handler: Handler | None = None
     started: Seconds | None = None
+    proven_at: Seconds | None = None  # of a suspect: when it has outlived its probation
     stop: Stop | None = None
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None  # of its timeout; once it is stopped, of the grace

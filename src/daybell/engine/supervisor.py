@@ -1,10 +1,11 @@
 """Keeping processes alive: one child per slot, started again when it dies.
 
-A child that ends well was meant to end and is left alone. One that does not is started again
-after a wait that doubles with every early death, unless it never came up because it was told
-nonsense: that would be nonsense the next time, too. Of one that was a worker, the store is told
-that it is gone, so that nobody waits for its lease to end. The first request to stop is passed on
-once, so that children drain; whoever does not end in time is killed.
+A child that ends with exit code 0, and has said through its pipe that it has drained, was meant to
+end and is left alone. Exit code 0 alone proves nothing: a task may have called `os._exit(0)`. Any
+other child is started again after a wait that doubles with every early death, unless it never came
+up because it was told nonsense: that would be nonsense the next time, too. Of one that was a
+worker, the store is told that it is gone, so that nobody waits for its lease to end. The first
+request to stop is passed on once, so that children drain; whoever does not end in time is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.instant import Seconds
@@ -29,7 +30,9 @@ SETTLED_SECONDS: Final = 60.0  # alive for so long, a child has proved itself
 USAGE_CODE: Final = 2  # what the command line ends with when it was told nonsense
 COMING_UP_SECONDS: Final = 10.0  # in which a child has read what it was told
 ANNOUNCE: Final = "DAYBELL_ANNOUNCE"  # the number of an open file, in a child's environment
-ANNOUNCED_BYTES_MAX: Final = 65536  # as much as a pipe holds
+DRAINED: Final = UUID(int=(1 << 128) - 1)  # in place of a worker's id: an orderly end follows
+READ_BYTES: Final = 65536  # as much as a pipe holds
+WORDS_MAX: Final = 64  # the latest ones; workers that a process was before those are long over
 GROUP_LOOKS: Final = 100  # at what a dead child has left behind,
 GROUP_SECONDS: Final = 0.01  # so far apart
 
@@ -38,11 +41,25 @@ OnDeath = Callable[[list[UUID]], Awaitable[None]]
 Announce = Callable[[UUID], None]
 
 
+class Ended(NamedTuple):
+    """The end of a child."""
+
+    code: int
+    lived: Seconds
+    pid: int
+    workers: list[UUID]
+    has_drained: bool
+
+    @property
+    def is_orderly(self) -> bool:
+        return self.code == 0 and self.has_drained
+
+
 class Supervisor:
     """Runs `count` children; `command` says what the child of a slot, from 1, is started with.
 
-    A child writes the ids of its workers to the file whose number is in `DAYBELL_ANNOUNCE`;
-    `on_death` is given those of one that has died.
+    A child writes the ids of its workers to the file whose number is in `DAYBELL_ANNOUNCE`, and
+    `DRAINED` at an orderly end; `on_death` is given the workers of one that ended in another way.
     """
 
     def __init__(
@@ -95,38 +112,43 @@ class Supervisor:
     async def _keep(self, slot: int) -> int:
         early_deaths, is_first = 0, True
         while True:
-            code, lived, pid, workers = await self._run_child(slot)
-            if code != 0 and workers and self._on_death is not None:
-                await self._all_gone(pid)
-                await self._on_death(workers)
+            end = await self._run_child(slot)
+            if not end.is_orderly and end.workers and self._on_death is not None:
+                await self._all_gone(end.pid)
+                await self._on_death(end.workers)
             if self._stopping.is_set():
-                return 0 if code in (0, -signal.SIGTERM) else 1
-            if code == 0:
-                logger.info("process %d (pid %d) has ended and stays so", slot, pid)
+                # One that was not yet a worker had nothing to drain.
+                is_early = end.code in (0, -signal.SIGTERM) and not end.workers
+                return 0 if end.is_orderly or is_early else 1
+            if end.is_orderly:
+                logger.info("process %d (pid %d) has ended and stays so", slot, end.pid)
                 return 0
-            if code == USAGE_CODE and is_first and lived < COMING_UP_SECONDS:
-                logger.error("process %d refused to start (%s); all are stopped", slot, _said(code))
+            if end.code == USAGE_CODE and is_first and end.lived < COMING_UP_SECONDS:
+                said = _said(end.code)
+                logger.error("process %d refused to start (%s); all are stopped", slot, said)
                 self.stop()
                 return USAGE_CODE
             is_first = False
-            early_deaths = 1 if lived >= SETTLED_SECONDS else early_deaths + 1
+            early_deaths = 1 if end.lived >= SETTLED_SECONDS else early_deaths + 1
             pause = min(BACKOFF_MAX_SECONDS, self._backoff * 2 ** min(early_deaths - 1, 16))
             logger.warning(
-                "process %d (pid %d) ended with %s and is started again in %g s",
+                "process %d (pid %d) ended with %s%s and is started again in %g s",
                 slot,
-                pid,
-                _said(code),
+                end.pid,
+                _said(end.code),
+                " without having drained" if end.code == 0 else "",
                 pause,
             )
             if await self._is_stopped_within(pause):
                 return 0
             self.restarts += 1
 
-    async def _run_child(self, slot: int) -> tuple[int, Seconds, int, list[UUID]]:
+    async def _run_child(self, slot: int) -> Ended:
         started = self._clock.monotonic()
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
+        words = _Words(reading)
         try:
             try:
                 child = await asyncio.create_subprocess_exec(
@@ -143,10 +165,11 @@ class Supervisor:
                 _signal(child, signal.SIGTERM)  # asked while it was being born
             code = await child.wait()
             del self._children[slot]
-            workers = _announced(reading)
         finally:
-            os.close(reading)
-        return code, self._clock.monotonic() - started, child.pid, workers
+            said = words.close()
+        lived = self._clock.monotonic() - started
+        workers = [word for word in said if word != DRAINED]
+        return Ended(code, lived, child.pid, workers, said[-1:] == [DRAINED])
 
     async def _all_gone(self, pid: int) -> None:
         """End what a dead child has left behind: it may be at work on something that others are
@@ -175,17 +198,35 @@ def _signal(child: Process, number: signal.Signals) -> None:
         child.send_signal(number)
 
 
-def _announced(file: int) -> list[UUID]:
-    """The workers that a child was; it has ended, so all that it said is there."""
-    try:
-        said = os.read(file, ANNOUNCED_BYTES_MAX)
-    except BlockingIOError:  # nothing, and something that it has started lives on
-        return []
-    return [UUID(bytes=said[at : at + 16]) for at in range(0, len(said) - 15, 16)]
+class _Words:
+    """The words of a child, read as they come: one that lives long says more than a pipe holds."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._said = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(file, self._read)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._file, READ_BYTES):
+                self._said += part
+                del self._said[: max(0, len(self._said) // 16 - WORDS_MAX) * 16]
+            self._loop.remove_reader(self._file)  # it was closed at the other end
+
+    def close(self) -> list[UUID]:
+        """End the reading, and answer the latest words."""
+        self._read()
+        self._loop.remove_reader(self._file)
+        os.close(self._file)
+        said = bytes(self._said)
+        return [UUID(bytes=said[at : at + 16]) for at in range(0, len(said) - 15, 16)]
 
 
 def announcing(environment: Mapping[str, str]) -> Announce | None:
-    """In a child: how to tell the supervisor which worker this is; None if there is none."""
+    """In a child: how to tell the supervisor which worker this is, or `DRAINED`; None if there is
+    no supervisor.
+    """
     number = environment.get(ANNOUNCE, "")
     if not number.isdecimal():
         return None

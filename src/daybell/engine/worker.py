@@ -308,9 +308,14 @@ class Worker:
             logger.warning("could not say goodbye, the lease will end by itself: %s", error)
 
     async def _flush(self) -> None:
-        """Send what has ended; while the lease can still hold, also through a store's absence."""
+        """Send what has ended; while the lease can still hold, also through a store's absence.
+
+        Where a task has ended the event loop with `sys.exit()`, nothing sends any more.
+        """
         deadline = self._clock.monotonic() + self._options.lease
         while len(self.completer) and not self._is_lost and self._clock.monotonic() < deadline:
+            if not self._finishes.is_running:
+                return
             await self._finishes.pass_once()
 
     def claim_no_more(self) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Claimed
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, Seconds
 
 
 class Cancellation(StrEnum):
@@ -38,7 +38,10 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed
     max_crashes: int
     retry: bool  # the job's `on_lost` is not "dead"
-    is_begun: bool  # its worker has reported that it runs
+    # How long it has run, at least, when its worker was last heard of; None: it had not begun, by
+    # its worker's reports.
+    ran: Seconds | None
+    is_sole: bool  # its worker has recorded it as the only suspect there
     is_excused: bool = False  # its worker stopped because the store was late: see `register`
 
 

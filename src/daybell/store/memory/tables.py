@@ -29,6 +29,7 @@ from daybell.core.secret import Secret
 from daybell.core.step import Step
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
+from daybell.core.watch import Watch
 from daybell.core.worker import Worker
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store import recording
@@ -122,6 +123,8 @@ class Tables(msgspec.Struct):
     rows: dict[tuple[str, UUID], Row] = {}
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
     excused: set[tuple[str, UUID]] = set()  # workers whose end is not charged
+    soles: dict[tuple[str, UUID], UUID | None] = {}  # the only suspects that workers run
+    watch: list[Watch] = []  # one at most
     leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
     schedules: dict[tuple[str, UUID], Schedule] = {}
     # So many failures in a row of a schedule pause its job.

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import check_labels, check_name
+from daybell.core.watch import UNWATCHED, Watch
 from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
@@ -70,14 +71,31 @@ class MemoryWorkers(Part):
             if found is not None:
                 tables.workers[tenant, worker] = replace(found, state=WorkerState.DEAD)
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        with self._begin(tenant) as tables:
+            found = tables.workers.get((tenant, worker))
+            if found is None or found.state is WorkerState.DEAD:
+                return False
+            tables.soles[tenant, worker] = execution
+            return True
+
     async def lost(
-        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
     ) -> Losses:
         check_limit(limit)
         with self._begin() as tables:
             now = self._clock()
+            known = tables.watch[0] if tables.watch else UNWATCHED
+            is_even = now <= not_after
+            watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
+            tables.watch[:] = [watch]
             for key, worker in tables.workers.items():
-                if ends(worker, since) < now <= not_after:
+                if is_even and is_silent(worker, watch, since, now):
                     tables.workers[key] = replace(worker, state=WorkerState.DEAD)
             found = [row for row in tables.rows.values() if is_lost(tables, row)]
             return Losses(
@@ -154,9 +172,10 @@ def held(tables: Tables, tenant: str, worker: UUID) -> list[Row]:
     ]
 
 
-def ends(worker: Worker, since: Instant) -> Instant:
-    """When a lease ends for somebody who knows nothing of the time before `since`."""
-    return worker.lease_until + max(0.0, since - worker.renewed_at)
+def is_silent(worker: Worker, watch: Watch, since: Instant, now: Instant) -> bool:
+    """Whether its lease has ended, in watched time."""
+    silence = watch.silence(worker.renewed_at, now, since=since)
+    return silence > worker.lease_until - worker.renewed_at
 
 
 def is_lost(tables: Tables, row: Row) -> bool:
@@ -169,11 +188,13 @@ def is_lost(tables: Tables, row: Row) -> bool:
 def describe_lost(tables: Tables, row: Row) -> Lost:
     definition = tables.definition(row.execution)
     assert row.execution.worker is not None, "only a running execution can be lost"
+    key, began = (row.execution.tenant, row.execution.worker), row.execution.started_at
     return Lost(
         worker=row.execution.worker,
         claimed=claimed(tables, row),
         max_crashes=definition.max_crashes,
         retry=definition.on_lost != "dead",
-        is_begun=row.execution.started_at is not None,
-        is_excused=(row.execution.tenant, row.execution.worker) in tables.excused,
+        ran=None if began is None else max(0.0, tables.workers[key].renewed_at - began),
+        is_sole=tables.soles.get(key) == row.execution.id,
+        is_excused=key in tables.excused,
     )

@@ -13,6 +13,7 @@ from daybell.core.instant import Instant, Seconds
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
+from daybell.core.watch import UNWATCHED, Watch
 from daybell.core.worker import NewWorker, Offer, Renewal, Worker, WorkerState
 from daybell.store.checks import check_limit
 from daybell.store.codes import WORKER_CODES, WORKER_STATES
@@ -136,6 +137,16 @@ class Leasing(Applying):
         self.notifier.touch(key, [WORKERS])
         return is_drained
 
+    SOLE = f"""
+    UPDATE daybell.worker SET sole = $3
+     WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
+    """
+
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        async with self.db.link() as link:
+            key = await self.names.tenant(link, tenant)
+            return await link.fetchval(self.SOLE, key, worker, execution) is not None
+
     RETIRE = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
 
     async def retire(self, tenant: str, worker: UUID) -> None:
@@ -163,13 +174,22 @@ class Leasing(Applying):
             await link.execute(self.END_LEASES, key, worker, own)
         return len(moves) - sum(verdict.ruling == "stale" for verdict in verdicts)
 
-    # Only a row that nobody else has locked is judged, and it is judged as it is under the lock.
-    HAS_ENDED = f"""state <> {DEAD}
-         AND lease_until + greatest(0, $2 - renewed_at) < (SELECT daybell.now())
-         AND (SELECT daybell.now()) <= $1"""
+    SILENT = f"""
+    SELECT tenant, id, renewed_at, lease_until FROM daybell.worker
+     WHERE state <> {DEAD} AND lease_until < $1
+    """
+    # Only a row that nobody else has locked is marked, and not if it was renewed meanwhile.
     BURY = f"""
     UPDATE daybell.worker SET state = {DEAD} WHERE (tenant, id) IN (
-      SELECT tenant, id FROM daybell.worker WHERE {HAS_ENDED} FOR UPDATE SKIP LOCKED)
+      SELECT w.tenant, w.id FROM daybell.worker w
+        JOIN unnest($1::int[], $2::uuid[], $3::float8[]) AS s (tenant, id, renewed_at)
+          ON w.tenant = s.tenant AND w.id = s.id AND w.renewed_at = s.renewed_at
+       WHERE w.state <> {DEAD} FOR UPDATE OF w SKIP LOCKED)
+    """
+    # If somebody else has written meanwhile, that does for now.
+    WATCH = """
+    INSERT INTO daybell.watch AS w (n, watched) VALUES (1, $2)
+    ON CONFLICT (n) DO UPDATE SET watched = excluded.watched WHERE w.watched = $1
     """
     # Leases of the dead, and those whose worker's row is gone; first those that hold nothing more.
     IS_ORPHAN = f"""NOT EXISTS (
@@ -177,7 +197,9 @@ class Leasing(Applying):
        WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
     ANY_LOST = f"""
     SELECT daybell.now() AS now,
-           EXISTS (SELECT FROM daybell.worker WHERE {HAS_ENDED})
+           (SELECT watched FROM daybell.watch) AS watched,
+           EXISTS (SELECT FROM daybell.worker
+                    WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now()))
         OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any,
            EXISTS (SELECT FROM daybell.parked) AS is_any_waiting,
            EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
@@ -198,36 +220,61 @@ class Leasing(Applying):
       SELECT FROM {IN_LEASE})
     """
     LOST = f"""
-    WITH l AS MATERIALIZED (SELECT * FROM daybell.lease l WHERE {IS_ORPHAN})
+    WITH l AS MATERIALIZED (
+      SELECT l.*, w.renewed_at, w.sole, w.is_excused FROM daybell.lease l
+        LEFT JOIN daybell.worker w ON w.tenant = l.tenant AND w.id = l.worker
+       WHERE {IS_ORPHAN})
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition,
-           v.started_at IS NOT NULL AS is_begun,
+           v.started_at, l.renewed_at, l.sole,
            -- The row of a worker goes only after all that it held.
-           coalesce((SELECT w.is_excused FROM daybell.worker w
-                      WHERE w.tenant = l.tenant AND w.id = l.worker), false) AS is_excused
+           coalesce(l.is_excused, false) AS is_excused
       FROM l, {IN_LEASE}
       JOIN daybell.job_version j ON j.job = v.job AND j.version = v.version
      LIMIT $1
     """
 
     async def lost(
-        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
     ) -> Losses:
         check_limit(limit)
         async with self.db.link() as link:
-            look = await link.fetchrow(self.ANY_LOST, not_after, since)
+            look = await link.fetchrow(self.ANY_LOST)
             assert look is not None, "a SELECT without FROM has one row"
+            now, is_even = look["now"], look["now"] <= not_after
+            known = Watch.from_json(look["watched"])
+            watch = known.seen(now, since=since, every=record_every) if is_even else UNWATCHED
+            if watch != known:
+                await link.execute(self.WATCH, look["watched"], watch.to_json())
             found: list[Lost] = []
             if look["is_any"]:  # nearly never: one cheap look is all
-                await link.execute(self.BURY, not_after, since)
+                if is_even:
+                    await self._bury(link, watch, since, now)
                 await link.execute(self.END_SESSIONS)
                 await link.execute(self.END_EMPTY)
                 found = await self._lost_from(link, await link.fetch(self.LOST, limit))
         return Losses(
-            now=look["now"],
+            now=now,
             executions=found,
             is_any_waiting=look["is_any_waiting"],
             is_any_overdue=look["is_any_overdue"],
         )
+
+    async def _bury(self, link: Link, watch: Watch, since: Instant, now: Instant) -> None:
+        """Mark workers whose lease has ended in watched time as dead."""
+        silent = [
+            row
+            for row in await link.fetch(self.SILENT, now)
+            if watch.silence(row["renewed_at"], now, since=since)
+            > row["lease_until"] - row["renewed_at"]
+        ]
+        if silent:
+            columns = ("tenant", "id", "renewed_at")
+            await link.execute(self.BURY, *([row[name] for row in silent] for name in columns))
 
     async def _lost_from(self, link: Link, rows: Sequence[Row]) -> list[Lost]:
         definitions = {
@@ -244,7 +291,8 @@ class Leasing(Applying):
                     claimed=claimed,
                     max_crashes=definition.max_crashes,
                     retry=definition.on_lost == "retry",
-                    is_begun=row["is_begun"],
+                    ran=_ran(row),
+                    is_sole=row["sole"] == claimed.id,
                     is_excused=row["is_excused"],
                 )
             )
@@ -300,6 +348,11 @@ def _worker(row: Row, tenant: str) -> Worker:
         running=row["running"],
         tasks=_tasks(row["tasks"]),
     )
+
+
+def _ran(row: Row) -> Seconds | None:
+    began, renewed_at = row["started_at"], row["renewed_at"]
+    return None if began is None else max(0.0, (renewed_at or began) - began)
 
 
 def _tasks(kept: str | None) -> dict[str, str] | None:

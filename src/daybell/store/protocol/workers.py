@@ -56,8 +56,19 @@ class Workers(Protocol):
         """
         ...
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        """Record which execution is the only suspect that the worker runs; None: there is no such
+        one. False: no such live worker.
+        """
+        ...
+
     async def lost(
-        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
     ) -> Losses:
         """Mark workers whose lease has ended as dead, and list executions still in the hands of
         dead workers, of any tenant.
@@ -67,8 +78,11 @@ class Workers(Protocol):
         time.
 
         All times are the store's. The caller knows of its clock that it has run evenly from
-        `since` on: a lease that was renewed before counts from then, at full length. If it is
-        later than `not_after`, the clock has jumped, and nobody is marked.
+        `since` on, and infinite means that it knows nothing yet. A lease has ended when its worker
+        was silent for so long in watched time: that of the caller, and of those before it
+        (`core.watch`). The caller's is added to the record for others if that is `record_every`
+        seconds old. If it is later than `not_after`, the clock has jumped or the store was away:
+        nobody is marked, and the record begins anew.
 
         Marking and listing change no execution: the caller decides for each
         (`core.lifecycle.after_loss`) and applies it with `wait=False`. Says in passing whether

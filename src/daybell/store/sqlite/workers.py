@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import check_labels, check_name
+from daybell.core.watch import UNWATCHED, Watch
 from daybell.core.worker import NewWorker, Offer, Renewal, Worker
 from daybell.errors import LeaseLost
 from daybell.store.checks import check_limit
@@ -71,11 +72,26 @@ class SqliteWorkers(Part):
     async def retire(self, tenant: str, worker: UUID) -> None:
         await self._write(lambda tx: retire(tx, tx.names.tenant(tx, tenant), worker))
 
+    async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
+        return await self._write(
+            lambda tx: record_sole(tx, tx.names.tenant(tx, tenant), worker, execution)
+        )
+
     async def lost(
-        self, *, limit: int = 1000, since: Instant = -inf, not_after: Instant = inf
+        self,
+        *,
+        limit: int = 1000,
+        since: Instant = -inf,
+        not_after: Instant = inf,
+        record_every: Seconds = inf,
     ) -> Losses:
         check_limit(limit)
-        return await self._write(lambda tx: lost(tx, limit, since, not_after))
+
+        def operation(tx: Transaction) -> Losses:
+            mark(tx, since, not_after, record_every)
+            return lost(tx, limit)
+
+        return await self._write(operation)
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         return await self._read(lambda tx: list_workers(tx, tenant, include_dead))
@@ -193,29 +209,55 @@ def retire(tx: Transaction, owner: int, worker: UUID) -> None:
     tx.execute(_RETIRE, (owner, worker.bytes))
 
 
-_MARK: Final = """
-UPDATE worker SET state = 3
- WHERE state <= 2 AND lease_until + max(0.0, ?2 - renewed_at) < ?1
+_SOLE: Final = "UPDATE worker SET sole = ? WHERE tenant = ? AND id = ? AND state <= 2"
+
+
+def record_sole(tx: Transaction, owner: int, worker: UUID, execution: UUID | None) -> bool:
+    id = None if execution is None else execution.bytes
+    return tx.execute(_SOLE, (id, owner, worker.bytes)).rowcount == 1
+
+
+_WATCHED: Final = "SELECT watched FROM watch"
+_WATCH: Final = """
+INSERT INTO watch (n, watched) VALUES (1, ?)
+ON CONFLICT (n) DO UPDATE SET watched = excluded.watched
 """
-_DEAD: Final = "SELECT tenant, id, is_excused FROM worker WHERE state = 3"
+_SILENT: Final = """
+SELECT tenant, id, renewed_at, lease_until FROM worker WHERE state <= 2 AND lease_until < ?
+"""
+
+
+def mark(tx: Transaction, since: Instant, not_after: Instant, record_every: Seconds) -> None:
+    """Mark workers whose lease has ended in watched time as dead, and record the watch."""
+    row = tx.execute(_WATCHED).fetchone()
+    known, is_even = Watch.from_json(row and row[0]), tx.now <= not_after
+    watch = known.seen(tx.now, since=since, every=record_every) if is_even else UNWATCHED
+    if watch != known:
+        tx.execute(_WATCH, (watch.to_json(),))
+    if not is_even:
+        return
+    for owner, id, renewed_at, lease_until in tx.execute(_SILENT, (tx.now,)).fetchall():
+        if watch.silence(renewed_at, tx.now, since=since) > lease_until - renewed_at:
+            tx.execute(_RETIRE, (owner, id))
+
+
+_DEAD: Final = "SELECT tenant, id, sole, renewed_at, is_excused FROM worker WHERE state = 3"
 _LOST: Final = f"""
-SELECT {CLAIMED_COLUMNS}, started_at IS NOT NULL, lease FROM execution
+SELECT {CLAIMED_COLUMNS}, started_at, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
 """
 _ANY_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)"
 
 
-def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Losses:
-    """Mark workers whose lease has ended, and list what the dead still hold."""
-    if tx.now <= not_after:
-        tx.execute(_MARK, (tx.now, since))
+def lost(tx: Transaction, limit: int) -> Losses:
+    """List what the dead still hold."""
     found: list[Lost] = []
-    for owner, worker, is_excused in tx.execute(_DEAD).fetchall():
+    for owner, worker, sole, renewed_at, is_excused in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
-        leases, begun = uuids([row[-1] for row in rows]), [bool(row[-2]) for row in rows]
+        leases, starts = uuids([row[-1] for row in rows]), [row[-2] for row in rows]
         rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
         executions = claimed(tx, tenant, leases, rows)
-        for row, execution, is_begun in zip(rows, executions, begun, strict=True):
+        for row, execution, began in zip(rows, executions, starts, strict=True):
             version = tx.names.version(tx, row[3])
             found.append(
                 Lost(
@@ -223,7 +265,8 @@ def lost(tx: Transaction, limit: int, since: Instant, not_after: Instant) -> Los
                     claimed=execution,
                     max_crashes=version.max_crashes,
                     retry=version.retries_lost,
-                    is_begun=is_begun,
+                    ran=None if began is None else max(0.0, renewed_at - began),
+                    is_sole=execution.id.bytes == sole,
                     is_excused=bool(is_excused),
                 )
             )
