@@ -170,7 +170,7 @@ async def test_several_workers_share_the_suspects(count, seconds, most):
 
 async def lost_with(store, worker):
     """Have a worker die, and taken from it what it ran."""
-    await worker._stop_loops()
+    await worker._stop_loops(worker._loops)
     await store.retire(TENANT, worker.id)
     await Reaper(store, clock=VirtualClock(), events=Events(), lease=LEASE).tick()
 
