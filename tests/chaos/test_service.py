@@ -69,10 +69,24 @@ def test_a_window_that_the_end_of_the_load_cuts_short_is_not_judged():
         over_at=15.0,
     )
 
-    (window,) = service.windows(history, Kind.DEAF)
+    (window,) = service.windows(history, Kind.DEAF, lease=2.0)
 
     assert window == Window(10.0, 15.0)
     assert not list(service.deaf_workers(history, window, within=7.0))
+
+
+@pytest.mark.parametrize(("length", "is_judged"), [(0.3, True), (0.5, False)])
+def test_a_window_in_which_the_machine_stalled_is_not_judged(length, is_judged):
+    history = a_history(
+        happenings=[
+            Happening(10.0, Kind.SLOW, length=7.0),
+            Happening(12.0, service.STALL, length=length),
+            Happening(30.0, service.STALL, length=9.0),
+        ]
+    )
+
+    assert len(list(service.windows(history, Kind.SLOW, lease=2.0))) == is_judged
+    assert service.unjudged(history, lease=2.0) == (not is_judged)
 
 
 def a_bulk(*tries: Try) -> Submission:
@@ -95,10 +109,12 @@ def test_an_answer_that_takes_too_long_is_noticed():
     late = a_history(submissions=[a_bulk(a_try(20.0, 30.5, 0))])
     killed = replace(late, happenings=[Happening(25.0, "killed", ADA)])
     away = a_history(submissions=[a_bulk(a_try(20.0, 29.5, 503))])
+    stalled = replace(late, happenings=[Happening(25.0, service.STALL, length=1.0)])
 
     assert rules(service.late_answers(late)) == ["answered late"]
     assert not list(service.late_answers(killed))
     assert not list(service.late_answers(away))
+    assert not list(service.late_answers(stalled))
 
 
 def fired_at(*times: float):

@@ -19,7 +19,7 @@ import msgspec
 
 from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.app import alone as alone_task
-from daybell.chaos.effects import END, ENDS, START, Effect
+from daybell.chaos.effects import END, ENDS, EXIT, START, Effect
 from daybell.chaos.fleet import FLEET, Happening
 from daybell.chaos.flow_runs import FlowRun, lineage
 from daybell.chaos.load import Call, Cancel
@@ -87,6 +87,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for effect in self.effects
             if effect.what in ENDS
         }
+
+    @cached_property
+    def exits(self) -> dict[int, Seconds]:
+        """When processes were ended by one of their tasks."""
+        return {one.pid: one.at for one in self.effects if one.what == EXIT}
 
     @cached_property
     def clock(self) -> Seconds:

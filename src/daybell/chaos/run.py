@@ -40,7 +40,7 @@ from daybell.chaos.plan import FROZEN_LEASES, Fault, Kind, plan
 from daybell.chaos.proxy import Hold, Proxy, can_stand_before
 from daybell.chaos.recovery import SLACK_SECONDS, Sample
 from daybell.chaos.report import Summary
-from daybell.chaos.service import judge_service
+from daybell.chaos.service import STALL, STALL_SECONDS, judge_service, unjudged
 from daybell.chaos.submissions import Submitter
 from daybell.chaos.ticks import Course, counted, courses, cursors
 from daybell.chaos.wait_checker import WAIT_RULES, events_of
@@ -72,6 +72,7 @@ TROUBLES: Final[dict[str, Seconds]] = {
     Kind.SLOW: 0.0,
     Kind.DEAF: 0.0,
     Kind.HOLD: 0.0,
+    STALL: 0.0,
     Kind.DELAY: 0.0,
     Kind.RESTART: 0.0,
     Kind.OUTAGE: 0.0,
@@ -222,6 +223,7 @@ class Run:
             beside = [
                 asyncio.create_task(self.fleet.watch()),
                 asyncio.create_task(self._sample()),
+                asyncio.create_task(self._note_stalls()),
             ]
             try:
                 await asyncio.gather(*work)
@@ -395,6 +397,15 @@ class Run:
     def _note(self, what: str, *, length: Seconds = 0.0) -> None:
         self.fleet.happenings.append(Happening(self.clock.monotonic(), what, length=length))
 
+    async def _note_stalls(self) -> None:
+        """Note when this process, and with it every connection, got no time from the machine."""
+        while True:
+            since = self.clock.monotonic()
+            await self.clock.sleep(POLL_SECONDS / 4)
+            late = self.clock.monotonic() - since - POLL_SECONDS / 4
+            if late > STALL_SECONDS:
+                self.fleet.happenings.append(Happening(since, STALL, length=late))
+
     async def _sample(self) -> None:
         """Look at the backlog now and then, and say how it goes."""
         for turn in range(1_000_000):
@@ -495,12 +506,14 @@ class Run:
             workflows=figures(history),
             events=events_of(history),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
-            notes=self._notes(),
+            notes=self._notes(unjudged(history, lease=options.lease)),
             violations=violations,
         )
 
-    def _notes(self) -> list[str]:
+    def _notes(self, unjudged: int) -> list[str]:
         notes: list[str] = []
+        if unjudged:
+            notes.append(f"{unjudged} faults were not judged: the machine was too busy")
         assert self._load is not None
         if self._load.left_out:
             notes.append(f"{self._load.left_out:,} were not asked for: the machine is too slow")

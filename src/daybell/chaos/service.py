@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from daybell.chaos.checker import History, Violation
-from daybell.chaos.effects import EXIT, START, Effect
+from daybell.chaos.effects import START, Effect
 from daybell.chaos.fleet import SERVER
-from daybell.chaos.plan import SERVES_SECONDS, Kind
+from daybell.chaos.plan import ALONE, SERVES_SECONDS, Kind
 from daybell.chaos.submissions import ANSWER_SECONDS
 from daybell.core.instant import Seconds
 from daybell.core.schedule import Decision
@@ -23,6 +23,9 @@ from daybell.core.worker import Worker
 SILENCE_SECONDS: Final = 3.0  # of all schedules, while one process keeps its locks
 SEEN_SECONDS: Final = 2.0  # before a fault: what was at work then is to go on
 HITS: Final = frozenset({"killed", "frozen", "drained"})
+STALL: Final = "stall"  # of the run's own process, through which all connections go
+STALL_SECONDS: Final = 0.25  # shorter ones do not matter
+STALLED_SHARE: Final = 0.2  # of a lease: with longer stalls in it a window shows nothing
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -35,23 +38,46 @@ class Window(msgspec.Struct, frozen=True):
 def judge_service(history: History, *, lease: Seconds) -> Iterator[Violation]:
     """All rules of this module."""
     within = lease + SERVES_SECONDS
-    for window in windows(history, Kind.DEAF):
+    for window in windows(history, Kind.DEAF, lease=lease):
         yield from deaf_workers(history, window, within=within)
         yield from deaf_servers(history, window, within=within)
         yield from silent_schedules(history, window, within=within)
-    for window in windows(history, Kind.HOLD):
+    for window in windows(history, Kind.HOLD, lease=lease):
         yield from silent_schedules(history, window, within=SILENCE_SECONDS)
         yield from missed_ticks(history, window)
-    for window in windows(history, Kind.SLOW):
+    for window in windows(history, Kind.SLOW, lease=lease):
         yield from lost_leases(history, window, lease=lease)
     yield from late_answers(history)
 
 
-def windows(history: History, kind: Kind) -> Iterator[Window]:
-    """The faults of a kind, as far as the load went on."""
+def windows(history: History, kind: Kind, *, lease: Seconds) -> Iterator[Window]:
+    """The faults of a kind, as far as the load went on. Those are left out in which the machine was
+    too busy to say anything about promises.
+    """
     for one in history.happenings:
-        if one.what == kind and one.at < history.over_at:
-            yield Window(one.at, min(one.at + one.length, history.over_at))
+        if one.what != kind or one.at >= history.over_at:
+            continue
+        until = min(one.at + one.length, history.over_at)
+        if stalled(history, one.at - SEEN_SECONDS, until) <= STALLED_SHARE * lease:
+            yield Window(one.at, until)
+
+
+def unjudged(history: History, *, lease: Seconds) -> int:
+    """The number of faults that are left out."""
+    return sum(
+        sum(one.what == kind and one.at < history.over_at for one in history.happenings)
+        - len(list(windows(history, kind, lease=lease)))
+        for kind in ALONE
+    )
+
+
+def stalled(history: History, since: Seconds, until: Seconds) -> Seconds:
+    """How long the machine gave no time to the run, all in all."""
+    return sum(
+        one.length
+        for one in history.happenings
+        if one.what == STALL and one.at < until and one.at + one.length > since
+    )
 
 
 def deaf_workers(history: History, window: Window, *, within: Seconds) -> Iterator[Violation]:
@@ -160,7 +186,8 @@ def late_answers(history: History) -> Iterator[Violation]:
         for one in bulk.tries:
             if one.ended_at is None or one.ended_at - one.asked_at <= ANSWER_SECONDS:
                 continue
-            if not was_hit(history, one.pid, one.asked_at, one.ended_at):
+            is_stalled = stalled(history, one.asked_at, one.ended_at) > 0
+            if not is_stalled and not was_hit(history, one.pid, one.asked_at, one.ended_at):
                 yield Violation(
                     "answered late",
                     f"{SERVER} process {one.pid} did not answer within {ANSWER_SECONDS:g} s",
@@ -173,8 +200,10 @@ def was_hit(history: History, pid: int, since: Seconds, until: Seconds) -> bool:
         is_end = one.what in HITS or one.what.startswith("ended")
         if one.pid == pid and is_end and since <= one.at <= until:
             return True
-    exits = (one.at for one in history.effects if one.what == EXIT and one.pid == pid)
-    return any(since <= at <= until for at in exits) or history.was_frozen(pid, since, until)
+    ended_at = history.exits.get(pid)
+    if ended_at is not None and since <= ended_at <= until:
+        return True
+    return history.was_frozen(pid, since, until)
 
 
 def _created(history: History, start: Effect) -> Seconds:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
+import httpx
 import msgspec
 
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
-
-if TYPE_CHECKING:
-    import httpx
 
 PATH: Final = "/api/v1/executions"
 ANSWER_SECONDS: Final = 10.0  # by then a server has answered, if only that the store is away
@@ -69,13 +67,16 @@ class Submitter:
 
     def __init__(self, servers: Servers, token: str, *, clock: Clock) -> None:
         self._servers = servers
-        self._token = token
         self._clock = clock
-        self._http: httpx.AsyncClient | None = None
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            timeout=PATIENCE_SECONDS,
+            trust_env=False,
+            verify=False,  # there is no TLS; not even its certificates are to be read
+        )
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
+        await self._http.aclose()
 
     async def send(self, one: Submission, *, turn: int, after: Sequence[Seconds]) -> None:
         """Send it so many times, each after so long, from one server to the next; each time until
@@ -98,17 +99,6 @@ class Submitter:
             await self._clock.sleep(PAUSE_SECONDS)
 
     async def _try(self, one: Submission, pid: int, address: str) -> int:
-        import httpx
-
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                headers={
-                    "Authorization": f"Bearer {self._token}",
-                    "Content-Type": "application/json",
-                },
-                timeout=PATIENCE_SECONDS,
-                trust_env=False,
-            )
         this = Try(pid=pid, asked_at=self._clock.monotonic())
         one.tries.append(this)
         try:
