@@ -19,6 +19,7 @@ from daybell.client import Client
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
 from daybell.errors import Conflict, NotFound, Unavailable
+from daybell.store.ids import mint
 
 TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
@@ -185,7 +186,8 @@ class Load:
             self.left_out += 1
             return
         first = BULKS_FROM + number * BULK_MAX
-        one = Submission(key=f"bulk-{number}", job=quick.name, numbers=range(first, first + count))
+        # A key of another run on this store would be answered with that one's executions.
+        one = Submission(key=f"bulk-{mint()}", job=quick.name, numbers=range(first, first + count))
         self.submissions.append(one)
         self._fly(self._send(one, number, [0.0, 0.0, again]))
 

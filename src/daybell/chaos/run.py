@@ -505,6 +505,8 @@ class Run:
             ticks=counted(history.courses),
             workflows=figures(history),
             events=events_of(history),
+            requests=len(history.submissions),
+            answers=sum(len(one.answers) for one in history.submissions),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
             notes=self._notes(unjudged(history, lease=options.lease)),
             violations=violations,
