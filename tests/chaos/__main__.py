@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from daybell.chaos.plan import Kind
 from daybell.chaos.report import Summary
 from daybell.chaos.run import Options
 from tests.chaos.places import on_postgres, on_sqlite
@@ -37,9 +38,19 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--peace", type=float, default=90.0, help="seconds for the last to end")
     parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
+    parser.add_argument(
+        "--only", metavar="FAULTS", help=f"such as kill,late; of {', '.join(Kind)}; empty: none"
+    )
     asked = parser.parse_args()
+    kinds = None if asked.only is None else [Kind(one) for one in asked.only.split(",") if one]
     seconds = asked.seconds or 60 * asked.minutes
-    options = Options(seconds=seconds, seed=asked.seed, rate=asked.rate, peace=asked.peace)
+    options = Options(
+        seconds=seconds,
+        seed=asked.seed,
+        rate=asked.rate,
+        peace=asked.peace,
+        only=tuple(Kind) if kinds is None else kinds,
+    )
     is_ok = True
     for store in asked.store or ["postgres", "sqlite"]:
         summary = asyncio.run(run(store, options))

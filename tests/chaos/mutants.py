@@ -57,6 +57,8 @@ class Mutant:
     name: str
     changes: tuple[tuple[str, str, str], ...]
     tests: tuple[str, ...] = ("tests/store",)  # which are to notice what chaos does not
+    only: str | None = None  # the faults that show it, for a run with no others; None: all
+    seconds: float = 0.0  # that chaos needs for it, if it is longer than usual
 
 
 MUTANTS: Final = (
@@ -124,6 +126,18 @@ MUTANTS: Final = (
                 "], entries=entries)",
             ),
         ),
+    ),
+    Mutant(
+        "each try of a request has ids of its own",
+        (
+            (
+                "api/idempotency.py",
+                "return derived(self.id, *what, rank=rank, rank_bits=rank_bits)",
+                "return mint()",
+            ),
+        ),
+        ("tests/api",),
+        only="",
     ),
     Mutant(
         "the reaper ignores the lease",
@@ -299,7 +313,10 @@ def noticed(mutant: Mutant, seconds: float) -> str:
     """What turned red; empty: nothing did."""
     with tempfile.TemporaryDirectory(prefix="daybell-mutant-") as folder:
         source = copy_of(mutant, Path(folder), is_once=False)
-        said = run([*CHAOS, "--seconds", str(seconds)], source, Path(folder))
+        words = [*CHAOS, "--seconds", str(max(seconds, mutant.seconds))]
+        if mutant.only is not None:
+            words += ["--only", mutant.only]
+        said = run(words, source, Path(folder))
         if found := re.search(r"^violations +(?!none| )(.*)", said, re.MULTILINE):
             return f"chaos: {found[1]}"
         if not re.search(r"^violations +none", said, re.MULTILINE):

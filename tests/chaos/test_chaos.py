@@ -34,6 +34,7 @@ def demand(summary: Summary) -> None:
     events = summary.events
     assert events.acknowledged > ENOUGH * RATE * WAITS * TURNS * summary.seconds
     assert 0 < events.early < events.acknowledged, "all came before their waits, or none did"
+    assert summary.answers > summary.requests > 0, "no request was sent again"
 
 
 @pytest.mark.postgres
@@ -43,6 +44,7 @@ async def test_no_execution_tick_or_node_is_lost_or_doubled_on_postgresql():
     demand(summary)
     assert summary.faults["restart"] == summary.faults["outage"] == 1
     assert summary.answers_lost > 0
+    assert {"late", "cut", "lose"} <= set(summary.faults)
 
 
 async def test_no_execution_tick_or_node_is_lost_or_doubled_on_sqlite(tmp_path):

@@ -10,9 +10,10 @@ from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.checker import RULES, History, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import END, STOP
-from daybell.chaos.fleet import Happening
+from daybell.chaos.fleet import FLEET, WORKER, Happening
 from daybell.chaos.load import Cancel
 from daybell.chaos.recovery import Sample, Trouble
+from daybell.chaos.submissions import Submission, Try
 from daybell.chaos.ticks import Course, counted
 from daybell.core.execution import State
 from daybell.core.schedule import Decision, TickRecord
@@ -55,6 +56,13 @@ def of_schedules(course: Course, **parts) -> History:
     return a_history(**({"calls": [], "executions": {ID: FIRED}, "courses": [course]} | parts))
 
 
+def a_bulk(*answers: tuple[int, list[UUID]]) -> Submission:
+    tries = [
+        Try(pid=ADA, asked_at=1.0, ended_at=1.1, status=status, ids=ids) for status, ids in answers
+    ]
+    return Submission(key="k", job="quick", numbers=range(1, 2), tries=tries)
+
+
 TICKED = [line("start", 1.0, number=NO_NUMBER), line(END, 2.0, number=NO_NUMBER)]
 BAD = {
     "tick doubled": [of_schedules(a_course(last=10.0), executions=SAME_TICK)],
@@ -91,6 +99,13 @@ BAD = {
         a_history(calls=[], executions={}),
     ],
     "enqueued twice": [a_history(executions={ID: an_execution(), OTHER: an_execution(OTHER)})],
+    "kept twice": [a_history(doubled=[ID])],
+    "answered otherwise": [
+        a_history(submissions=[a_bulk((202, [ID]), (202, [OTHER]))]),
+        a_history(submissions=[a_bulk((409, []))]),
+    ],
+    "fleet ended": [a_history(happenings=[Happening(1.0, "ended by itself (0)", ADA, FLEET)])],
+    "worker missing": [a_history(missing=["fleet-8-2"])],
     "succeeded without running": [
         a_history(effects=[]),
         a_history(effects=[line("start", 1.0), line(STOP, 2.0)]),
@@ -148,6 +163,18 @@ def test_ticks_that_are_fired_once_or_in_a_range_that_was_missed_are_as_promised
 
 def test_every_rule_is_shown_something_bad():
     assert {rule.__name__.strip("_").replace("_", " ") for rule in RULES} == set(BAD)
+
+
+def test_a_request_may_be_answered_again_and_a_store_may_be_away():
+    bulk = a_bulk((0, []), (503, []), (202, [ID]), (202, [ID]))
+
+    assert check(a_history(submissions=[bulk])) == []
+
+
+def test_a_worker_without_a_supervisor_may_end():
+    ended = Happening(1.0, "ended by itself (0)", ADA, WORKER)
+
+    assert check(a_history(happenings=[ended])) == []
 
 
 def test_a_frozen_process_may_go_on_when_it_wakes_up():

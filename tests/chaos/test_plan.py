@@ -2,7 +2,8 @@
 
 import pytest
 
-from daybell.chaos.plan import Kind, plan
+from daybell.chaos.fleet import WORKER
+from daybell.chaos.plan import ALONE, OF_PROCESSES, Kind, plan
 
 
 def kinds(seed, **options):
@@ -22,7 +23,7 @@ def test_half_a_minute_has_some_of_everything(seed):
 def test_a_file_has_no_connections_and_no_server():
     found = set(kinds(1, has_proxy=False, has_restart=False))
 
-    assert found == {Kind.KILL, Kind.FREEZE, Kind.DRAIN}
+    assert found == {Kind.KILL, Kind.FREEZE, Kind.DRAIN, Kind.EXIT}
 
 
 def test_a_freeze_and_an_outage_are_longer_than_the_lease():
@@ -30,3 +31,22 @@ def test_a_freeze_and_an_outage_are_longer_than_the_lease():
 
     long = {Kind.FREEZE, Kind.OUTAGE}
     assert all(fault.length > 2.0 for fault in faults if fault.kind in long)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_else_disturbs_what_is_to_be_seen_of_deaf_held_and_slow_connections(seed):
+    faults = plan(seed, seconds=120, lease=2.0, has_proxy=True, has_restart=True)
+
+    for one in [fault for fault in faults if fault.kind in ALONE]:
+        inside = [
+            fault
+            for fault in faults
+            if fault is not one and one.at <= fault.at <= one.at + one.length
+        ]
+        assert all(fault.kind in OF_PROCESSES and fault.role == WORKER for fault in inside)
+        assert one.kind is not Kind.DEAF or not inside
+
+
+def test_only_some_kinds_may_be_asked_for():
+    assert set(kinds(1, only=[Kind.LATE, Kind.KILL])) == {Kind.LATE, Kind.KILL}
+    assert kinds(1, only=[]) == []

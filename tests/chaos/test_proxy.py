@@ -5,8 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from daybell.chaos.proxy import Messages, Proxy, can_stand_before
+from daybell.chaos.proxy import Hold, Messages, Proxy, Questions, can_stand_before
 from daybell.engine.clock import SystemClock
+from tests.sdk.waiting import eventually
 from tests.stores import POSTGRES
 
 WAIT = 20
@@ -106,6 +107,112 @@ async def test_a_delay_lets_nothing_through_until_it_is_over(proxy):
 
     assert delaying.done()
     await connection.close()
+
+
+@pytest.mark.postgres
+async def test_deaf_connections_never_answer_and_new_ones_do(proxy, table):
+    connection = await asyncpg.connect(proxy.url)
+    await connection.execute("BEGIN")
+    await connection.execute("INSERT INTO sale VALUES (1)")
+    deafening = asyncio.create_task(proxy.deafen(WAIT))
+    await asyncio.sleep(0)
+
+    asking = asyncio.create_task(connection.execute("COMMIT"))
+    again = await asyncpg.connect(proxy.url)
+    assert await asyncio.wait_for(again.fetchval("SELECT 1"), WAIT) == 1
+    assert not asking.done()
+    assert await sales(table) == []
+
+    # Not even the end of the client reaches the server: the session keeps its transaction.
+    connection.terminate()
+    await asyncio.gather(asking, return_exceptions=True)
+    await again.execute("SELECT 1")
+    idle = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE state = 'idle in transaction' AND datname = current_database()"
+    )
+    assert await again.fetchval(idle) == 1
+    deafening.cancel()
+    await asyncio.gather(deafening, return_exceptions=True)
+    await eventually(lambda: again.fetchval(idle), lambda count: count == 0)
+    await again.close()
+
+
+@pytest.mark.postgres
+async def test_a_slow_store_answers_late(proxy):
+    connection = await asyncpg.connect(proxy.url)
+    clock = asyncio.get_running_loop().time
+    slowing = asyncio.create_task(proxy.slow_down(WAIT, lag=0.3))
+    await asyncio.sleep(0)
+
+    since = clock()
+    assert await asyncio.wait_for(connection.fetchval("SELECT 1"), WAIT) == 1
+    assert clock() - since >= 0.6  # it was prepared, then executed
+
+    slowing.cancel()
+    await connection.close()
+
+
+@pytest.mark.postgres
+async def test_a_commit_is_held_back_while_its_session_keeps_its_locks(proxy, url, table):
+    await proxy.open("shop")
+    other = await asyncpg.connect(proxy.url)
+    connection = await asyncpg.connect(proxy.url_of("shop"))
+    holding = asyncio.create_task(
+        proxy.hold(Hold(role="shop", statement=b"COMMIT", after=b"INTO sale", seconds=0.5))
+    )
+    await asyncio.sleep(0)
+
+    async def sell(link: asyncpg.Connection, statement: str) -> None:
+        async with link.transaction():
+            await link.execute(statement, 1)
+
+    await sell(other, "INSERT INTO sale VALUES ($1)")  # not in the shop
+    await sell(connection, "SELECT $1::int")  # not such a transaction
+    assert not holding.done()
+    selling = asyncio.create_task(sell(connection, "INSERT INTO sale VALUES ($1 + 1)"))
+    await asyncio.wait_for(holding, WAIT)
+
+    assert await sales(table) == [1]
+    proxy.cut_all()  # what is on its way stays on its way
+    await asyncio.wait_for(selling, WAIT)
+    assert await sales(table) == [1, 2]
+    await connection.close()
+    other.terminate()
+
+
+@pytest.mark.postgres
+async def test_a_single_statement_arrives_when_its_client_has_long_gone(proxy, table):
+    connection = await asyncpg.connect(proxy.url)
+    hold = Hold(statement=b"INTO sale", is_single=True, breaks=True, seconds=0.5)
+    async with connection.transaction():
+        await connection.execute("INSERT INTO sale VALUES ($1)", 1)
+        holding = asyncio.create_task(proxy.hold(hold))
+        await asyncio.sleep(0)
+        await connection.execute("INSERT INTO sale VALUES ($1)", 2)  # it does not commit by itself
+    assert not holding.done()
+
+    with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+        await asyncio.wait_for(connection.execute("INSERT INTO sale VALUES ($1)", 3), WAIT)
+
+    assert holding.done()
+    assert await sales(table) == [1, 2]
+    await eventually(lambda: sales(table), lambda found: found == [1, 2, 3])
+    connection.terminate()
+
+
+def test_a_statement_is_known_by_the_text_that_it_was_prepared_with():
+    def message(kind: bytes, body: bytes) -> bytes:
+        return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+    asked = message(b"P", b"one\0SELECT 1\0\0\0") + message(b"Q", b"COMMIT;\0")
+    again = message(b"B", b"\0one\0\0\0") + message(b"E", b"\0\0\0\0\0")
+
+    for size in (1, 3, len(asked + again)):
+        data, questions = asked + again, Questions()
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        found = [text for piece in pieces for text in questions.statements(piece)]
+        assert found == questions.transaction == [b"COMMIT;\0", b"SELECT 1"]
 
 
 def test_an_answer_may_come_in_any_pieces():

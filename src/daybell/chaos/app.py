@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from daybell.chaos.effects import Effects, Nuisance
+from daybell.chaos.effects import EXIT, Effects, Nuisance
 from daybell.core.retry import Retry
 from daybell.core.when import every
 from daybell.engine.clock import SystemClock
@@ -17,6 +17,7 @@ from daybell.sdk.context import Context
 
 TENANT: Final = "daybell-chaos"
 QUEUE: Final = "daybell-chaos"
+EXITS: Final = "daybell-chaos-exits"  # of tasks that end their process; only a fleet runs these
 FOLDER: Final = "DAYBELL_CHAOS_FOLDER"  # where the processes are told to write to
 # Nobody is to end dead because its workers were killed on purpose.
 CRASHES_MAX: Final = 1000
@@ -79,6 +80,15 @@ async def keyed(ctx: Context, number: int) -> None:
     """Enqueued under a unique key: no two of a key are unfinished at a time."""
     with effects().told(ctx, number):
         await clock.sleep(STEP_SECONDS)
+
+
+@app.task(queue=EXITS, max_crashes=CRASHES_MAX, store_result=False)
+async def vanish(ctx: Context, number: int) -> None:
+    """End the process at the first attempt, as if all were well."""
+    with effects().told(ctx, number):
+        if ctx.attempt == 1:
+            effects().tell(EXIT, ctx, number)
+            os._exit(0)
 
 
 @app.task(

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import Final, Protocol
 from uuid import UUID
@@ -18,17 +19,19 @@ import msgspec
 
 from daybell.chaos.app import NO_NUMBER
 from daybell.chaos.app import alone as alone_task
-from daybell.chaos.effects import END, ENDS, START, Effect
-from daybell.chaos.fleet import Happening
+from daybell.chaos.effects import END, ENDS, EXIT, START, Effect
+from daybell.chaos.fleet import FLEET, Happening
 from daybell.chaos.flow_runs import FlowRun, lineage
 from daybell.chaos.load import Call, Cancel
 from daybell.chaos.sends import Send
+from daybell.chaos.submissions import Submission
 from daybell.chaos.ticks import Course
 from daybell.core import payload
 from daybell.core.execution import Execution, State
 from daybell.core.instant import Instant, Seconds, to_iso
 from daybell.core.schedule import Decision
 from daybell.core.step import Step
+from daybell.core.worker import Worker
 from daybell.store.outcomes import Cancellation
 
 OVER: Final = {State.SUCCEEDED, State.CANCELLED}  # what may become of an execution here
@@ -61,6 +64,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     runs: Mapping[UUID, FlowRun] = {}  # of workflows
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
     sends: Sequence[Send] = ()  # of events that some of these wait for
+    submissions: Sequence[Submission] = ()  # of bulks that were sent several times
+    doubled: Sequence[UUID] = ()  # executions that the store has more than once
+    workers: Sequence[Worker] = ()  # all that were registered, also those that are dead
+    missing: Sequence[str] = ()  # workers that should be there at the end
+    over_at: Seconds = inf  # when load and faults were over
 
     @cached_property
     def starts(self) -> dict[UUID, list[Effect]]:
@@ -79,6 +87,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for effect in self.effects
             if effect.what in ENDS
         }
+
+    @cached_property
+    def exits(self) -> dict[int, Seconds]:
+        """When processes were ended by one of their tasks."""
+        return {one.pid: one.at for one in self.effects if one.what == EXIT}
 
     @cached_property
     def clock(self) -> Seconds:
@@ -130,7 +143,10 @@ def _started_twice(history: History) -> Iterator[str]:
         for attempt, count in Counter(start.attempt for start in starts).items():
             if count > 1:
                 pids = [start.pid for start in starts if start.attempt == attempt]
-                yield f"attempt {attempt} of {id} started {count} times, by {pids}"
+                yield (
+                    f"attempt {attempt} of {id}, enqueue {starts[0].number}, started {count}"
+                    f" times, by {pids}"
+                )
 
 
 def _never_asked_for(history: History) -> Iterator[str]:
@@ -155,6 +171,38 @@ def _enqueued_twice(history: History) -> Iterator[str]:
     for number, ids in found.items():
         if len(ids) > 1:
             yield f"enqueue {number} made {len(ids)} executions: {', '.join(map(str, ids))}"
+
+
+def _kept_twice(history: History) -> Iterator[str]:
+    """An id names one execution, however often it was sent."""
+    for id in history.doubled:
+        yield f"{id} is in the store more than once"
+
+
+def _answered_otherwise(history: History) -> Iterator[str]:
+    """A request that is sent again under its key is answered as before."""
+    for one in history.submissions:
+        first, *others = one.answers or (None,)
+        for other in others:
+            if first is not None and list(other.ids) != list(first.ids):
+                count = len(set(other.ids) - set(first.ids))
+                yield f"{one.key} was answered with {count} other executions by {other.pid}"
+        for refused in one.tries:
+            if 400 <= refused.status < 500:
+                yield f"{one.key} was refused with {refused.status} by {refused.pid}"
+
+
+def _fleet_ended(history: History) -> Iterator[str]:
+    """A supervisor ends when it is asked to, whatever its processes end with."""
+    for one in history.happenings:
+        if one.role == FLEET and one.what.startswith("ended by itself"):
+            yield f"supervisor {one.pid} {one.what}"
+
+
+def _worker_missing(history: History) -> Iterator[str]:
+    """Each worker is there again when the faults are over."""
+    for name in history.missing:
+        yield f"{name} did not come back"
 
 
 def _succeeded_without_running(history: History) -> Iterator[str]:
@@ -297,6 +345,10 @@ RULES: Final[Sequence[Judge]] = (
     _started_twice,
     _never_asked_for,
     _enqueued_twice,
+    _kept_twice,
+    _answered_otherwise,
+    _fleet_ended,
+    _worker_missing,
     _succeeded_without_running,
     _started_after_success,
     _ran_although_cancelled,

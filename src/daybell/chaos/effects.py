@@ -23,6 +23,7 @@ START: Final = "start"
 END: Final = "end"  # it ran to its end, whatever was reported of that
 FAIL: Final = "fail"  # it failed on purpose
 STOP: Final = "stop"  # it was made to stop, or was suspended
+EXIT: Final = "exit"  # it ended its process, with all that ran there
 STEP: Final = "step"  # of a durable function; its number is its place
 ENDS: Final = frozenset({END, FAIL, STOP})
 SUFFIX: Final = ".effects"

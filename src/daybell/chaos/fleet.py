@@ -1,4 +1,4 @@
-"""The processes under fire: workers and schedulers, started, hit and replaced.
+"""The processes under fire: workers, schedulers and API servers, started, hit and replaced.
 
 Only processes that were started here are ever signalled, each by its own handle. They end with us,
 however we end.
@@ -9,22 +9,29 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from daybell.chaos.app import FOLDER
+from daybell.chaos.app import EXITS, FOLDER, QUEUE
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
 
 APP: Final = "daybell.chaos.nodes:app"
 WORKER: Final = "worker"
 SCHEDULER: Final = "scheduler"
+SERVER: Final = "server"
+FLEET: Final = "fleet"  # several workers under a supervisor; only its own tasks ever hit it
+ROLES: Final = (WORKER, SCHEDULER, SERVER, FLEET)
+FLEET_PROCESSES: Final = 2
+FLEET_CONCURRENCY: Final = 10
+LISTENING: Final = re.compile(r"listening: (http://\S+)/api/v1")
 DRAIN_SECONDS: Final = 1.0
 ENDING_SECONDS: Final = 15.0  # that a process may take to end when it is asked to
 START_AGAIN_SECONDS: Final = 0.3
@@ -51,6 +58,7 @@ class Member:
         self.process = process
         self.is_frozen = False
         self.is_leaving = False  # it was told to end, one way or another
+        self.address = ""  # where it listens, if it is a server and has reported it
 
     @property
     def pid(self) -> int:
@@ -65,10 +73,15 @@ class Fleet:
     """All of them, and what happened to each."""
 
     def __init__(
-        self, folder: Path, *, environment: Mapping[str, str], concurrency: int, clock: Clock
+        self,
+        folder: Path,
+        *,
+        environment: Callable[[str], Mapping[str, str]],  # of a role
+        concurrency: int,
+        clock: Clock,
     ) -> None:
         self._folder = folder
-        self._environment = {**environment, FOLDER: str(folder)}
+        self._environment = environment
         self._concurrency = concurrency
         self._clock = clock
         self._members: list[Member] = []
@@ -80,14 +93,10 @@ class Fleet:
     def start(self, role: str) -> None:
         self._count += 1
         name = f"{role}-{self._count}"
-        words = [sys.executable, "-m", "daybell", role]
-        if role == WORKER:
-            words += [APP, "--name", name, "--concurrency", str(self._concurrency)]
-            words += ["--drain-timeout", f"{DRAIN_SECONDS}s"]
         with (self._folder / f"{name}.log").open("wb") as output:
             process = subprocess.Popen(
-                words,
-                env=self._environment,
+                [sys.executable, "-m", "daybell", *self._words(role, name)],
+                env={**self._environment(role), FOLDER: str(self._folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -96,6 +105,39 @@ class Fleet:
             )
         self._members.append(Member(role, name, process))
         self._note("started", self._members[-1])
+
+    def _words(self, role: str, name: str) -> list[str]:
+        if role == SCHEDULER:
+            return [role]
+        if role == SERVER:
+            return [role, "--port", "0"]
+        words = [WORKER, APP, "--name", name, "--drain-timeout", f"{DRAIN_SECONDS}s"]
+        if role == FLEET:
+            words += ["--processes", str(FLEET_PROCESSES), "--queues", f"{QUEUE},{EXITS}"]
+            return [*words, "--concurrency", str(FLEET_CONCURRENCY)]
+        return [*words, "--queues", QUEUE, "--concurrency", str(self._concurrency)]
+
+    def workers(self) -> Iterator[str]:
+        """The names of all workers that there should be."""
+        for member in self._members:
+            if member.role == WORKER and not member.is_leaving:
+                yield member.name
+            elif member.role == FLEET:
+                yield from (f"{member.name}-{slot + 1}" for slot in range(FLEET_PROCESSES))
+
+    def servers(self) -> list[tuple[int, str]]:
+        """Process and address of each server that has come up and is not leaving."""
+        found: list[tuple[int, str]] = []
+        for member in self._members:
+            if member.role != SERVER or member.is_leaving:
+                continue
+            if not member.address:
+                said = (self._folder / f"{member.name}.log").read_text(errors="replace")
+                if match := LISTENING.search(said):
+                    member.address = match[1]
+            if member.address:
+                found.append((member.pid, member.address))
+        return found
 
     def kill(self, role: str, pick: float) -> bool:
         """Kill one and put another in its place; False if there is none."""

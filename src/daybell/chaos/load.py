@@ -10,20 +10,28 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.chaos.app import NO_NUMBER, flaky, keyed, long, quick, threaded
+from daybell.chaos.app import NO_NUMBER, flaky, keyed, long, quick, threaded, vanish
 from daybell.chaos.flows import OUTER
 from daybell.chaos.nodes import durable, durable_waiting
 from daybell.chaos.sends import PAUSE_SECONDS, TRIES_MAX, TURNS, WITHIN_SECONDS, Send, send
+from daybell.chaos.submissions import Submission, Submitter
 from daybell.client import Client
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
 from daybell.errors import Conflict, NotFound, Unavailable
+from daybell.store.ids import mint
 
 TURN_SECONDS: Final = 0.02
 FLYING_MAX: Final = 5000  # beyond that the machine is too slow for the load, not the store
 KEYS: Final = 6
 WAITS: Final = 0.01  # of durable functions that wait for events, for each enqueue
 WAITS_FROM: Final = 1_000_000_000  # their numbers: nothing else has such
+EXITS_FROM: Final = 2_000_000_000  # the numbers of tasks that end their process
+BULKS_FROM: Final = 3_000_000_000
+BULKS: Final = 1 / 300  # for each enqueue
+BULK_MIN: Final = 50
+BULK_MAX: Final = 150
+AGAIN_SECONDS: Final = 0.5  # by then a bulk is sent for the third time: some of it has ended
 RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of the load, or more
 
 
@@ -51,17 +59,23 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True):
 class Load:
     """So many enqueues a second, of all kinds."""
 
-    def __init__(self, client: Client, *, rate: float, seed: int, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, submitter: Submitter, *, rate: float, seed: int, clock: Clock
+    ) -> None:
         self._client = client
+        self._submitter = submitter
         self._rate = rate
         self._dice = Random(f"load {seed}")
         self._flow_dice = Random(f"runs {seed}")
         self._wait_dice = Random(f"waits {seed}")
+        self._bulk_dice = Random(f"bulks {seed}")
         self._clock = clock
         self._flying: set[asyncio.Task[None]] = set()
         self.calls: list[Call] = []
         self.cancels: list[Cancel] = []
         self.sends: list[Send] = []
+        self.submissions: list[Submission] = []
+        self._exits = 0
         self.left_out = 0
 
     @property
@@ -71,7 +85,7 @@ class Load:
     async def run(self, seconds: Seconds) -> None:
         """Ask, whatever the answers are, and wait for the last ones."""
         began = self._clock.monotonic()
-        asked = runs = waits = 0
+        asked = runs = waits = bulks = 0
         while (now := self._clock.monotonic() - began) < seconds:
             while asked < now * self._rate:
                 asked += 1
@@ -82,8 +96,16 @@ class Load:
             while waits < now * self._rate * WAITS:
                 waits += 1
                 self._have_waited(WAITS_FROM + waits)
+            while bulks < now * self._rate * BULKS:
+                bulks += 1
+                self._submit(bulks)
             await self._clock.sleep(TURN_SECONDS)
         await asyncio.gather(*self._flying)
+
+    def exit(self) -> None:
+        """Ask for a task that ends its process."""
+        self._exits += 1
+        self._fly(self._enqueue(vanish.name, {"number": EXITS_FROM + self._exits}))
 
     async def abandon(self) -> None:
         """Wait no longer for what is under way."""
@@ -155,6 +177,29 @@ class Load:
                 for one, after in zip(sends, delays, strict=True)
             )
         )
+
+    def _submit(self, number: int) -> None:
+        """Send a bulk to two servers at once, and again when some of it may have ended."""
+        count = self._bulk_dice.randint(BULK_MIN, BULK_MAX)
+        again = self._bulk_dice.uniform(0.0, AGAIN_SECONDS)
+        if len(self._flying) >= FLYING_MAX:
+            self.left_out += 1
+            return
+        first = BULKS_FROM + number * BULK_MAX
+        # A key of another run on this store would be answered with that one's executions.
+        one = Submission(key=f"bulk-{mint()}", job=quick.name, numbers=range(first, first + count))
+        self.submissions.append(one)
+        self._fly(self._send(one, number, [0.0, 0.0, again]))
+
+    async def _send(self, one: Submission, turn: int, after: list[Seconds]) -> None:
+        asked_at = self._clock.monotonic()
+        calls = [Call(number=number, job=one.job, asked_at=asked_at) for number in one.numbers]
+        self.calls += calls
+        await self._submitter.send(one, turn=turn, after=after)
+        for answer in one.answers[:1]:
+            for call, id in zip(calls, answer.ids, strict=True):
+                call.asked_at, call.answered_at = answer.asked_at, answer.ended_at
+                call.id, call.is_new = id, True
 
     def _fly(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,16 +1,21 @@
-"""A way to a PostgreSQL server on which connections are cut, delayed, or broken after COMMIT.
+"""A way to a PostgreSQL server on which connections are cut, delayed, deafened, or broken after
+COMMIT, and on which single statements are held back.
 
-It understands just enough of the protocol to see where an answer ends: each message from the
-server is a letter, a length, and so many bytes; `Z` with `I` says that no transaction is open.
+It understands just enough of the protocol to see which statement is asked for and where an answer
+ends: each message is a letter, a length, and so many bytes; `Z` with `I` says that no transaction
+is open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, Self
 from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
 
 from daybell.core.instant import Seconds
 from daybell.engine.clock import Clock
@@ -32,18 +37,53 @@ def can_stand_before(url: str) -> bool:
     return is_one and options.get("sslmode", "") in _PLAIN
 
 
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that is to reach the server late: the next one that fits."""
+
+    seconds: Seconds
+    statement: bytes  # its text has these bytes
+    role: str = ""  # its connection came through the entrance of this role
+    after: bytes = b""  # its transaction has sent a statement with these bytes
+    is_single: bool = False  # it is outside of any transaction, and commits by itself
+    breaks: bool = False  # the client loses its connection at once, and never sees the answer
+
+
+class Link:
+    """One connection: both ends, and what is done to it."""
+
+    def __init__(
+        self, role: str, client: asyncio.StreamWriter, server: asyncio.StreamWriter
+    ) -> None:
+        self.role = role
+        self.client = client
+        self.server = server
+        self.asked = Questions()
+        self.answered = Messages()
+        self.is_deaf = False  # bytes are taken from both ends and never passed on
+        self.is_held = False  # a statement is on its way, whatever becomes of its sender
+        self.is_waiting = False  # for the answer to what it has sent
+
+    def cut(self) -> None:
+        for writer in (self.client, self.server):
+            writer.transport.abort()
+
+
 class Proxy:
-    """Listens on a port of its own while entered; `url` leads through it."""
+    """Listens on ports of its own while entered; `url` leads through it. Each role has an entrance
+    of its own, so that its connections can be told from others.
+    """
 
     def __init__(self, url: str, *, clock: Clock) -> None:
         self._target = urlsplit(url)
         self._clock = clock
-        self._server: asyncio.Server | None = None
-        self._links: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._entrances: dict[str, asyncio.Server] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._links: set[Link] = set()
         self._is_open = asyncio.Event()
         self._is_open.set()
         self._is_shut = False
+        self._lag = 0.0
+        self._holds: list[tuple[Hold, asyncio.Future[None]]] = []
         self._answers_to_lose = 0
         self._holding = b""
         self._kept_back = b""
@@ -54,28 +94,42 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
+        return self.url_of("")
+
+    def url_of(self, role: str) -> str:
+        """The way for the processes of a role, whose entrance is open."""
+        port = self._entrances[role].sockets[0].getsockname()[1]
         login, at, _ = self._target.netloc.rpartition("@")
         return self._target._replace(netloc=f"{login}{at}{HOST}:{port}").geturl()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, HOST, 0)
+        await self.open("")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
+        for server in self._entrances.values():
+            server.close()
         self._is_open.set()
-        for link in self._links:
-            link.cancel()
-        await asyncio.gather(*self._links, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def open(self, *roles: str) -> None:
+        """Open entrances for roles."""
+        for role in roles:
+
+            def accept(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, role: str = role
+            ) -> None:
+                self._accept(role, reader, writer)
+
+            self._entrances[role] = await asyncio.start_server(accept, HOST, 0)
 
     def cut_all(self) -> None:
-        """Break every connection, whatever is under way."""
-        self.cut += len(self._writers) // 2
-        for writer in list(self._writers):
-            writer.transport.abort()
+        """Break every connection, whatever is under way, except where a statement is held back."""
+        for link in [link for link in self._links if not link.is_held]:
+            self.cut += 1
+            link.cut()
 
     def lose_answers(self, count: int, *, holding: bytes = b"") -> None:
         """Break the next connections on which something is committed, before that is answered; only
@@ -95,6 +149,37 @@ class Proxy:
         """Send what was kept back."""
         self._is_let_go.set()
 
+    async def hold(self, hold: Hold) -> None:
+        """Hold back a statement; returns when it is here. Cancelled, it waits for none."""
+        wanted = hold, asyncio.get_running_loop().create_future()
+        self._holds.append(wanted)
+        try:
+            await wanted[1]
+        finally:
+            with suppress(ValueError):  # it was found
+                self._holds.remove(wanted)
+
+    async def deafen(self, seconds: Seconds) -> None:
+        """Let all connections that there are accept bytes and never answer again; new ones work.
+        The server does not learn of it, and keeps their sessions for so long.
+        """
+        deaf = [link for link in self._links if not link.is_held]
+        for link in deaf:
+            link.is_deaf = True
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            for link in deaf:
+                link.server.transport.abort()
+
+    async def slow_down(self, seconds: Seconds, *, lag: Seconds) -> None:
+        """Let every answer take longer for a while."""
+        self._lag = lag
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._lag = 0.0
+
     async def shut(self, seconds: Seconds) -> None:
         """Break all connections, and refuse new ones for a while, as if there were no server."""
         self._is_shut = True
@@ -112,45 +197,82 @@ class Proxy:
         finally:
             self._is_open.set()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(
+        self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if self._is_shut:
             writer.transport.abort()
             return
-        link = asyncio.get_running_loop().create_task(self._attend(reader, writer))
-        self._links.add(link)
-        link.add_done_callback(self._links.discard)
+        task = asyncio.get_running_loop().create_task(self._attend(role, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attend(
+        self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             first = await _first(reader, writer)
             host, port = self._target.hostname or HOST, self._target.port or PORT
             server_reader, server_writer = await asyncio.open_connection(host, port)
-            self._writers |= {writer, server_writer}
+            link = Link(role, writer, server_writer)
+            self._links.add(link)
             try:
                 server_writer.write(first)
                 async with asyncio.TaskGroup() as both:
-                    both.create_task(self._ask(reader, server_writer))
-                    both.create_task(self._answer(server_reader, writer))
+                    both.create_task(self._ask(link, reader))
+                    both.create_task(self._answer(link, server_reader))
             except* OSError:
                 pass
             finally:
-                self._writers -= {writer, server_writer}
-                server_writer.transport.abort()
-                writer.transport.abort()
+                self._links.discard(link)
+                link.cut()
         writer.close()
 
-    async def _ask(self, reader: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        while some := await reader.read(CHUNK_BYTES):
+    async def _ask(self, link: Link, reader: asyncio.StreamReader) -> None:
+        while some := await _read(link, reader):
             await self._is_open.wait()
-            to.write(some)
-            await to.drain()
-        raise ConnectionError("the client has gone")
+            if link.is_deaf:
+                continue
+            if self._lag and not link.is_waiting:
+                await self._clock.sleep(self._lag)
+            link.is_waiting = True
+            hold = self._found(link, link.asked.statements(some))
+            if hold is not None:
+                await self._delay_statement(link, hold)
+            link.server.write(some)
+            await link.server.drain()
+            if hold is not None and hold.breaks:
+                return  # its answer ends the connection
+        if not link.is_deaf:
+            raise ConnectionError("the client has gone")
 
-    async def _answer(self, reader: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        messages = Messages()
-        while some := await reader.read(CHUNK_BYTES):
+    def _found(self, link: Link, statements: list[bytes]) -> Hold | None:
+        """Take the order to hold one of these back, if there is one."""
+        for wanted in self._holds:
+            if _fits(wanted[0], link, statements):
+                self._holds.remove(wanted)
+                wanted[1].set_result(None)
+                return wanted[0]
+        return None
+
+    async def _delay_statement(self, link: Link, hold: Hold) -> None:
+        link.is_held = True
+        if hold.breaks:
+            link.client.transport.abort()
+        try:
+            await self._clock.sleep(hold.seconds)
+        finally:
+            link.is_held = False
+
+    async def _answer(self, link: Link, reader: asyncio.StreamReader) -> None:
+        while some := await _read(link, reader):
             await self._is_open.wait()
-            is_end = messages.ends_work(some) and self._holding in some
+            if link.is_deaf:
+                continue
+            link.is_waiting = False
+            is_end = link.answered.ends_work(some) and self._holding in some
+            if not link.answered.is_in_transaction:
+                link.asked.transaction.clear()
             if is_end and self._answers_to_lose:
                 self._answers_to_lose -= 1
                 self.lost += 1
@@ -159,33 +281,92 @@ class Proxy:
                 self._kept_back = b""
                 self._is_kept.set()
                 await self._is_let_go.wait()
-            to.write(some)
-            await to.drain()
-        raise ConnectionError("the server has gone")
+            link.client.write(some)
+            await link.client.drain()
+        if not link.is_deaf:
+            raise ConnectionError("the server has gone")
 
 
-class Messages:
-    """Follows what a server says, in whatever pieces it comes."""
+async def _read(link: Link, reader: asyncio.StreamReader) -> bytes:
+    """The next bytes; none at the end. One end of a deaf connection never learns of the other's."""
+    try:
+        return await reader.read(CHUNK_BYTES)
+    except OSError:
+        if link.is_deaf:
+            return b""
+        raise
+
+
+def _fits(hold: Hold, link: Link, statements: list[bytes]) -> bool:
+    if hold.role not in ("", link.role) or (hold.is_single and link.answered.is_in_transaction):
+        return False
+    before = link.asked.transaction
+    return any(hold.statement in text for text in statements) and (
+        not hold.after or any(hold.after in text for text in before)
+    )
+
+
+class Frames:
+    """Messages of one direction, in whatever pieces they come."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._has_worked = False
 
-    def ends_work(self, some: bytes) -> bool:
-        """Whether this piece ends a transaction in which something was done."""
-        data, at, ends = self._rest + some, 0, False
+    def whole(self, some: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The letter and the body of each message that ends in this piece."""
+        data, at = self._rest + some, 0
         while len(data) - at >= HEAD_BYTES:
             (length,) = struct.unpack_from("!I", data, at + 1)
             after = at + 1 + length
             if len(data) < after:
                 break
-            kind, body = data[at : at + 1], data[at + HEAD_BYTES : after]
-            if kind == b"C":
-                self._has_worked = not body.startswith((b"ROLLBACK", b"SET", b"LISTEN"))
-            elif kind == b"Z" and body == b"I":
-                ends, self._has_worked = ends or self._has_worked, False
+            yield data[at : at + 1], data[at + HEAD_BYTES : after]
             at = after
         self._rest = data[at:]
+
+
+class Questions:
+    """The statements that a client sends, by their texts."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._prepared: dict[bytes, bytes] = {}
+        self.transaction: list[bytes] = []  # all since it began
+
+    def statements(self, some: bytes) -> list[bytes]:
+        """The texts of those that this piece has executed."""
+        found: list[bytes] = []
+        for kind, body in self._frames.whole(some):
+            if kind == b"Q":
+                found.append(body)
+            elif kind == b"P":
+                name, text, *_ = body.split(b"\0", 2)
+                self._prepared[name] = text
+            elif kind == b"B":
+                _, name, *_ = body.split(b"\0", 2)
+                found.append(self._prepared.get(name, b""))
+        self.transaction += found
+        return found
+
+
+class Messages:
+    """Follows what a server says."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._has_worked = False
+        self.is_in_transaction = False
+
+    def ends_work(self, some: bytes) -> bool:
+        """Whether this piece ends a transaction in which something was done."""
+        ends = False
+        for kind, body in self._frames.whole(some):
+            if kind == b"C":
+                self._has_worked = not body.startswith((b"ROLLBACK", b"SET", b"LISTEN"))
+            elif kind == b"Z":
+                self.is_in_transaction = body != b"I"
+                if not self.is_in_transaction:
+                    ends, self._has_worked = ends or self._has_worked, False
         return ends
 
 

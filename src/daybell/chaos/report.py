@@ -37,6 +37,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     ticks: dict[str, int]  # on record, by what became of them
     workflows: Figures
     events: EventFigures
+    requests: int  # bulks, each sent several times under its key
+    answers: int  # that these got
     unfinished: int
     notes: Sequence[str]
     violations: Sequence[Violation]
@@ -80,6 +82,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "ticks": self.ticks,
             "workflows": msgspec.to_builtins(self.workflows),
             "events": msgspec.to_builtins(self.events),
+            "requests": {"sent": self.requests, "answers": self.answers},
             "unfinished": self.unfinished,
             "notes": list(self.notes),
             "broken": dict(broken),
@@ -103,6 +106,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "workflows": self._workflows(),
             "events": f"{self.events.acknowledged:,} acknowledged of {self.events.asked:,} sent;"
             f" {self.events.taken:,} ended a wait, {self.events.early:,} were there before it",
+            "requests": f"{self.requests:,} bulks under one key each, {self.answers:,} answers",
             "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
             "violations": _listed(counts) or "none",

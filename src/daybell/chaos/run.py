@@ -7,30 +7,42 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from daybell.chaos import effects, recovery
-from daybell.chaos.app import QUEUE, SCHEDULED, TENANT
+from daybell.chaos.app import SCHEDULED, TENANT
 from daybell.chaos.checker import RULES, History, Violation, check
 from daybell.chaos.complaints import complaints
 from daybell.chaos.effects import START
-from daybell.chaos.fleet import SCHEDULER, WORKER, Fleet, Happening, environment
+from daybell.chaos.fleet import (
+    FLEET,
+    FLEET_PROCESSES,
+    ROLES,
+    SCHEDULER,
+    SERVER,
+    WORKER,
+    Fleet,
+    Happening,
+    environment,
+)
 from daybell.chaos.flow_checker import FLOW_RULES, figures, went_on_late
 from daybell.chaos.flow_runs import flow_runs, recorded_steps
 from daybell.chaos.flows import NAMES, definitions, draw
 from daybell.chaos.load import Load
 from daybell.chaos.nodes import app
-from daybell.chaos.plan import Fault, Kind, plan
-from daybell.chaos.proxy import Proxy, can_stand_before
+from daybell.chaos.plan import FROZEN_LEASES, Fault, Kind, plan
+from daybell.chaos.proxy import Hold, Proxy, can_stand_before
 from daybell.chaos.recovery import SLACK_SECONDS, Sample
 from daybell.chaos.report import Summary
-from daybell.chaos.ticks import counted, courses, cursors
+from daybell.chaos.service import STALL, STALL_SECONDS, judge_service, unjudged
+from daybell.chaos.submissions import Submitter
+from daybell.chaos.ticks import Course, counted, courses, cursors
 from daybell.chaos.wait_checker import WAIT_RULES, events_of
 from daybell.client import Client
 from daybell.core.execution import PENDING, Execution, State
@@ -42,14 +54,25 @@ from daybell.errors import Conflict, Unavailable, UsageError
 
 UNFINISHED: Final = [*PENDING, State.RUNNING]
 UP_SECONDS: Final = 60.0  # that the fleet may take to come up
+RETURN_SECONDS: Final = 30.0  # in which workers are back when all is well again
 SAMPLE_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.2
 ANSWERS: Final = 4  # that are lost at a time
+LATE_STATEMENTS: Final = 3  # that are held back at a time
+LATE_SECONDS: Final = (1.0, 3.0)  # for so long
+HOLDS_OF_WORKERS: Final = 0.25  # of all commits that are held back; the others are of schedulers
+HOLD_WITHIN_SECONDS: Final = 3.0  # something that can be held back is sent
+SERVERS: Final = 2
+LOAD: Final = "load"  # the role of the client that the load uses
 PREFIX: Final = "daybell-chaos-"
 
 # What keeps everybody from the store, and for how long if that is not known: a moment.
 TROUBLES: Final[dict[str, Seconds]] = {
     Kind.CUT: 0.1,
+    Kind.SLOW: 0.0,
+    Kind.DEAF: 0.0,
+    Kind.HOLD: 0.0,
+    STALL: 0.0,
     Kind.DELAY: 0.0,
     Kind.RESTART: 0.0,
     Kind.OUTAGE: 0.0,
@@ -69,6 +92,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     lease: Seconds = 2.0
     concurrency: int = 50
+    only: Collection[Kind] = tuple(Kind)  # the faults that there are
     peace: Seconds = 90.0  # that the last execution may take when all is well again
 
 
@@ -93,6 +117,7 @@ async def chaos(
             proxy = None
             if url.startswith("postgres") and can_stand_before(url):
                 proxy = await stack.enter_async_context(Proxy(url, clock=SystemClock()))
+                await proxy.open(*ROLES, LOAD)
             run = Run(owner.for_tenant(TENANT), url, options, folder, proxy, restart, tell)
             stack.callback(run.fleet.kill_all)
             summary = await run.run()
@@ -154,7 +179,7 @@ class Run:
         self.clock = SystemClock()
         self.fleet = Fleet(
             folder,
-            environment=environment(proxy.url if proxy else url, lease=options.lease),
+            environment=lambda role: environment(self._url_of(role), lease=options.lease),
             concurrency=options.concurrency,
             clock=self.clock,
         )
@@ -171,7 +196,7 @@ class Run:
         self._done: Counter[str] = Counter()
         self._began = 0.0
         self._load: Load | None = None
-        self._delays: set[asyncio.Task[None]] = set()
+        self._faults: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Summary:
         options = self._options
@@ -179,12 +204,17 @@ class Run:
         if not options.schedulers:
             await self._silence()
         first = await cursors(self._client, SCHEDULED)
-        for role, count in ((WORKER, options.workers), (SCHEDULER, options.schedulers)):
+        counts = {WORKER: options.workers, SCHEDULER: options.schedulers, SERVER: SERVERS, FLEET: 1}
+        for role, count in counts.items():
             for _ in range(count):
                 self.fleet.start(role)
         await self._until_up()
-        async with Client(self._proxy.url if self._proxy else self._url, tenant=TENANT) as client:
-            load = self._load = Load(client, rate=options.rate, seed=options.seed, clock=self.clock)
+        key, token = await self._client.create_key("chaos", role="operator")
+        submitter = Submitter(self.fleet.servers, token, clock=self.clock)
+        async with Client(self._url_of(LOAD), tenant=TENANT) as client:
+            load = self._load = Load(
+                client, submitter, rate=options.rate, seed=options.seed, clock=self.clock
+            )
             self._began = self.clock.monotonic()
             work = [
                 asyncio.create_task(load.run(options.seconds)),
@@ -193,6 +223,7 @@ class Run:
             beside = [
                 asyncio.create_task(self.fleet.watch()),
                 asyncio.create_task(self._sample()),
+                asyncio.create_task(self._note_stalls()),
             ]
             try:
                 await asyncio.gather(*work)
@@ -201,31 +232,65 @@ class Run:
                 due = await self._until_fired()
                 await self._silence()
                 is_quiet = await self._until_quiet(since)
+                missing = await self._missing_workers()
             finally:
                 for one in (*work, *beside):
                     one.cancel()
                 await asyncio.gather(*work, *beside, return_exceptions=True)
                 await load.abandon()
+                await submitter.close()
+        await self._client.revoke_key(key.id)
         await self.fleet.stop()
-        executions = await self._executions(since)
-        history = History(
+        last = await cursors(self._client, SCHEDULED)
+        history = await self._history(
+            load, since, missing, await courses(self._client, first, last, due)
+        )
+        return self._judge(history, is_quiet)
+
+    async def _history(
+        self, load: Load, since: Instant, missing: list[str], courses: list[Course]
+    ) -> History:
+        executions, doubled = await self._executions(since)
+        workers = await self._client.workers(include_dead=True)
+        return History(
             calls=load.calls,
             cancels=load.cancels,
             effects=effects.read(self._folder),
             executions=executions,
             happenings=self.fleet.happenings,
-            courses=await courses(self._client, first, await cursors(self._client, SCHEDULED), due),
-            runs=await flow_runs(self._client, draw(options.seed), executions),
+            courses=courses,
+            runs=await flow_runs(self._client, draw(self._options.seed), executions),
             steps=await recorded_steps(self._client, executions),
             sends=load.sends,
+            submissions=load.submissions,
+            doubled=doubled,
+            workers=[one for one in workers if one.started_at >= since],
+            missing=missing,
+            over_at=self._began + self._options.seconds,
         )
-        return self._judge(history, is_quiet)
+
+    def _url_of(self, role: str) -> str:
+        return self._url if self._proxy is None else self._proxy.url_of(role)
 
     async def _until_up(self) -> None:
         deadline = self.clock.monotonic() + UP_SECONDS
-        while await _alive(self._client) < self._options.workers:
+        workers = self._options.workers + FLEET_PROCESSES
+        while await _alive(self._client) < workers or len(self.fleet.servers()) < SERVERS:
             if self.clock.monotonic() > deadline:
-                raise Unavailable(f"the workers did not come up; their logs are in {self._folder}")
+                raise Unavailable(
+                    f"the processes did not come up; their logs are in {self._folder}"
+                )
+            await self.clock.sleep(POLL_SECONDS)
+
+    async def _missing_workers(self) -> list[str]:
+        """Workers that are not there, although nothing has happened for long."""
+        deadline = self.clock.monotonic() + RETURN_SECONDS
+        while True:
+            now = (await self._client.health()).now
+            there = {one.name for one in await self._client.workers() if one.lease_until > now}
+            missing = [name for name in self.fleet.workers() if name not in there]
+            if not missing or self.clock.monotonic() > deadline:
+                return missing
             await self.clock.sleep(POLL_SECONDS)
 
     async def _inflict(self) -> None:
@@ -236,6 +301,7 @@ class Run:
             lease=options.lease,
             has_proxy=self._proxy is not None,
             has_restart=self._restart is not None,
+            only=options.only,
         )
         for fault in faults:
             await self.clock.sleep(max(0.0, self._began + fault.at - self.clock.monotonic()))
@@ -243,7 +309,7 @@ class Run:
                 self._done[fault.kind] += 1
 
     async def _hit(self, fault: Fault) -> bool:
-        role = SCHEDULER if fault.is_scheduler else WORKER
+        role = fault.role
         match fault.kind:
             case Kind.KILL:
                 return self.fleet.kill(role, fault.pick)
@@ -251,38 +317,94 @@ class Run:
                 return self.fleet.drain(role, fault.pick)
             case Kind.FREEZE:
                 return self.fleet.freeze(role, fault.pick, fault.length)
+            case Kind.EXIT:
+                assert self._load is not None
+                self._load.exit()
             case Kind.RESTART:
-                return await self._restart_database()
-            case Kind.CUT | Kind.LOSE | Kind.DELAY | Kind.OUTAGE:
-                return self._disturb(fault)
-
-    def _disturb(self, fault: Fault) -> bool:
-        assert self._proxy is not None
-        if fault.kind is Kind.CUT:
-            self._note(fault.kind)
-            self._proxy.cut_all()
-        elif fault.kind is Kind.LOSE:
-            self._note(fault.kind)
-            self._proxy.lose_answers(ANSWERS)
-        else:
-            self._note(fault.kind, length=fault.length)
-            closing = self._proxy.delay if fault.kind is Kind.DELAY else self._proxy.shut
-            delay = asyncio.get_running_loop().create_task(closing(fault.length))
-            self._delays.add(delay)
-            delay.add_done_callback(self._delays.discard)
+                await self._restart_database()
+            case Kind.HOLD:
+                self._begin(self._hold_commit(fault))
+            case _:
+                assert self._proxy is not None
+                self._disturb(self._proxy, fault)
         return True
 
-    async def _restart_database(self) -> bool:
+    def _disturb(self, proxy: Proxy, fault: Fault) -> None:
+        length = fault.length
+        self._note(fault.kind, length=length)
+        match fault.kind:
+            case Kind.CUT:
+                proxy.cut_all()
+            case Kind.LOSE:
+                proxy.lose_answers(ANSWERS)
+            case Kind.LATE:
+                for turn in range(LATE_STATEMENTS):
+                    share = (fault.pick + turn / LATE_STATEMENTS) % 1
+                    self._begin(self._hold_enqueue(proxy, share))
+            case Kind.DELAY:
+                self._begin(proxy.delay(length))
+            case Kind.DEAF:
+                self._begin(proxy.deafen(length))
+            case Kind.SLOW:
+                lease = self._options.lease
+                self._begin(proxy.slow_down(length, lag=lease * (0.08 + 0.08 * fault.pick)))
+                self.fleet.freeze(WORKER, fault.pick, FROZEN_LEASES * lease)
+            case _:
+                self._begin(proxy.shut(length))
+
+    async def _hold_enqueue(self, proxy: Proxy, share: float) -> None:
+        """Have a client send an enqueue again that arrives for the first time later."""
+        least, most = LATE_SECONDS
+        seconds = least + share * (most - least)
+        hold = Hold(
+            role=LOAD,
+            statement=b"INSERT INTO daybell.live",
+            is_single=True,
+            breaks=True,
+            seconds=seconds,
+        )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(proxy.hold(hold), HOLD_WITHIN_SECONDS)
+
+    async def _hold_commit(self, fault: Fault) -> None:
+        """Have a transaction stay open that has written all that it is to write."""
+        assert self._proxy is not None
+        # A scheduler has fired something; a worker has done anything.
+        is_worker = fault.pick < HOLDS_OF_WORKERS
+        hold = Hold(
+            role=WORKER if is_worker else SCHEDULER,
+            statement=b"COMMIT",
+            after=b"" if is_worker else b"daybell.schedule",
+            seconds=fault.length,
+        )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._proxy.hold(hold), HOLD_WITHIN_SECONDS)
+            self._note(fault.kind, length=fault.length)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._faults.add(task)
+        task.add_done_callback(self._faults.discard)
+
+    async def _restart_database(self) -> None:
         assert self._restart is not None
         since = self.clock.monotonic()
         await self._restart()
         now = self.clock.monotonic()
         self.fleet.happenings.append(Happening(since, Kind.RESTART, length=now - since))
         self._back_at.append(now)
-        return True
 
     def _note(self, what: str, *, length: Seconds = 0.0) -> None:
         self.fleet.happenings.append(Happening(self.clock.monotonic(), what, length=length))
+
+    async def _note_stalls(self) -> None:
+        """Note when this process, and with it every connection, got no time from the machine."""
+        while True:
+            since = self.clock.monotonic()
+            await self.clock.sleep(POLL_SECONDS / 4)
+            late = self.clock.monotonic() - since - POLL_SECONDS / 4
+            if late > STALL_SECONDS:
+                self.fleet.happenings.append(Happening(since, STALL, length=late))
 
     async def _sample(self) -> None:
         """Look at the backlog now and then, and say how it goes."""
@@ -326,17 +448,22 @@ class Run:
             await self.clock.sleep(POLL_SECONDS)
         return False
 
-    async def _executions(self, since: Instant) -> dict[UUID, Execution]:
+    async def _executions(self, since: Instant) -> tuple[dict[UUID, Execution], list[UUID]]:
+        """All that there are, and the ids of those that are there more than once."""
         found: dict[UUID, Execution] = {}
+        doubled: list[UUID] = []
         cursor: str | None = None
         while True:
             page = await self._client.executions(
-                queue=QUEUE, nodes=True, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
+                nodes=True, since=since, limit=PAGE_ITEMS_MAX, cursor=cursor
             )
-            found |= {execution.id: execution for execution in page.items}
+            for execution in page.items:
+                if execution.id in found:
+                    doubled.append(execution.id)
+                found[execution.id] = execution
             cursor = page.next_cursor
             if cursor is None:
-                return found
+                return found, doubled
 
     def _judge(self, history: History, is_quiet: bool) -> Summary:
         options = self._options
@@ -352,6 +479,7 @@ class Run:
         found = recovery.orphans(history, troubles=troubles, within=promised)
         violations += recovery.late(found, within=promised)
         violations += went_on_late(history, troubles=troubles, within=promised)
+        violations += judge_service(history, lease=options.lease)
         few = round(options.rate)
         away = [one.at for one in history.happenings if one.what in (Kind.RESTART, Kind.OUTAGE)]
         violations += recovery.stuck(self._samples, self._back_at, few=few, away_at=away)
@@ -377,13 +505,17 @@ class Run:
             ticks=counted(history.courses),
             workflows=figures(history),
             events=events_of(history),
+            requests=len(history.submissions),
+            answers=sum(len(one.answers) for one in history.submissions),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
-            notes=self._notes(),
+            notes=self._notes(unjudged(history, lease=options.lease)),
             violations=violations,
         )
 
-    def _notes(self) -> list[str]:
+    def _notes(self, unjudged: int) -> list[str]:
         notes: list[str] = []
+        if unjudged:
+            notes.append(f"{unjudged} faults were not judged: the machine was too busy")
         assert self._load is not None
         if self._load.left_out:
             notes.append(f"{self._load.left_out:,} were not asked for: the machine is too slow")
