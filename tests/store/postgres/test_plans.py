@@ -89,8 +89,8 @@ class ExplainedDatabase(SteppedDatabase):
         self.plans: list[tuple[str, Any]] | None = None  # once plans are wanted
 
     @asynccontextmanager
-    async def _borrowed(self):
-        async with super()._borrowed() as link:
+    async def _borrowed(self, pace=None):
+        async with super()._borrowed(pace) as link:
             yield ExplainedLink(link.connection, self)
 
 
