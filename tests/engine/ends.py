@@ -1,5 +1,7 @@
 """An executor, and how what it runs ends."""
 
+from functools import partial
+
 from daybell.core.retry import Retry
 from daybell.engine.executor import Executor
 from daybell.engine.run import Host
@@ -26,7 +28,12 @@ class Ends(list):
 def an_executor(*, clock=None, **tasks):
     ends = Ends()
     clock, known = clock or VirtualClock(), Tasks(**tasks)
-    host = Host(clock, mask=known.mask, mask_json=known.mask_json, begin=MemoryStore().begin)
+    host = Host(
+        clock,
+        mask=known.mask,
+        mask_json=known.mask_json,
+        begin=partial(MemoryStore().begin, mint()),
+    )
     executor = Executor(
         known, worker=mint(), host=host, clock=clock, finish=ends.add, freed=ends.free
     )

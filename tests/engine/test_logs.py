@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from daybell.core.execution import State
 from daybell.core.limits import LOG_CHARS_MAX, LOG_LINE_CHARS_MAX
 from daybell.core.log import LAST, MASKED_CHARS_MAX, lines_of
 from daybell.engine.run import Host, Run
+from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.builders import TENANT, enqueued, look
 from tests.engine.faults import faulty
@@ -19,7 +21,9 @@ from tests.engine.virtual import VirtualClock, in_virtual_time, until
 
 
 def a_run(mask: Callable[[str], str] = str) -> Run:
-    return Run(a_claimed(), Host(VirtualClock(), mask=mask, begin=MemoryStore().begin))
+    return Run(
+        a_claimed(), Host(VirtualClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
+    )
 
 
 def said(run: Run) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from daybell.core.log import lines_of
 from daybell.engine.clock import SystemClock
 from daybell.engine.run import Host, Run
 from daybell.runners.kind import KindHandler
+from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 from tests.runners.running_commands import Secrets
@@ -40,7 +42,7 @@ class Job:
         text = msgspec.json.encode(settings).decode()
         definition = JobDefinition(name="nightly", kind=kind, settings=text)
         self.handler = make(definition, Secrets(**(secrets or {})))
-        host = Host(SystemClock(), mask=str, begin=MemoryStore().begin)
+        host = Host(SystemClock(), mask=str, begin=partial(MemoryStore().begin, mint()))
         claimed = a_claimed(
             "nightly", kind=kind, args=payload.encode(args or {}), checkpoint=checkpoint
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from daybell.core.references import filled, filled_args
 from daybell.engine.clock import SystemClock
 from daybell.engine.run import Host, Run, Stop
 from daybell.runners.command import CommandHandler, CommandOptions, Commands
+from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from tests.engine.tasks import a_claimed
 
@@ -57,7 +59,7 @@ class Job:
         )
         reveal, options = Secrets(**(secrets or {})), options or CommandOptions()
         self.handler = CommandHandler(definition, reveal, options, commands)
-        host = Host(SystemClock(), mask=mask, begin=MemoryStore().begin)
+        host = Host(SystemClock(), mask=mask, begin=partial(MemoryStore().begin, mint()))
         claim = a_claimed("backup", kind="command", **(claimed or {}))
         self.run = Run(claim, host, handler=self.handler)
         self.task = asyncio.ensure_future(self.handler.run(self.run))

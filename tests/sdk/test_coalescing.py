@@ -94,11 +94,11 @@ async def test_an_error_of_ours_leaves_nobody_waiting():
     is_broken = True
     may_go = asyncio.Event()
 
-    async def send(group, entries, *, repeat):
+    async def send(executions, entries, *, repeat):
         await may_go.wait()
         if is_broken:
             raise ZeroDivisionError
-        return [Enqueued(one.id, created=True) for one in group]
+        return [Enqueued(one.id, created=True) for one in executions]
 
     coalescer = Coalescer(send)
     first = asyncio.ensure_future(coalescer.enqueue(an_execution()))
@@ -130,7 +130,7 @@ async def test_a_caller_that_gives_up_takes_nobody_along(client, store):
 
 
 async def test_a_sender_that_is_cancelled_leaves_nobody_waiting():
-    async def send(group, entries, *, repeat):
+    async def send(executions, entries, *, repeat):
         await asyncio.Event().wait()
         return []
 
@@ -163,8 +163,8 @@ async def test_tasks_are_coalesced_too(app: App):
 
 
 async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other():
-    async def send(group, entries, *, repeat):
-        if len(group) > 1:
+    async def send(executions, entries, *, repeat):
+        if len(executions) > 1:
             raise JobNotFound("one of them")
         raise ZeroDivisionError
 
@@ -179,13 +179,13 @@ async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other()
 async def test_a_group_that_may_have_been_sent_is_split_into_repeats():
     sent = []
 
-    async def send(group, entries, *, repeat):
-        sent.append((len(group), repeat))
+    async def send(executions, entries, *, repeat):
+        sent.append((len(executions), repeat))
         if not repeat:
             raise Unavailable("perhaps it is on its way")
-        if len(group) > 1:
+        if len(executions) > 1:
             raise JobNotFound("one of them")
-        return [Enqueued(one.id) for one in group]
+        return [Enqueued(one.id) for one in executions]
 
     coalescer = Coalescer(send)
     await asyncio.gather(*(coalescer.enqueue(an_execution()) for _ in range(2)))

@@ -120,7 +120,11 @@ async def test_a_task_gets_a_transaction_on_a_connection_that_answers(far, passa
 async def test_a_listener_that_went_deaf_listens_again(far, passage, sql):
     heard = asyncio.Event()
     listener = Listener(
-        passage.url, {"1:default": heard.set}, timeouts=far.db.timeouts, interval=0.1
+        passage.url,
+        {"1:default": heard.set},
+        lineage=far.db.lineage,
+        timeouts=far.db.timeouts,
+        interval=0.1,
     )
     async with asyncio.timeout(SECONDS):
         await listener.start()
