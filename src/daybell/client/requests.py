@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from daybell.client.dependencies import Dependency, read_dependencies, read_on_failure
 from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
+from daybell.core.dependencies import any_jobs
 from daybell.core.duration import Duration, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.graph import Graph
@@ -143,6 +144,9 @@ def read_definition(
     times = read_when(now=now, **when)
     needed = read_dependencies(dependencies, job=name, after=times.pop("dependencies"))
     check_not_manual(when.get("schedule"), needed)
+    fired_by = any_jobs(times["schedules"])
+    if name in fired_by:
+        raise UsageError(f"job {shown(name)} cannot be fired by itself", field="schedule")
     return JobDefinition(
         name=read_job_name(name),
         kind=kind,
@@ -162,7 +166,7 @@ def read_definition(
             bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
         ),
         dependencies=needed,
-        on_dependency_failure=read_on_failure(on_dependency_failure, needed),
+        on_dependency_failure=read_on_failure(on_dependency_failure, needed, after_any=fired_by),
         args=read_args(when.get("args")),
         template=template,
         source=source,

@@ -69,6 +69,8 @@ def _kind(schedule: Schedule) -> str:
         case Reboot():
             return "when a scheduler starts and none was running"
         case After():
+            if schedule.is_any:
+                return f"when {joined(schedule.jobs, word='or')} has succeeded"
             has = "has" if len(schedule.jobs) == 1 else "have each"
             return f"when {joined(schedule.jobs)} {has} succeeded"
         case Manual():
