@@ -20,6 +20,7 @@ __all__ = [
     "Dependency",
     "check_dependencies",
     "read_dependencies",
+    "read_fired_by",
     "read_on_failure",
     "waits_for",
 ]
@@ -122,8 +123,16 @@ def read_dependencies(value: object, *, job: str, after: Iterable[str] = ()) -> 
     return names
 
 
+def read_fired_by(schedules: Sequence[str], *, job: str) -> tuple[str, ...]:
+    """Read the names of the jobs of which any fires a job, from its schedules as JSON."""
+    names = any_jobs(schedules)
+    if job in names:
+        raise UsageError(f"job {shown(job)} cannot be fired by itself", field="schedule")
+    return names
+
+
 def read_on_failure(
-    value: str, dependencies: Sequence[str], *, after_any: Sequence[str] = ()
+    value: str, dependencies: Sequence[str], *, fired_by: Sequence[str] = ()
 ) -> OnFailure:
     """What becomes of a job when one that it depends on has failed. Where there are none it is
     refused: whoever wrote it believes that it does something. Jobs of which any fires it do so
@@ -135,7 +144,7 @@ def read_on_failure(
             field="on_dependency_failure",
         )
     policy = OnFailure(value)
-    is_of_any = bool(after_any) and policy is OnFailure.RUN
+    is_of_any = bool(fired_by) and policy is OnFailure.RUN
     if policy is not OnFailure.WAIT and not dependencies and not is_of_any:
         raise UsageError(
             f"on_dependency_failure={policy} is for a job that depends on others, and this one has"
