@@ -1,12 +1,21 @@
 """The client and definitions: dependencies, versions that come back, and what a job may say."""
 
+import json
+
 import pytest
 
+from daybell import cron, every
 from daybell.client import Client
 from daybell.core.job import JobDefinition
 from daybell.core.limits import DEPENDENCIES_MAX
 from daybell.core.retry import Retry
-from daybell.errors import InvalidRetry, JobNotFound, UsageError, VersionConflict
+from daybell.errors import (
+    InvalidRetry,
+    InvalidSchedule,
+    JobNotFound,
+    UsageError,
+    VersionConflict,
+)
 from tests.stores import open_place
 
 
@@ -17,6 +26,36 @@ async def client(request, tmp_path, servers):
         place.opened() as store,
     ):
         yield Client(store)
+
+
+async def test_another_schedule_keeps_the_options_that_it_does_not_name(client):
+    await client.define("report", schedule=every("5m", mode="delay", jitter="2s", tz="Asia/Tokyo"))
+
+    async def change(schedule, **fields):
+        job = await client.update("report", schedule=schedule, **fields)
+        return [json.loads(text) for text in job.definition.schedules]
+
+    tokyo = {"tz": "Asia/Tokyo", "jitter": 2.0}
+    assert await change({"every": "10m"}) == [{"every": "10m", "mode": "delay", **tokyo}]
+    assert await change([cron("0 9 * * *"), "0 10 * * *"]) == [
+        {"cron": "0 9 * * *", **tokyo},
+        {"cron": "0 10 * * *", **tokyo},
+    ]
+    # In their order, if there are as many as before.
+    mixed = [{"cron": "0 9 * * *", "tz": "Europe/Rome"}, {"cron": "0 10 * * *", "jitter": None}]
+    assert await change(mixed) == [
+        {"cron": "0 9 * * *", "tz": "Europe/Rome", "jitter": 2.0},
+        {"cron": "0 10 * * *", "tz": "Asia/Tokyo"},
+    ]
+    assert await change(["0 1 * * *", "0 2 * * *"]) == [
+        {"cron": "0 1 * * *", "tz": "Europe/Rome", "jitter": 2.0},
+        {"cron": "0 2 * * *", "tz": "Asia/Tokyo"},
+    ]
+    with pytest.raises(InvalidSchedule, match="differ in tz; say it with the new one"):
+        await change("0 3 * * *")
+    text = "DTSTART;TZID=Asia/Kolkata:20300101T090000\nRRULE:FREQ=DAILY"
+    assert [one["tz"] for one in await change({"rrule": text}, jitter="9s")] == ["Asia/Kolkata"]
+    assert await change("manual") == []
 
 
 async def test_dependencies_are_kept_and_changed(client):

@@ -6,7 +6,7 @@ from daybell import App
 from daybell.client import Client
 from daybell.client.why import why
 from daybell.core.instant import from_iso
-from daybell.core.when import after, cron
+from daybell.core.when import after, after_any, cron
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
@@ -104,6 +104,67 @@ async def test_what_cannot_be_is_refused(client):
         await client.define("extract", dependencies=["load"])
     with pytest.raises(UsageError, match="no ticks to backfill"):
         await client.backfill("load", TWO - 600, TWO)
+
+
+async def test_a_list_of_afters_is_refused_since_lists_mean_any(client):
+    with pytest.raises(InvalidSchedule, match=r"after_any\('extract', 'clean'\)") as refused:
+        await client.define("load", schedule=[after("extract"), after("clean")])
+    assert "say after('extract', 'clean') to wait for all" in str(refused.value)
+    with pytest.raises(InvalidSchedule, match="two ways"):
+        await client.define("load", schedule=[after("extract"), after_any("clean")])
+
+    job = await client.define("load", schedule=[after_any("extract"), after_any("clean"), DAILY])
+
+    assert job.definition.dependencies == ()
+    assert job.definition.upstream == ("extract", "clean")
+    assert job.definition.overlap == "queue"
+    found = {one.name: (one.since, one.next_at) for one in await client.schedules("load")}
+    assert found == {"0": (TWO - 60, None), "1": (TWO - 60, None), "2": (None, TWO)}
+
+
+async def test_after_any_is_checked_as_dependencies_are(client):
+    any_of_both = after_any("extract", "clean")
+    with pytest.raises(UsageError, match="no job named 'nobody' to depend on") as refused:
+        await client.define("load", schedule=after_any("nobody"))
+    assert refused.value.field == "schedule"
+    with pytest.raises(UsageError, match="'load' cannot be fired by itself"):
+        await client.define("load", schedule=[DAILY, after_any("load")])
+    with pytest.raises(InvalidSchedule, match="belongs to its definition"):
+        await client.schedule("extract", after_any("clean"))
+    with pytest.raises(UsageError, match="jitter is about a schedule"):
+        await client.define("load", schedule=any_of_both, jitter="5s")
+    with pytest.raises(UsageError, match="this one has no dependencies"):
+        await client.define("load", schedule=any_of_both, on_dependency_failure="skip")
+    await client.define("load", schedule=any_of_both, on_dependency_failure="run")
+    with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
+        await client.define("extract", dependencies=["load"])
+    with pytest.raises(UsageError, match="'clean' -> 'load' -> 'clean'"):
+        await client.define("clean", schedule=after_any("load"))
+    assert await client.warnings("clean", deleting=True) == [
+        "job load depends on clean, and waits in vain while it is not there"
+    ]
+
+
+async def test_a_change_of_the_schedule_takes_the_rule_for_failures_along(client):
+    await client.create(
+        "load", command="true", schedule=after_any("extract"), on_dependency_failure="run"
+    )
+
+    kept = await client.update("load", schedule=after_any("clean"))
+    gone = await client.update("load", schedule="@daily")
+
+    assert kept.definition.on_dependency_failure == "run"
+    assert (gone.definition.on_dependency_failure, gone.definition.upstream) == ("wait", ())
+
+
+async def test_what_a_job_waits_for_leaves_out_what_fires_it(client):
+    await client.define("load", schedule=after_any("extract"), dependencies=["clean"])
+
+    standing = await client.standing("load")
+
+    assert [(one.job, one.detail) for one in standing.waits_for] == [
+        ("clean", "it has not run yet")
+    ]
 
 
 async def test_why_names_what_is_waited_for(client, clock):

@@ -34,6 +34,7 @@ PUBLIC = [
     "UsageError",
     "__version__",
     "after",
+    "after_any",
     "any_of",
     "at",
     "cron",

@@ -143,6 +143,46 @@ async def test_after_in_a_schedule_says_the_same(http):
     assert "can be read in two ways" in beside.json()["errors"][0]["message"]
 
 
+async def test_after_any_fires_beside_other_schedules(http):
+    schedule = [{"after_any": ["resize"]}, "@daily"]
+    body = {"name": "load", "task": "resize", "schedule": schedule}
+
+    job = (await http.post("/jobs", json=body)).json()
+    afters = [{"after": ["resize"]}, {"after": ["daily"]}]
+    wrong = await http.post("/jobs", json={**body, "name": "other", "schedule": afters})
+
+    assert [one["rule"] for one in job["schedules"]] == [
+        {"after_any": ["resize"]},
+        {"cron": "0 0 * * *"},
+    ]
+    assert [one["since"] is None for one in job["schedules"]] == [False, True]
+    assert wrong.status_code == 422
+    assert "after_any('resize', 'daily')" in wrong.json()["errors"][0]["message"]
+
+
+async def test_a_change_of_the_time_keeps_what_it_does_not_name(http):
+    calendar = {"country": "DE", "business_days": True}
+    options = {"tz": "Europe/Berlin", "jitter": 30.0, "end_at": "2090-01-01T00:00:00+00:00"}
+    body = {"name": "load", "task": "resize", "schedule": {"cron": "0 2 * * *", **options}}
+    await http.post("/jobs", json={**body, "calendar": calendar})
+
+    async def change(**fields):
+        answer = await http.patch("/jobs/load", json=fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["schedules"][0]["rule"]
+
+    assert await change(schedule="0 3 * * *") == {
+        "cron": "0 3 * * *",
+        **options,
+        "calendar": calendar,
+    }
+    assert await change(schedule={"cron": "0 4 * * *", "jitter": None}, calendar=None) == {
+        "cron": "0 4 * * *",
+        "tz": "Europe/Berlin",
+        "end_at": "2090-01-01T00:00:00+00:00",
+    }
+
+
 async def test_a_circle_of_dependencies_is_named(http):
     for name, other in (("a", "resize"), ("b", "a"), ("c", "b")):
         await http.post("/jobs", json={"name": name, "task": "resize", "dependencies": [other]})

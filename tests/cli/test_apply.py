@@ -21,6 +21,23 @@ def world(monkeypatch, capsys, tmp_path):
     return a_world(monkeypatch, capsys, tmp_path)
 
 
+def test_files_name_jobs_of_which_any_fires_another(world):
+    load = 'name: load\ncommand: ls\nschedule: [{after_any: [extract]}, "0 0 * * *"]\n'
+    world.write(a=load, b="name: extract\ncommand: ls\n")
+
+    first, second = world.applied(), world.applied()
+    world.write(b="name: extract\ncommand: ls\nschedule: {after_any: [load]}\n")
+    circle = world.apply()
+    world.write(a=load.replace("extract", "nowhere"), b="name: extract\ncommand: ls\n")
+    missing = world.apply()
+
+    assert first.index("+ extract") < first.index("+ load")
+    assert "2 unchanged" in second
+    assert (circle.code, "lead in a circle" in circle.err) == (2, True)
+    assert missing.code == 2
+    assert "there is no job named 'nowhere'" in missing.err
+
+
 def test_jobs_are_made_changed_and_left_alone(world):
     world.write(a=REPORT, b=PING)
 

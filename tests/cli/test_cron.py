@@ -46,6 +46,21 @@ def test_json_has_the_description_and_the_times(explain):
     }
 
 
+def test_a_step_that_is_larger_than_its_field_is_warned_of(explain):
+    ended = explain("0 0 1 */20 *", "--from", "2026-11-13", "--count", "2")
+    found = explain("*/100 * * * *", "--json")
+
+    assert (ended.code, ended.err.strip()) == (
+        0,
+        "warning: month */20: the step of */20 reaches no second value, so only the first one"
+        " matches",
+    )
+    assert [line[5:15] for line in ended.out.splitlines()[3:]] == ["2027-01-01", "2028-01-01"]
+    assert json.loads(found.out)["warnings"] == [
+        "minute */100: the step of */100 reaches no second value, so only the first one matches"
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybell import Client, every
+from daybell import Calendar, Client, every
 from daybell.cli.overdue import judge
 from daybell.core.schedule import Schedule
 from daybell.core.when import cron
@@ -164,9 +164,43 @@ async def test_a_change_leaves_the_rest_as_it_is(client, command):
     assert (changed.queue, changed.timeout, changed.args) == ("slow", 9, '{"day":1}')
     assert json.loads(changed.schedules[0])["jitter"] == 30.0
     assert (other.queue, other.misfire) == (changed.queue, changed.misfire)
-    assert [json.loads(text) for text in other.schedules] == [{"every": "5m"}]
+    assert [json.loads(text) for text in other.schedules] == [{"every": "5m", "jitter": 30.0}]
     assert manual.schedules == ()
     assert await client.schedules("report") == []
+
+
+async def test_another_time_keeps_calendar_and_jitter_unless_they_are_reset(client, command):
+    calendar = Calendar(dates=["2030-12-24"], on_closed="next_open")
+    await client.define(
+        "report", schedule=cron("0 2 * * *", calendar=calendar, jitter="5s", gap="skip")
+    )
+
+    said = command("jobs", "update", "report", "--cron", "0 3 * * *").out
+    kept = json.loads((await client.job("report")).definition.schedules[0])
+    words = ["--cron", "0 4 * * *", "--calendar", "none", "--jitter", "none", "--fold", "both"]
+    assert command("jobs", "update", "report", *words).code == 0
+    reset = json.loads((await client.job("report")).definition.schedules[0])
+
+    assert "not on 1 other date, but on the next open day, late by up to 5 seconds" in said
+    assert kept == {
+        "cron": "0 3 * * *",
+        "calendar": calendar.to_dict(),
+        "jitter": 5.0,
+        "dst": {"gap": "skip", "fold": "first"},
+    }
+    assert reset == {"cron": "0 4 * * *", "dst": {"gap": "shift", "fold": "both"}}
+
+
+async def test_a_job_after_any_is_made_and_shown(client, command):
+    words = ["--task", "greet", "--after-any", "greet", "--cron", "0 2 * * *", "--tz", "Asia/Tokyo"]
+
+    assert command("jobs", "create", "report", *words).code == 0
+    shown = command("jobs", "show", "report").out
+
+    assert "When greet has succeeded" in shown
+    assert "when any of these has succeeded" in shown
+    assert "At 02:00, Asia/Tokyo" in shown
+    assert "overlap" in shown and "queue" in shown
 
 
 async def test_a_job_is_shown_with_what_it_does_and_when(client, command):

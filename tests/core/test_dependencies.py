@@ -13,11 +13,12 @@ from daybell.core.dependencies import (
     OnFailure,
     Round,
     Upstream,
+    any_jobs,
     may_begin,
     next_round,
 )
 from daybell.core.execution import TERMINAL, State
-from daybell.core.when import After, Schedule, after, any_of, cron
+from daybell.core.when import After, Schedule, after, after_any, any_of, cron
 from daybell.errors import InvalidSchedule
 
 WAIT, SKIP, RUN = OnFailure
@@ -51,6 +52,44 @@ def test_a_success_before_a_failure_counts_for_who_waits():
 
     assert next_round(WAIT, one) == Round(at=11.0, fires=True)
     assert next_round(SKIP, one) == Round(at=12.0, fires=False)
+
+
+ENDS = st.one_of(
+    st.just(Ended()),
+    st.builds(ended, st.floats(1, 99)),
+    st.builds(ended, st.floats(50, 99), st.sampled_from(FAILED)),
+    st.builds(
+        lambda at, before, state: ended(at, state, succeeded_at=before),
+        st.floats(50, 99),
+        st.floats(1, 50),
+        st.sampled_from(FAILED),
+    ),
+)
+
+
+@given(st.lists(ENDS, max_size=4))
+def test_of_any_one_success_is_enough_and_all_so_far_are_one_round(found):
+    succeeded = [one.succeeded_at for one in found if one.succeeded_at is not None]
+    at_all = [one.ended_at for one in found if one.ended_at is not None]
+    success = Round(at=max(succeeded), fires=True) if succeeded else None
+    end = Round(at=max(at_all), fires=True) if at_all else None
+
+    assert next_round(WAIT, found, is_any=True) == success
+    assert next_round(SKIP, found, is_any=True) == success
+    assert next_round(RUN, found, is_any=True) == end
+
+
+def test_after_any_is_a_schedule_without_times():
+    schedule = after_any("extract", "clean", "extract")
+
+    assert schedule.to_dict() == {"after_any": ["extract", "clean"]}
+    assert Schedule.from_json(schedule.to_json()) == schedule != after("extract", "clean")
+    assert Schedule.parse({"after_any": "extract"}) == after_any("extract")
+    assert schedule.next_after(0.0) is None
+    assert schedule.describe() == "When extract or clean has succeeded"
+    assert any_jobs([cron("@daily").to_json(), schedule.to_json(), after("x").to_json()]) == (
+        "extract", "clean",
+    )  # fmt: skip
 
 
 # What the latest execution by then, and a newer success, mean to each policy.
@@ -131,6 +170,11 @@ def test_after_takes_a_thousand_jobs_of_long_names():
     ("wrong", "says"),
     [
         (lambda: after(), "at least one job"),
+        (lambda: after_any(), r'such as after_any\("extract"\)'),
+        (lambda: Schedule.parse({"after_any": 7}), "after_any 7 must be a list of names"),
+        (lambda: Schedule.parse({"after_any": ["a"], "after": ["b"]}), "exactly one of"),
+        (lambda: Schedule.parse({"after_any": ["a"], "jitter": 5}), "jitter"),
+        (lambda: any_of(after_any("a"), cron("@daily")), "cannot be part of a union"),
         (lambda: after("a/b\0"), "after: "),
         (lambda: after(cast("str", 7)), "after: "),
         (lambda: Schedule.parse({"after": 7}), "must be a list of names"),

@@ -1,6 +1,7 @@
 """How often, how long, and after which errors."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -113,9 +114,63 @@ def test_a_backoff_beyond_all_numbers_waits_its_cap():
     assert Retry.exponential(0, factor=1000, retries=1000).delay(1000, jitter=0) == 0
 
 
-@pytest.mark.parametrize("wrong", [lambda n: 1 / 0, lambda n: "soon", lambda n: -1, lambda: 1])
-def test_a_broken_wait_function_falls_back_to_the_default_waits(wrong):
-    assert waits(Retry.function(wrong)) == [1, 2, 4, None, None]
+@pytest.mark.parametrize("wrong", [lambda n: 1 / 0, lambda n: "soon", lambda n: -1])
+def test_a_broken_wait_function_falls_back_to_the_default_waits_and_is_reported(wrong):
+    policy, mistakes = Retry.function(wrong), []
+
+    assert waits(policy) == [1, 2, 4, None, None]
+    assert policy.delay(1, jitter=0, report=mistakes.append) == 1
+    assert [type(one) for one in mistakes] in ([ZeroDivisionError], [InvalidDuration])
+
+
+async def awaited(failures):
+    return failures
+
+
+def between(failures, /, error, more):
+    return failures + more
+
+
+def keyword(failures, *, base):
+    return failures * base
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: 1, "too many positional arguments; it takes"),
+        (between, "missing a required argument: 'more'; it takes"),
+        (keyword, "missing a required .*'base'; it takes"),
+        (awaited, "'awaited' is async"),
+        ("soon", "'soon' is not a function"),
+    ],
+)
+def test_a_wait_function_with_the_wrong_signature_is_refused_where_it_is_defined(wrong, words):
+    with pytest.raises(InvalidRetry, match=words):
+        Retry.function(wrong)
+
+
+def with_a_default(failures, base=10):
+    return failures * base
+
+
+def with_an_error_by_default(failures, error=None):
+    return 7 if isinstance(error, KeyError) else 1
+
+
+@pytest.mark.parametrize(
+    ("function", "wait"),
+    [
+        (lambda failures, error: 7 if isinstance(error, KeyError) else None, 7),
+        (lambda *given: len(given) + 5, 7),
+        (with_an_error_by_default, 7),
+        (with_a_default, 10),
+        (partial(keyword, base=3), 3),
+        (float, 1),
+    ],
+)
+def test_a_wait_function_gets_the_error_if_it_asks_for_it(function, wait):
+    assert Retry.function(function).delay(1, jitter=0, error=KeyError("gone")) == wait
 
 
 @given(policies)

@@ -46,7 +46,7 @@ def fence(claimed):
 
 async def the_end_of(claimed, function, *, clock=None, **options):
     """What one run of this function as a task leads to."""
-    task = Task(function, retry=NO_JITTER, **options)
+    task = Task(function, **{"retry": NO_JITTER, **options})
     executor, ends = an_executor(clock=clock, **{claimed.job: task})
     executor.start(claimed)
     await executor.wait()

@@ -8,7 +8,7 @@ from daybell.client import Client
 from daybell.core.execution import State
 from daybell.core.instant import from_iso, to_iso
 from daybell.core.schedule import Decision
-from daybell.core.when import after, cron
+from daybell.core.when import after, after_any, cron
 from daybell.engine.clock import ManualClock
 from daybell.engine.dependents import (
     IDLE_SECONDS,
@@ -103,6 +103,95 @@ async def test_without_a_schedule_it_fires_when_each_has_succeeded(client, clock
     await run(client, "extract")  # again; but clean has not
     await turn(scheduler)
     assert await of(client, "load") == [("succeeded", None)]
+
+
+async def test_any_success_fires_a_job_that_comes_after_any(client, clock, scheduler):
+    await client.define("orders")
+    await client.define("returns")
+    await run(client, "orders")  # before there was anybody to fire
+    clock.advance(1)
+    await client.define("report", schedule=after_any("orders", "returns"), args={"day": 1})
+    await turn(scheduler)
+    assert await of(client, "report") == []
+
+    for job in ("returns", "orders"):
+        clock.advance(1)
+        await run(client, job, death)
+        await turn(scheduler)
+        clock.advance(1)
+        await run(client, job)
+        ended = clock.now()
+        clock.advance(1)
+        await turn(scheduler)
+        await turn(scheduler)
+        one, *_ = (await client.executions(job="report")).items
+        assert (one.state, one.args, one.scheduled_for) == (State.QUEUED, '{"day":1}', ended)
+        await end(client, "report")
+
+    assert await of(client, "report") == [("succeeded", None)] * 2
+
+
+async def test_a_job_is_fired_by_each_schedule_of_a_list(client, clock, scheduler):
+    await client.define("orders")
+    await client.define("report", schedule=[after_any("orders"), DAILY])
+
+    clock.advance(1)
+    await run(client, "orders")
+    clock.advance(1)
+    await turn(scheduler)
+    await end(client, "report")
+    clock.advance(60)
+    await turn(scheduler)
+    await end(client, "report")
+
+    found = (await client.executions(job="report")).items
+    assert [one.scheduled_for for one in found] == [TWO, TWO - 59]
+
+
+async def test_a_failure_fires_it_only_if_that_was_asked_for(client, clock, scheduler):
+    await client.define("orders")
+    await client.define("report", schedule=after_any("orders"))
+    await client.define("alarm", schedule=after_any("orders"), on_dependency_failure="run")
+
+    clock.advance(1)
+    await run(client, "orders", death)
+    await turn(scheduler)
+
+    assert await of(client, "report") == []
+    assert await of(client, "alarm") == [("queued", None)]
+
+
+async def test_what_any_fires_waits_for_the_dependencies_of_its_job(client, clock, scheduler):
+    await client.define("orders")
+    await client.define("audit")
+    await client.define("report", schedule=after_any("orders"), dependencies=["audit"])
+
+    clock.advance(1)
+    await run(client, "orders")
+    await turn(scheduler)
+    assert await of(client, "report") == [("waiting", "dependencies")]
+    clock.advance(1)
+    await run(client, "audit")
+    await turn(scheduler)
+
+    assert await of(client, "report") == [("queued", None)]
+
+
+async def test_a_success_while_it_runs_is_not_lost(client, clock, scheduler):
+    await client.define("orders")
+    await client.define("report", schedule=[after_any("orders"), cron("0 5 * * *")])
+    clock.advance(1)
+    await run(client, "orders")
+    await turn(scheduler)
+    running = await claim(client.store)
+
+    clock.advance(1)
+    await run(client, "orders")
+    await turn(scheduler)
+    assert await of(client, "report") == [("waiting", "overlap"), ("running", None)]
+    await apply(client.store, running, *map(success, running.executions))
+
+    assert await end(client, "report") == 1
 
 
 async def test_what_succeeds_several_times_fires_once_a_round(client, clock, scheduler):

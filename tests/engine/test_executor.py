@@ -8,6 +8,7 @@ import pytest
 
 from daybell.core.execution import Outcome, State
 from daybell.core.failure import Described
+from daybell.core.retry import Retry
 from daybell.engine.clock import ManualClock
 from daybell.errors import InvalidArguments, PayloadError, PermanentError, RetryLater
 from tests.engine.ends import an_executor, raising, the_end_of
@@ -46,6 +47,36 @@ async def test_an_exception_keeps_type_message_and_traceback_and_is_retried():
     assert move.delay == 1.0
     assert (error["type"], error["message"]) == ("ZeroDivisionError", "by nothing")
     assert "in calculate" in error["traceback"]
+
+
+@in_virtual_time
+async def test_a_retry_function_gets_the_error_of_the_task():
+    class Busy(Exception):
+        seconds = 40
+
+    def wait(failures: int, error: Busy) -> int:
+        return error.seconds * failures
+
+    policy = Retry.function(wait)
+    timed_out = Retry.function(lambda failures, error: 9 if isinstance(error, TimeoutError) else 1)
+
+    move = await the_end_of(a_claimed(failures=1), raising(Busy()), retry=policy)
+    late = await the_end_of(a_claimed(), lambda _: asyncio.sleep(99), retry=timed_out, timeout=5)
+
+    assert move.delay == 80
+    assert late.delay == 9
+
+
+@in_virtual_time
+async def test_a_retry_function_that_fails_is_logged(caplog):
+    policy = Retry.function(lambda failures, error: 1 / 0)
+
+    move = await the_end_of(a_claimed(), raising(ValueError()), retry=policy)
+
+    assert (move.target, move.delay) == (State.RETRYING, 1.0)
+    assert "its retry function failed, so the default wait is used: ZeroDivisionError" in (
+        caplog.text
+    )
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from daybell import Client, RemoteClient, Retry, every
+from daybell import Calendar, Client, RemoteClient, Retry, cron, every
 from daybell.client import wire
 from daybell.client.bulk import Retrial
 from daybell.client.logs import START
@@ -44,6 +44,20 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
         for name, member in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
     }
+
+
+async def test_a_change_of_the_schedule_keeps_what_it_does_not_name(remote: RemoteClient):
+    weekend = Calendar(business_days=True)
+    await remote.create("nightly", command="ls", schedule=cron("@daily", tz="Asia/Tokyo"))
+    await remote.update("nightly", calendar=weekend.to_dict(), jitter="5s")
+
+    job = await remote.update("nightly", schedule=cron("0 3 * * *"))
+    reset = await remote.update("nightly", schedule={"cron": "0 4 * * *", "calendar": None})
+
+    kept = cron("0 3 * * *", tz="Asia/Tokyo", calendar=weekend, jitter="5s")
+    assert job.definition.schedules == (kept.to_json(),)
+    left = cron("0 4 * * *", tz="Asia/Tokyo", jitter="5s")
+    assert reset.definition.schedules == (left.to_json(),)
 
 
 @pytest.mark.parametrize("name", verbs(RemoteClient))

@@ -54,6 +54,18 @@ async def test_a_schedule_after_others_is_found_and_never_due(store, clock):
     assert (found.dependencies, found.on_failure) == (("extract",), OnFailure.WAIT)
 
 
+async def test_a_schedule_after_any_names_its_own_jobs(store, clock):
+    for name in ("extract", "clean", "audit"):
+        await defined(store, name)
+    schedule = a_schedule("load", rule='{"after_any":["extract","clean"]}', since=clock.now())
+    await put(store, schedule, dependencies=("audit",), on_dependency_failure=OnFailure.RUN)
+
+    [found] = (await store.dependents()).schedules
+
+    assert (found.dependencies, found.is_any) == (("extract", "clean"), True)
+    assert found.on_failure == OnFailure.RUN
+
+
 async def test_a_round_is_fired_once(store, clock):
     schedule = await a_round(store, clock)
     at = clock.now() + 10

@@ -22,8 +22,9 @@ JOB: Final[Mapping[str, str]] = {
     " as `after`.",
     "source": "What the job belongs to, for whoever tidies up: `apply` for jobs of files.",
     "schedule": 'When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
-    ' {"at"}, {"delay"}, {"rrule"}, a list of these, or "manual". Left out of a new job: once,'
-    " now.",
+    ' {"at"}, {"delay"}, {"rrule"}, {"after_any": [jobs]}, a list of these, or "manual". Left out'
+    " of a new job: once, now. In a change, what it does not name (tz, calendar, jitter, start_at"
+    " and others) stays; null resets it.",
     "args": "What it is called with, by name; whether the task takes them shows when it runs. A"
     " value in them may stand for a secret.",
     "queue": "The queue that its executions wait in; by default `default`, or that of the task.",

@@ -90,7 +90,7 @@ When = Annotated[
     by(_schedule),
     Field(
         description='A cron expression, {"cron", "tz", "jitter"}, {"every", "mode"}, {"at"},'
-        ' {"delay"}, {"rrule"}, a list of these, or "manual".',
+        ' {"delay"}, {"rrule"}, {"after_any"}, a list of these, or "manual".',
         examples=["0 0 * * *", {"every": "5m", "mode": "delay"}],
     ),
 ]

@@ -56,6 +56,7 @@ def explain(
 ) -> None:
     """Say what an expression means, and list its next times."""
     from daybell.cli import show
+    from daybell.cli.edge import complain
     from daybell.core.when import Manual, Reboot
     from daybell.core.when.recurrence import way_out
     from daybell.core.when.zone import just_before, local
@@ -67,10 +68,13 @@ def explain(
         since = local(first, schedule.tz).isoformat(timespec="seconds")
         fact = f"{schedule.describe()}: it never fires from {since} on"
         raise InvalidSchedule(f"{fact}{way_out(schedule)}")
+    warnings = schedule.warnings()
     if as_json:
         found = {"description": schedule.describe(), "next": [one.isoformat() for one in times]}
-        show.echo_json(found)
+        show.echo_json(found | ({"warnings": warnings} if warnings else {}))
         return
+    for warning in warnings:
+        complain(f"warning: {show.printable(warning)}")
     typer.echo(schedule.describe())
     if times:
         typer.echo()

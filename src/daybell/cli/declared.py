@@ -78,6 +78,20 @@ class Declared:
         return [one for one in _listed(self.fields, "dependencies") if isinstance(one, str)]
 
     @property
+    def upstream(self) -> list[str]:
+        """The jobs that it depends on, or of which any fires it."""
+        return [*self.dependencies, *self.fired_by]
+
+    @property
+    def fired_by(self) -> list[str]:
+        """The jobs of which any fires it, as far as that can be read."""
+        schedule = self.fields.get("schedule")
+        schedules = cast("list[Any]", schedule if isinstance(schedule, list) else [schedule])
+        return [
+            job for one in schedules for job in _listed(one, "after_any") if isinstance(job, str)
+        ]
+
+    @property
     def inner_jobs(self) -> list[tuple[str, str]]:
         """The jobs that nodes of a workflow run, each with its field."""
         nodes = enumerate(_listed(self.fields.get("workflow"), "nodes"))
@@ -122,7 +136,7 @@ class Declarations:
         graph = {
             name: [
                 other
-                for other in (*job.dependencies, *(inner for inner, _ in job.inner_jobs))
+                for other in (*job.upstream, *(inner for inner, _ in job.inner_jobs))
                 if other in self.jobs and other != name
             ]
             for name, job in self.jobs.items()
@@ -136,13 +150,18 @@ class Declarations:
     def _blame_circle(self, names: list[str]) -> None:
         """Say what a circle of jobs is made of, where it can be seen."""
         steps = [(self.jobs[one], other) for one, other in pairwise(names)]
-        waiting = [job for job, other in steps if other in job.dependencies]
+        waiting = [
+            (job, "dependencies" if other in job.dependencies else "schedule")
+            for job, other in steps
+            if other in job.upstream
+        ]
         first, second = steps[0]
         if all(other in dict(job.inner_jobs) for job, other in steps):
             place, said = first.place(dict(first.inner_jobs)[second]), endless(names)
         else:
             circle = " -> ".join(map(shown, names))
-            place = waiting[0].place("dependencies")
+            job, field = waiting[0]
+            place = job.place(field)
             said = f"dependencies lead in a circle: {circle}"
             if len(waiting) < len(steps):
                 said = f"each of these jobs needs the next, so none can be made first: {circle}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -143,9 +143,6 @@ async def _update(
     fields: dict[str, Any] = {} if found is None else found.fields
     async with client_for(settings, tenant=tenant) as client:
         known = await client.job(name)
-        if options.get("schedule") not in (None, "manual") and said["tz"] is None:
-            schedules = known.definition.schedules
-            options["schedule"] = _by_the_same_clock(options["schedule"], schedules)
         if work.is_said and found is None:
             fields = await changes_of(client, known.definition, work)
         with told(of_defining), _placing(found, options):
@@ -221,20 +218,3 @@ async def tell(client: AnyClient, name: str, *, as_json: bool) -> int:
     for schedule in standing.schedules:
         typer.echo(show.printable(f"  {words(schedule)}"))
     return DONE
-
-
-def _by_the_same_clock(
-    schedules: list[dict[str, Any]], known: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Times without a zone, in the one of those that they replace, if these agree on one.
-
-    Who moves a job from 2 to 3 in Rome does not mean 3 in UTC.
-    """
-    from daybell.core.when import Schedule
-
-    zones = {Schedule.from_json(text).tz for text in known}
-    if len(zones) != 1 or zones == {"UTC"}:
-        return schedules
-    (zone,) = zones
-    by_clock = ("cron", "at", "rrule")
-    return [{**one, "tz": zone} if any(k in one for k in by_clock) else one for one in schedules]

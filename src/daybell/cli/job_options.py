@@ -39,6 +39,10 @@ Rrule = Annotated[
     list[str] | None,
     text("--rrule", metavar="RULE", help="When: a recurrence rule, such as FREQ=WEEKLY."),
 ]
+AfterAny = Annotated[
+    list[str] | None,
+    text("--after-any", metavar="JOB", help="When: any of these jobs has succeeded."),
+]
 Manual = Annotated[bool, typer.Option("--manual", help="When: never by itself.")]
 Mode = Annotated[
     str | None,
@@ -140,7 +144,14 @@ OnDependencyFailure = Annotated[
     ),
 ]
 
-TIMES: Final = {"cron": Cron, "every": Every, "at": At, "delay": Delay, "rrule": Rrule}
+TIMES: Final = {
+    "cron": Cron,
+    "every": Every,
+    "at": At,
+    "delay": Delay,
+    "rrule": Rrule,
+    "after_any": AfterAny,
+}
 REST: Final = {
     "mode": Mode,
     "tz": Zone,
@@ -221,7 +232,7 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and value is not False and value != []
     }
     schedules = _schedules(given)
-    for key in ("cron", "every", "at", "delay", "rrule", "mode", "tz"):
+    for key in ("cron", "every", "at", "delay", "rrule", "after_any", "mode", "tz"):
         given.pop(key, None)
     dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
     if dst:
@@ -232,6 +243,9 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         given["backoff"] = payload.decode(given["backoff"], what="--backoff")
     if "calendar" in given:
         given["calendar"] = _calendar(given["calendar"])
+    for key in ("calendar", "start_at", "end_at", "jitter"):
+        if said.get(key) == "none":
+            given[key] = None
     if given.pop("no_dependencies", False):
         if "dependencies" in given:
             raise typer.BadParameter("--no-dependencies and --depends-on: choose one")
@@ -253,12 +267,14 @@ def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         for text in [texts] if isinstance(texts, str) else texts:
             one = {kind: text, "tz": given.get("tz")}
             if kind == "every":
-                one["mode"] = given.get("mode", "rate")
+                one["mode"] = given.get("mode")
             schedules.append({key: value for key, value in one.items() if value is not None})
-    if schedules and given.get("manual"):
-        raise typer.BadParameter("--manual means no times; leave it or the times out")
     if given.get("tz") is not None and not schedules:
         raise typer.BadParameter("--tz is for a time; say --cron, --every, --at or --rrule, too")
+    if "after_any" in given:
+        schedules.append({"after_any": given["after_any"]})
+    if schedules and given.get("manual"):
+        raise typer.BadParameter("--manual means no times; leave it or the times out")
     return schedules
 
 

@@ -52,7 +52,7 @@ def _named_by(job: Job) -> list[tuple[str, str]]:
     """The jobs that a job cannot do without, each with what that means for it."""
     if job.paused_at is not None:
         return []
-    needed = [(name, f"{job.name} waits for it") for name in job.definition.dependencies]
+    needed = [(name, f"{job.name} waits for it") for name in job.definition.upstream]
     runs = sorted(inner_jobs(job.definition))
     return [*needed, *((name, f"workflow {job.name} runs it") for name in runs)]
 

@@ -192,8 +192,8 @@ def _asked(job: Declared, others: Mapping[str, Declared]) -> dict[str, Any]:
 
 
 async def _check_inner(client: AnyClient, job: Declared, others: Mapping[str, Declared]) -> None:
-    """Jobs that a workflow runs have to be there, or in the same files."""
-    for name, place in job.inner_jobs:
+    """Jobs that a workflow runs, or that fire a job, have to be there, or in the same files."""
+    for name, place in [*job.inner_jobs, *((name, "schedule") for name in job.fired_by)]:
         if name not in others:
             try:
                 await client.job(name)

@@ -8,6 +8,7 @@ from daybell.cli import show
 from daybell.cli.columns import Column
 from daybell.cli.doing import in_full, in_short
 from daybell.cli.in_workflows import Users, in_words
+from daybell.core.dependencies import any_jobs
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition
 from daybell.core.schedule import Schedule
@@ -82,7 +83,7 @@ def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
             "misfire": definition.misfire,
             "user": definition.user_id,
             "depends on": _dependencies(one),
-            "if one fails": definition.on_dependency_failure if definition.dependencies else None,
+            "if one fails": definition.on_dependency_failure if definition.upstream else None,
             "source": definition.source,
             "executions": counted or "none yet",
             "id": job.id,
@@ -173,7 +174,8 @@ def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
     waits = "when the execution before it has ended" if schedule.delay is not None else "never"
     if schedule.since is not None:
-        waits = "when these have succeeded"
+        is_any = bool(any_jobs((schedule.rule,)))
+        waits = "when any of these has succeeded" if is_any else "when these have succeeded"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
     due = on_clock(at, schedule) if at is not None else waits

@@ -174,7 +174,7 @@ class Declarations(Definitions):
             )
         if there is None or there.definition.schedules != definition.schedules:
             definition = await self.definition_of(name, said, **how)
-        await check_dependencies(self.store, self.tenant, definition)
+        await check_dependencies(self.store, self.tenant, definition, is_dry=dry_run)
         job = there
         if not dry_run:
             (job,) = await self.define_jobs(

@@ -29,7 +29,7 @@ from daybell.client.requests import (
     check_options,
     read_definition,
 )
-from daybell.client.when import is_after, without_times
+from daybell.client.when import is_after, is_after_any, keep_options, without_times
 from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
@@ -290,9 +290,11 @@ class Definitions:
             is_said = "dependencies" in given
             needed = (given if is_said else kept)["dependencies"] or ()
             changed["schedule"] = without_times(old.definition, needed, is_said=is_said)
-        elif "dependencies" not in given and is_after(given["schedule"]):
-            kept["dependencies"] = ()  # it runs after others now
-        if "dependencies" in given and not given["dependencies"]:
+        else:
+            if "dependencies" not in given and is_after(given["schedule"]):
+                kept["dependencies"] = ()  # it runs after others now
+            changed["schedule"] = keep_options(given["schedule"], kept["schedule"], named=given)
+        if not _has_upstream({**kept, **given}):
             kept.pop("on_dependency_failure", None)  # it goes with them
         is_new = given.get("schedule") is not None or any(key in given for key in _COMMON)
         now = (await self.store.health()).now if is_new else None
@@ -363,6 +365,11 @@ class Definitions:
         return await read_workflow(self.store, self.tenant, value, job=name, is_dry=is_dry)
 
 
+def _has_upstream(options: Mapping[str, Any]) -> bool:
+    schedule = options["schedule"]
+    return bool(options["dependencies"]) or is_after(schedule) or is_after_any(schedule)
+
+
 def check_version(job: Job, expect: int | None) -> None:
     """Refuse to go on with a job that is at another version than the one expected."""
     if expect is not None and job.version != expect:
@@ -382,7 +389,7 @@ def options_of(definition: JobDefinition) -> dict[str, Any]:
         "settings": payload.decode(definition.settings),
         "args": payload.decode(definition.args),
         "dependencies": definition.dependencies,
-        **(on_failure if definition.dependencies else {}),
+        **(on_failure if definition.upstream else {}),
         "template": definition.template,
         "source": definition.source,
         "schedule": [Schedule.from_json(text) for text in definition.schedules],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from daybell.core.dependencies import Ended, OnFailure, Upstream, is_held_up
+from daybell.core.dependencies import Ended, OnFailure, Upstream, any_jobs, is_held_up
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import to_iso
 from daybell.core.job import JobDefinition
@@ -20,6 +20,7 @@ __all__ = [
     "Dependency",
     "check_dependencies",
     "read_dependencies",
+    "read_fired_by",
     "read_on_failure",
     "waits_for",
 ]
@@ -59,7 +60,8 @@ async def waits_for(store: Store, tenant: str, standing: Standing) -> tuple[Wait
     names = standing.job.definition.dependencies
     if not names:
         return ()
-    after = next((one for one in standing.schedules if one.since is not None), None)
+    following = [one for one in standing.schedules if one.since is not None]
+    after = next((one for one in following if not any_jobs((one.rule,))), None)
     if after is None or after.since is None:
         now = (await store.health()).now
         stand = await store.upstream(tenant, [(name, now) for name in names])
@@ -121,9 +123,20 @@ def read_dependencies(value: object, *, job: str, after: Iterable[str] = ()) -> 
     return names
 
 
-def read_on_failure(value: str, dependencies: Sequence[str]) -> OnFailure:
+def read_fired_by(schedules: Sequence[str], *, job: str) -> tuple[str, ...]:
+    """Read the names of the jobs of which any fires a job, from its schedules as JSON."""
+    names = any_jobs(schedules)
+    if job in names:
+        raise UsageError(f"job {shown(job)} cannot be fired by itself", field="schedule")
+    return names
+
+
+def read_on_failure(
+    value: str, dependencies: Sequence[str], *, fired_by: Sequence[str] = ()
+) -> OnFailure:
     """What becomes of a job when one that it depends on has failed. Where there are none it is
-    refused: whoever wrote it believes that it does something.
+    refused: whoever wrote it believes that it does something. Jobs of which any fires it do so
+    when they succeed; with "run", also when they fail.
     """
     if value not in tuple(OnFailure):
         raise UsageError(
@@ -131,7 +144,8 @@ def read_on_failure(value: str, dependencies: Sequence[str]) -> OnFailure:
             field="on_dependency_failure",
         )
     policy = OnFailure(value)
-    if policy is not OnFailure.WAIT and not dependencies:
+    is_of_any = bool(fired_by) and policy is OnFailure.RUN
+    if policy is not OnFailure.WAIT and not dependencies and not is_of_any:
         raise UsageError(
             f"on_dependency_failure={policy} is for a job that depends on others, and this one has"
             ' no dependencies; add them, as in dependencies=["extract"], or leave it out',
@@ -141,18 +155,25 @@ def read_on_failure(value: str, dependencies: Sequence[str]) -> OnFailure:
 
 
 async def check_dependencies(
-    store: Store, tenant: str, definition: JobDefinition, *, beside: Iterable[JobDefinition] = ()
+    store: Store,
+    tenant: str,
+    definition: JobDefinition,
+    *,
+    beside: Iterable[JobDefinition] = (),
+    is_dry: bool = False,
 ) -> None:
-    """Refuse dependencies that do not exist, or that lead back to the job itself. Those `beside` it
-    are defined together with it.
+    """Refuse dependencies that do not exist, or that lead back to the job itself, and the same of
+    jobs of which any fires it. Those `beside` it are defined together with it. If it is only
+    tried, jobs of which any fires it need not be there.
 
     What others define at the same moment is not seen.
     """
-    if not definition.dependencies:
+    named = definition.dependencies if is_dry else definition.upstream
+    if not named:
         return  # as it is with most, and an app has many
     together = {one.name: one for one in beside}
     paths: dict[str, tuple[str, ...]] = {}  # how each was come to
-    waiting = [(name, (definition.name,)) for name in definition.dependencies]
+    waiting = [(name, (definition.name,)) for name in named]
     while waiting:
         name, before = waiting.pop()
         if name in paths:
@@ -173,6 +194,6 @@ async def check_dependencies(
                 raise UsageError(
                     f"there is no job named {shown(name)} to depend on, as"
                     f" {shown(definition.name)} does; create it first",
-                    field="dependencies",
+                    field="dependencies" if name in definition.dependencies else "schedule",
                 ) from None
-        waiting += [(other, paths[name]) for other in found.dependencies]
+        waiting += [(other, paths[name]) for other in found.upstream]

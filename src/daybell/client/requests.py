@@ -9,7 +9,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybell.client.dependencies import Dependency, read_dependencies, read_on_failure
+from daybell.client.dependencies import (
+    Dependency,
+    read_dependencies,
+    read_fired_by,
+    read_on_failure,
+)
 from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
 from daybell.core.duration import Duration, parse_duration, parse_limit
@@ -134,12 +139,7 @@ def read_definition(
     """Return a job's definition. With `now`, a schedule that is over is refused."""
     check_options(when, WHEN_OPTIONS, "a job")
     read_word(kind, KINDS, "kind")
-    if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
-        raise UsageError(
-            f"description has {len(description):,} characters; the limit is"
-            f" {DESCRIPTION_CHARS_MAX:,}",
-            field="description",
-        )
+    _check_description(description)
     times = read_when(now=now, **when)
     needed = read_dependencies(dependencies, job=name, after=times.pop("dependencies"))
     check_not_manual(when.get("schedule"), needed)
@@ -162,12 +162,23 @@ def read_definition(
             bytes_max=WORKFLOW_BYTES_MAX if kind == "workflow" else ARGS_BYTES_MAX,
         ),
         dependencies=needed,
-        on_dependency_failure=read_on_failure(on_dependency_failure, needed),
+        on_dependency_failure=read_on_failure(
+            on_dependency_failure, needed, fired_by=read_fired_by(times["schedules"], job=name)
+        ),
         args=read_args(when.get("args")),
         template=template,
         source=source,
         **times,
     )
+
+
+def _check_description(description: str) -> None:
+    if len(read_text(description, "description")) > DESCRIPTION_CHARS_MAX:
+        raise UsageError(
+            f"description has {len(description):,} characters; the limit is"
+            f" {DESCRIPTION_CHARS_MAX:,}",
+            field="description",
+        )
 
 
 def read_pattern(

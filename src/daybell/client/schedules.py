@@ -95,7 +95,8 @@ class Schedules:
             )
         if isinstance(schedule, After):
             raise InvalidSchedule(
-                "what a job runs after belongs to its definition; give it dependencies there",
+                "what a job runs after belongs to its definition; give it dependencies or after_any"
+                " there",
                 field="when",
             )
         given = known.definition.args if args is None else read_args(args)

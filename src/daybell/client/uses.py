@@ -37,7 +37,7 @@ async def uses_of(store: Store, tenant: str, name: str) -> Uses:
             tenant, JobFilter(mentions=name), limit=PAGE_ITEMS_MAX, cursor=cursor
         )
         for job in page.items:
-            if name in job.definition.dependencies:
+            if name in job.definition.upstream:
                 dependents.append(job.name)
             if name in job.definition.settings and name in inner_jobs(job.definition):
                 workflows.append(job.name)

@@ -15,6 +15,7 @@ from daybell.core.kinds import SETTINGS, read_settings, secrets_of
 from daybell.core.kinds.http import PRIVATE
 from daybell.core.kinds.warnings import warnings_of
 from daybell.core.references import names_in_args
+from daybell.core.when import Schedule
 from daybell.store.protocol import Store
 
 
@@ -38,7 +39,8 @@ class Warnings:
 
 async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
     """What looks wrong with a definition as things are now."""
-    found: list[str] = []
+    rules = [Schedule.from_json(text) for text in definition.schedules]
+    found = [warning for rule in rules for warning in rule.warnings()]
     if definition.kind in SETTINGS:
         found += warnings_of(read_settings(definition.kind, payload.decode(definition.settings)))
     graph = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack, cast
 from uuid import UUID, uuid5
 
@@ -76,15 +76,9 @@ def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> 
     """
     common = {name: options.get(name) for name in _COMMON}
     given = read_schedules(options.get("schedule"), now=now, dst=options.get("dst"), **common)
-    schedules = [one for one in given if not isinstance(one, After)]
-    jobs = [job for one in given if isinstance(one, After) for job in one.jobs]
-    if jobs and schedules:
-        raise InvalidSchedule(
-            "after beside other schedules can be read in two ways; leave it out and say"
-            f" dependencies={jobs} to have each time wait for them, or make two jobs",
-            field="schedule",
-        )
-    if not schedules:
+    jobs = _jobs_before(given)
+    schedules = [one for one in given if not _is_after_all(one)]
+    if all(isinstance(one, After) for one in schedules):
         for name in ("dst", *_COMMON):
             if options.get(name) is not None:
                 raise UsageError(
@@ -95,7 +89,7 @@ def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> 
     return {
         "dependencies": tuple(jobs),
         "schedules": tuple(schedule.to_json() for schedule in schedules),
-        "overlap": read_overlap(options.get("overlap")),
+        "overlap": read_overlap(options.get("overlap")) or _overlap_of(schedules),
         "misfire": read_misfire(
             options.get("misfire"),
             limit=options.get("misfire_limit"),
@@ -104,6 +98,39 @@ def read_when(*, now: Instant | None = None, **options: Unpack[WhenOptions]) -> 
         ),
         "pause_after_failures": None if limit is None else _failures(limit),
     }
+
+
+def _is_after_all(schedule: Schedule) -> bool:
+    return isinstance(schedule, After) and not schedule.is_any
+
+
+def _jobs_before(schedules: Sequence[Schedule]) -> list[str]:
+    """Return the jobs that `after` names. Refuse it beside other schedules: each schedule of a list
+    fires the job, and it would not.
+    """
+    found = [one.jobs for one in schedules if isinstance(one, After) and not one.is_any]
+    jobs = list(dict.fromkeys(job for one in found for job in one))
+    named = ", ".join(map(repr, jobs))
+    if len(found) > 1:
+        raise InvalidSchedule(
+            "a list of schedules fires the job by each of them, and after takes all of its jobs"
+            f" together; say after({named}) to wait for all of them, or after_any({named}) to be"
+            " fired by any",
+            field="schedule",
+        )
+    if found and len(schedules) > 1:
+        raise InvalidSchedule(
+            "after beside other schedules can be read in two ways; say"
+            f" dependencies={jobs} in place of it to have each time wait for them, or"
+            f" after_any({named}) to be fired by any of them, too",
+            field="schedule",
+        )
+    return jobs
+
+
+def _overlap_of(schedules: Sequence[Schedule]) -> Overlap | None:
+    """The rule for a job that others fire: it waits for its turn, as no other time would come."""
+    return Overlap.QUEUE if any(isinstance(one, After) for one in schedules) else None
 
 
 def _failures(value: object) -> int:
@@ -259,9 +286,66 @@ def declared(definition: JobDefinition, *, tenant: str, now: Instant) -> tuple[N
 
 
 def is_after(value: object) -> bool:
-    """Whether a schedule, in any form, is one that runs after other jobs."""
+    """Whether a schedule, in any form, is one that runs after all of other jobs."""
     keys = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else ()
-    return isinstance(value, After) or "after" in keys
+    return (isinstance(value, After) and not value.is_any) or "after" in keys
+
+
+def is_after_any(value: object) -> bool:
+    """True if a schedule, in any form, is fired by any of other jobs, or a list has such a one."""
+    if isinstance(value, list | tuple):
+        return any(is_after_any(one) for one in cast("Sequence[object]", value))
+    keys = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else ()
+    return (isinstance(value, After) and value.is_any) or "after_any" in keys
+
+
+# Of a schedule that takes the place of another, these stay as they were unless it names them.
+_KEPT: Final = ("tz", *_COMMON, "dst", "mode", "anchor")
+_KEPT_BY: Final = {"dst": ("cron", "rrule"), "mode": ("every",), "anchor": ("every",)}
+
+
+def keep_options(new: Any, old: Sequence[Schedule], *, named: Collection[str]) -> Any:
+    """Return new schedules with the options of the old ones that they do not name. An option of
+    the job that is `named` beside them is not kept, and null in a schedule resets it.
+
+    As many schedules as before take the place of each other in their order. Otherwise the old ones
+    have to agree.
+    """
+    before = [one.to_dict() for one in old if not isinstance(one, After | Manual)]
+    given = cast("Sequence[Any]", new if isinstance(new, list | tuple) else [new])
+    items: list[Any] = [one.to_dict() if isinstance(one, Schedule) else one for one in given]
+    places = [place for place, one in enumerate(items) if _has_times(one)]
+    for n, place in enumerate(places):
+        sources = before[n : n + 1] if len(before) == len(places) else before
+        items[place] = _with_kept(items[place], sources, named)
+    return items
+
+
+def _has_times(value: object) -> bool:
+    return not (is_after(value) or is_after_any(value) or _is_manual(value))
+
+
+def _with_kept(new: object, old: Sequence[dict[str, Any]], named: Collection[str]) -> object:
+    if isinstance(new, str):
+        new = {"cron": new}
+    if not isinstance(new, Mapping):
+        return new  # which is refused when it is read
+    item = dict(cast("Mapping[str, Any]", new))
+    for name in _KEPT:
+        kinds = _KEPT_BY.get(name, ())
+        is_own = name == "tz" and ("any" in item or "TZID" in str(item.get("rrule", "")).upper())
+        if name in item or name in named or is_own or (kinds and not any(k in item for k in kinds)):
+            continue
+        found = [one.get(name) for one in old if not kinds or any(k in one for k in kinds)]
+        if any(value != found[0] for value in found):
+            raise InvalidSchedule(
+                f"the schedules that are replaced differ in {name}; say it with the new one, or"
+                f' "{name}": null for none',
+                field=name,
+            )
+        if found and found[0] is not None:
+            item[name] = found[0]
+    return item
 
 
 def check_not_manual(value: object, dependencies: Sequence[str]) -> None:
@@ -302,8 +386,8 @@ def _is_manual(value: object) -> bool:
 
 
 def _after_others(definition: JobDefinition, *, tenant: str, now: Instant) -> NewSchedule:
-    """The schedule of a job that is fired by what it depends on. What happened before does not."""
-    new = new_schedule(
+    """The schedule of a job that is fired by what it depends on."""
+    return new_schedule(
         definition,
         after(*definition.dependencies),
         tenant=tenant,
@@ -312,7 +396,6 @@ def _after_others(definition: JobDefinition, *, tenant: str, now: Instant) -> Ne
         name="",
         is_declared=True,
     )
-    return msgspec.structs.replace(new, since=now)
 
 
 def added(
@@ -349,7 +432,7 @@ def new_schedule(
     name: str,
     is_declared: bool = False,
 ) -> NewSchedule:
-    """A schedule of a job, as it begins now."""
+    """A schedule of a job, as it begins now. What other jobs did before does not fire it."""
     rule = schedule.bind(f"{tenant}/{definition.name}")
     return NewSchedule(
         id=id,
@@ -363,4 +446,5 @@ def new_schedule(
         is_reboot=rule.is_reboot,
         pause_after=definition.pause_after_failures,
         is_declared=is_declared,
+        since=now if isinstance(rule, After) else None,
     )

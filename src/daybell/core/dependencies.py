@@ -51,10 +51,17 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     fires: bool
 
 
-def next_round(policy: OnFailure, ended: Sequence[Ended]) -> Round | None:
+def next_round(policy: OnFailure, ended: Sequence[Ended], *, is_any: bool = False) -> Round | None:
     """Decide about a job without a schedule, by what has ended of each dependency since the round
     before. None: the round is not over.
+
+    With `is_any`, one success is enough, or one end if failures count as successes. All that have
+    ended so far belong to the same round.
     """
+    if is_any:
+        ends = [one.ended_at if policy is OnFailure.RUN else one.succeeded_at for one in ended]
+        last = max((at for at in ends if at is not None), default=None)
+        return None if last is None else Round(at=last, fires=True)
     times: list[Instant] = []
     fires = True
     for one in ended:
@@ -127,11 +134,27 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that fires when the job's dependencies have ended; its cursor is `since`."""
+    """A schedule that fires when the job's dependencies have ended, or any of the jobs that it
+    names itself; its cursor is `since`.
+    """
 
     schedule: Schedule
     dependencies: tuple[str, ...]
     on_failure: OnFailure
+    is_any: bool = False
+
+    @classmethod
+    def of(
+        cls, schedule: Schedule, dependencies: tuple[str, ...], on_failure: OnFailure
+    ) -> Dependent:
+        """Make one of a schedule, and of what its job's definition specifies."""
+        named = any_jobs((schedule.rule,))
+        return cls(
+            schedule=schedule,
+            dependencies=named or dependencies,
+            on_failure=on_failure,
+            is_any=bool(named),
+        )
 
 
 class Dependents(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +170,20 @@ class DependencyFields(msgspec.Struct, frozen=True):
 
     dependencies: tuple[str, ...] = ()
     on_dependency_failure: OnFailure = OnFailure.WAIT
+
+
+class _AnyFields(msgspec.Struct, frozen=True):
+    after_any: tuple[str, ...] = ()
+
+
+_read_rule: Final = msgspec.json.Decoder(_AnyFields).decode
+_ANY_START: Final = '{"after_any":'
+
+
+def any_jobs(rules: Sequence[str]) -> tuple[str, ...]:
+    """List the jobs of which any fires one of these schedules, which are JSON of `core.when`."""
+    found = [_read_rule(rule).after_any for rule in rules if rule.startswith(_ANY_START)]
+    return tuple(dict.fromkeys(name for names in found for name in names))
 
 
 read_fields: Final = msgspec.json.Decoder(DependencyFields).decode

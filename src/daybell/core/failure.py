@@ -146,6 +146,21 @@ class Described(Exception):
         excerpt = Excerpt.of(message, ERROR_MESSAGE_BYTES_MAX)
         return cls(Account(type=type, message=excerpt, names=(type,)), retry_after=retry_after)
 
+    @property
+    def type(self) -> str:
+        """The name of the exception's class."""
+        return self.account.type
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The dotted names of the exception's class and its ancestors, nearest first."""
+        return self.account.names
+
+    @property
+    def message(self) -> str:
+        """The exception's message; of a very long one, its beginning."""
+        return self.account.message.head
+
     def __str__(self) -> str:
         """What shows in a traceback that this is the cause of. Nobody has masked it yet."""
         account = self.account

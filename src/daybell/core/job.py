@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.dependencies import OnFailure
+from daybell.core.dependencies import OnFailure, any_jobs
 from daybell.core.instant import Instant, Seconds
 from daybell.core.kinds import needs_of
 from daybell.core.overlap import Overlap, rule_of
@@ -71,6 +71,11 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     def runs_by_itself(self) -> bool:
         """Whether somebody but people has it run: a schedule, or what it depends on."""
         return bool(self.schedules or self.dependencies)
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The jobs that it depends on, or of which any fires it."""
+        return tuple(dict.fromkeys((*self.dependencies, *any_jobs(self.schedules))))
 
     @property
     def fires_after(self) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from daybell.core.execution import Claimed, Outcome, State
 from daybell.core.instant import Instant, Seconds
-from daybell.core.retry import Retry
+from daybell.core.retry import Report, Retry
 from daybell.errors import IllegalTransition
 
 
@@ -167,9 +167,12 @@ def after_failure(
     permanent: bool = False,
     checkpoint: str | None = None,
     retry_after: Seconds | None = None,
+    exception: BaseException | None = None,
+    report: Report | None = None,
 ) -> Transition:
     """The task raised, or ran out of time. `kinds` are the exception's dotted class names, most
-    special first. Another try comes when the policy says, but not before `retry_after`.
+    special first. Another try comes when the policy says, but not before `retry_after`. A policy
+    with a function of its own gets the `exception`, and a mistake in it goes to `report`.
 
     A lost worker is another matter: see `after_loss`.
     """
@@ -178,7 +181,8 @@ def after_failure(
     if permanent or not (timed_out or policy.allows(kinds)):
         reason, delay = "permanent", None
     else:
-        reason, delay = "retries_used_up", policy.delay(failures, jitter=jitter)
+        reason = "retries_used_up"
+        delay = policy.delay(failures, jitter=jitter, error=exception, report=report)
     if delay is None:
         move = _move(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeGuard, cast, get_args
@@ -36,7 +37,9 @@ CAP_SECONDS: Final = 3600.0
 JITTER: Final = 0.1
 
 Backoff = Literal["exponential", "fixed", "delays", "function"]
-WaitFunction = Callable[[int], Duration | None]
+# The error is Any, so that a function may name the class that it expects.
+WaitFunction = Callable[[int], Duration | None] | Callable[[int, Any], Duration | None]
+Report = Callable[[Exception], None]
 ErrorRule = type[BaseException] | str  # a class, or its dotted name
 ErrorRules = ErrorRule | Iterable[ErrorRule]
 
@@ -64,7 +67,9 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     cap: float = CAP_SECONDS
     jitter: float = JITTER
     waits: tuple[float, ...] = ()  # of "delays"; the last one repeats
-    wait_function: WaitFunction | None = None  # of "function"; None where it was read from a store
+    wait_function: Callable[..., Duration | None] | None = (
+        None  # of "function"; None where it was read from a store
+    )
     retry_on: tuple[str, ...] = ()
     never_on: tuple[str, ...] = ()
 
@@ -81,6 +86,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
                 "raise cap or lower base",
                 field="cap",
             )
+        if self.wait_function is not None:
+            _takes_error(self.wait_function)
         if self.backoff == "delays" and not self.waits:
             raise InvalidRetry('delays is empty; give at least one, like "10s"', field="delays")
 
@@ -164,11 +171,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         retry_on: ErrorRules = (),
         never_on: ErrorRules = (),
     ) -> Retry:
-        """Ask `function(failures)` for each wait; None gives up.
+        """Call `function(failures)` or `function(failures, error)` for each wait; None gives up.
 
-        If it raises or answers nonsense the default wait is used: a mistake there must not lose
-        the execution. A store keeps only `retries` and that there was a function, so whoever
-        reads the policy back without the code waits by default too.
+        `error` is the exception that the task raised, or TimeoutError. A function with another
+        signature is refused here. If it raises, or returns no duration, the worker logs that and
+        uses the default wait: a mistake there must not lose the execution. A store keeps only
+        `retries` and that there was a function, so a process without the code uses the default
+        wait, too.
         """
         if not callable(function):
             raise InvalidRetry(f"{shown(function)} is not a function", field="backoff")
@@ -181,17 +190,33 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             never_on=_names(never_on, "never_on"),
         )
 
-    def delay(self, failures: int, *, jitter: float) -> float | None:
+    def delay(
+        self,
+        failures: int,
+        *,
+        jitter: float,
+        error: BaseException | None = None,
+        report: Report | None = None,
+    ) -> float | None:
         """Return how long to wait after the `failures`-th failure; None: the tries are used up.
 
-        `jitter` is a roll of the dice in [0, 1). The wait is never longer than `cap`.
+        `jitter` is a roll of the dice in [0, 1). The wait is never longer than `cap`. A wait
+        function gets `error`; if it fails, `report` is called with the exception.
         """
         assert failures >= 1, failures
         assert 0 <= jitter <= 1, jitter
         if failures > self.retries:
             return None
-        nominal = self._nominal(failures)
+        nominal = self._nominal(failures, error, report)
         return None if nominal is None else nominal * (1 - self.jitter * jitter)
+
+    def has_given_up(self, failures: int) -> bool:
+        """Return True if there was no try after the `failures`-th failure. With a function that
+        takes the error, only the number of tries is known.
+        """
+        if failures <= self.retries and self.wait_function is not None:
+            return not _takes_error(self.wait_function) and self.delay(failures, jitter=0) is None
+        return failures > self.retries
 
     def allows(self, error_type_names: Sequence[str]) -> bool:
         """Say whether an error with this ancestry, as in `Failure.names`, may be retried at all."""
@@ -239,19 +264,54 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         """Read what to_json wrote."""
         return cls.parse(payload.decode(text, what="retry"))
 
-    def _nominal(self, failures: int) -> float | None:
+    def _nominal(
+        self, failures: int, error: BaseException | None, report: Report | None
+    ) -> float | None:
         if self.backoff == "delays":
             return self.waits[min(failures, len(self.waits)) - 1]
         if self.wait_function is not None:
             try:
-                wait = self.wait_function(failures)
-                return None if wait is None else parse_duration(wait)
-            except Exception:
-                pass  # the user's mistake, not a reason to lose the execution: see `function`
+                given = (failures, error) if _takes_error(self.wait_function) else (failures,)
+                wait = self.wait_function(*given)
+                return None if wait is None else parse_duration(wait, what="its wait")
+            except Exception as mistake:  # no reason to lose the execution: see `function`
+                if report is not None:
+                    report(mistake)
         try:
             return min(self.cap, self.base * self.factor ** (failures - 1))
         except OverflowError:
             return self.cap if self.base else 0.0
+
+
+def _takes_error(function: Callable[..., object]) -> bool:
+    """Return True if a wait function takes the error as its second argument, False if it takes
+    only the number of failures. Refuse one that can be called neither way.
+
+    A second parameter with a default is the function's own, unless it is called `error`.
+    """
+    called = f"function {shown(getattr(function, '__name__', function))}"
+    takes = "it takes (failures) or (failures, error)"
+    if inspect.iscoroutinefunction(function):
+        raise InvalidRetry(f"{called} is async; a wait is computed at once", field="backoff")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # of some that are written in C nothing is known
+        return False
+    positional = [
+        one
+        for one in signature.parameters.values()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)
+    ]
+    others = [one for one in positional if one.kind is one.VAR_POSITIONAL]
+    second = next(iter([*positional[1:], *others]), None)
+    wants_error = second is not None and (second.default is second.empty or second.name == "error")
+    try:
+        signature.bind(*((1, None) if wants_error else (1,)))
+    except TypeError as error:
+        raise InvalidRetry(
+            f"{called} cannot be called: {error}; {takes}", field="backoff"
+        ) from None
+    return wants_error
 
 
 def when(asked: RetryLater) -> tuple[Seconds, Instant | None]:

@@ -97,7 +97,8 @@ class DependentsLoop:
         firings: list[Firing] = []
         jobs: dict[UUID, str] = {}
         for one in schedules:
-            decided = next_round(one.on_failure, [next(ended) for _ in one.dependencies])
+            found = [next(ended) for _ in one.dependencies]
+            decided = next_round(one.on_failure, found, is_any=one.is_any)
             if decided is not None:
                 firings.append(self._firing(one, decided))
                 jobs[one.schedule.id] = one.schedule.job
@@ -118,7 +119,7 @@ class DependentsLoop:
             args=schedule.args,
             scheduled_for=at,
             schedule=schedule.id,
-            awaits=not decided.fires,
+            awaits=one.is_any or not decided.fires,  # any fires it, and then all are waited for
             force=not decided.fires,  # it is in nobody's way
         )
         tick = Tick(at=at, execution=new)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
+
 import msgspec
 
 from daybell.core import lifecycle
@@ -13,6 +16,8 @@ from daybell.core.retry import Retry, when
 from daybell.engine.clock import Clock
 from daybell.engine.run import Host, Run, Stop
 from daybell.errors import RetryLater, Suspended, UsageError, is_permanent
+
+logger = logging.getLogger("daybell.worker")
 
 
 class Endings:
@@ -101,7 +106,18 @@ class Endings:
             permanent=run.is_hopeless or is_permanent(error),
             checkpoint=run.checkpoint,
             retry_after=error.retry_after if isinstance(error, Described) else None,
+            exception=error,
+            report=partial(self._report_mistake, run),
         )
+
+    def _report_mistake(self, run: Run, mistake: Exception) -> None:
+        """Log that a retry function failed. The execution's own log has it, too, unless the task
+        runs in a process of its own.
+        """
+        failed = Failure.from_exception(mistake, mask=self._host.mask)
+        said = f"its retry function failed, so the default wait is used: {failed.type}"
+        said = f"{said}: {failed.message}" if failed.message else said
+        logger.warning("%s (execution %s of %s)", said, run.claimed.id, run.claimed.job)
 
     @staticmethod
     def timeout(run: Run) -> Seconds | None:

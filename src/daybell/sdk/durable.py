@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from random import Random
@@ -43,6 +44,8 @@ from daybell.runners.python import Running, patience_with
 from daybell.runners.threads import Threads
 from daybell.sdk import bridge
 from daybell.sdk.remembered import changed, converted, follows, raise_again, suspended_in
+
+logger = logging.getLogger("daybell.worker")
 
 TURNS: Final = 5  # of the event loop, from the end of one call to the next that code may make
 NO_RETRIES: Final = Retry(retries=0)
@@ -268,7 +271,8 @@ class Durable:
                 if known.is_done:  # the function has gone on after it, in an earlier attempt
                     raise_again(known.error)
                 failures = known.failures
-                if self._delay(policy, failures, Failure.of_kept(known.error)) is None:
+                names = Failure.of_kept(known.error).names
+                if not policy.allows(names) or policy.has_given_up(max(1, failures)):
                     failures = 0
             started = self._ledger.monotonic()
             try:
@@ -322,16 +326,25 @@ class Durable:
             ran=max(0.0, ran),
         )
         await self._written(step)
-        delay = None if is_permanent(error) else self._delay(policy, failures, failure)
+        delay = None if is_permanent(error) else self._delay(policy, failures, failure, error)
         if delay is None:
             self._raised.append(replace(step, is_done=True))
             raise error
         await self._park(n, Suspended(f"step {shown(name)}", reason=FOR_STEP, delay=delay))
 
-    def _delay(self, policy: Retry, failures: int, failure: Failure) -> Seconds | None:
+    def _delay(
+        self, policy: Retry, failures: int, failure: Failure, error: Exception
+    ) -> Seconds | None:
         if not policy.allows(failure.names):
             return None
-        return policy.delay(max(1, failures), jitter=self._ledger.jitter())
+        return policy.delay(
+            max(1, failures),
+            jitter=self._ledger.jitter(),
+            error=error,
+            report=lambda mistake: logger.warning(
+                "the retry function of a step failed, so the default wait is used: %r", mistake
+            ),
+        )
 
     async def _sleep(self, n: int, name: str, delay: Callable[[], Seconds]) -> None:
         with self._working(n):

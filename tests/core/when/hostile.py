@@ -131,6 +131,20 @@ HOSTILE = [
         "rrule": "DTSTART:20261101T000000\nRRULE:FREQ=DAILY\nEXDATE:"
         + ",".join(day.replace("-", "") for day in days("2026-11-01", 430))
     },
+    {
+        "rrule": "DTSTART:20261101T000000\nRRULE:FREQ=DAILY\n"
+        "EXDATE:" + ",".join(day.replace("-", "") + "T000000Z" for day in days("2026-11-01", 230)),
+    },
+    {
+        "rrule": "DTSTART:20261101T090000\nRRULE:FREQ=DAILY\n"
+        "EXDATE;TZID=America/New_York:"
+        + ",".join(day.replace("-", "") + "T040000" for day in days("2026-11-01", 230)),
+        "tz": "Europe/Berlin",
+    },
+    # Lines and parameters that are slow to take apart.
+    {"rrule": "FREQ=DAILY" + "\n " * 1_990},
+    {"rrule": "FREQ=DAILY" + " " * 3_900 + "X"},
+    {"rrule": "FREQ=DAILY\nEXDATE" + ';A="' * 990},
     {"rrule": "FREQ=YEARLY;BYYEARDAY=" + ",".join(map(str, range(1, 367))) + ";COUNT=999"},
     {"rrule": "FREQ=YEARLY;BYDAY=" + ",".join(f"{n}{d}" for n in range(1, 54) for d in WEEKDAYS)},
     {"rrule": "FREQ=YEARLY;BYDAY=MO,TU,WE,TH,FR,SA;BYSETPOS=366"},

@@ -57,6 +57,15 @@ def test_an_expression_in_english(text, english):
             "Every 5 minutes, at most 3 times, late by up to 30 seconds",
         ),
         (at("2026-12-24T18:00:00+01:00"), "Once, on 2026-12-24 17:00:00+00:00 UTC"),
+        (
+            rrule("DTSTART:20260105T090000\nRRULE:FREQ=DAILY\nEXDATE:20260106,20260107T090000Z"),
+            "By the rule FREQ=DAILY, counted from 2026-01-05 09:00, without 2 dates, UTC",
+        ),
+        (
+            rrule("FREQ=DAILY;COUNT=3\nRDATE:20260106", tz="Asia/Tokyo"),
+            "By the rule FREQ=DAILY;COUNT=3, counted from 1970-01-01, and on 1 other date,"
+            " Asia/Tokyo",
+        ),
         (rrule("FREQ=MONTHLY;BYDAY=-1FR"), "By the rule FREQ=MONTHLY;BYDAY=-1FR, UTC"),
         (Schedule.parse("manual"), "Only when it is triggered"),
         (

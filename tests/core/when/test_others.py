@@ -86,6 +86,27 @@ def test_ticks_in_utc_are_those_of_croniter(expression, moment):
     assert after(start, text, "UTC", 5) == expected
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 4), st.integers(1, 500), st.booleans(), st.integers(0, 4_000_000_000))
+def test_steps_of_any_size_are_those_of_the_others(place, step, is_ranged, moment):
+    """Also steps that are larger than their field: only its first value matches then."""
+    lowest, highest = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)][place]
+    texts = ["0", "0", "1", "1", "*"]
+    if place in (2, 4):
+        texts[2] = "*"
+    texts[place] = f"{lowest}-{highest}/{step}" if is_ranged else f"*/{step}"
+    text = " ".join(texts)
+    start = datetime.fromtimestamp(moment, UTC)
+    theirs = croniter(text, start, implement_cron_bug=True)
+    by_croniter = [theirs.get_next(datetime).isoformat() for _ in range(5)]
+
+    found = after(start, text, "UTC", 5)
+
+    assert found == [one.isoformat() for one in islice(CronSim(text, start), 5)]
+    assert found == by_croniter
+    assert bool(cron(text).warnings()) == (step > highest - lowest)
+
+
 # What another library says, what we say, and why we do. From the given local time on.
 DIFFERENCES = [
     (

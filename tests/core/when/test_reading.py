@@ -88,7 +88,7 @@ def test_json_brings_back_the_same_schedule(expression, zone, options):
         ("* * * 13 *", "month '13' has 13; it takes 1-12 or JAN-DEC"),
         ("* * * * 8", "day of week '8' has 8; it takes 0-7 or SUN-SAT"),
         ("* * * * * * 1969", "year '1969' has 1969; it takes 1970-2199"),
-        ("*/0 * * * *", r"minute '\*/0' has a step of 0, which is not in 1-60"),
+        ("*/0 * * * *", r"minute '\*/0' has a step of 0, and steps begin at 1"),
         ("*/x * * * *", "has a step 'x' that is not a number"),
         ("1- * * * *", "minute '1-' lacks a number"),
         ("1,,2 * * * *", "minute '1,,2' lacks a number"),

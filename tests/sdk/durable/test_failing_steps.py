@@ -49,6 +49,46 @@ async def test_a_step_is_tried_again_by_itself_and_that_is_not_charged(
     assert (await handle.execution()).failures == 0
 
 
+async def test_the_retry_function_of_a_step_gets_its_error(app: App, bench: Bench, done):
+    def flaky() -> str:
+        done.append("flaky")
+        if len(done) < 2:
+            raise Declined(51, bank="ours")
+        return "yes"
+
+    def wait(failures: int, error: BaseException | None) -> int | None:
+        return 60 * failures if isinstance(error, Declined) and error.code == 51 else None
+
+    @app.task(retries=0)
+    async def order(ctx: Context) -> str:
+        return await ctx.step("flaky", flaky, retries=Retry.function(wait))
+
+    handle = await order.enqueue()
+    await bench.run_due()
+    await bench.advance("59s")
+    assert done == ["flaky"]
+    await bench.advance("1s")
+
+    assert await handle.result() == "yes"
+
+
+async def test_a_retry_function_that_fails_is_in_the_log_of_the_execution(app: App, bench: Bench):
+    @app.task(retries=Retry.function(lambda failures: 1 // (failures - 1), retries=1))
+    async def order(ctx: Context) -> None:
+        await ctx.step("charge", dict, retries=1)
+        raise LookupError
+
+    handle = await order.enqueue()
+    await bench.run_due()
+
+    parts = (await app.open()).log_parts(handle.id)
+    (line,) = [line async for part in parts for line in part.lines]
+    assert line.level == "warning"
+    assert line.message.startswith(
+        "its retry function failed, so the default wait is used: ZeroDivisionError: integer"
+    )
+
+
 async def test_a_step_that_is_out_of_tries_raises_what_its_function_raised(
     app: App, bench: Bench, done
 ):

@@ -12,7 +12,7 @@
 Pure, as all of `core`: all that comes from outside are the zones and holidays of this machine.
 """
 
-from daybell.core.when.after import After, after
+from daybell.core.when.after import After, after, after_any
 from daybell.core.when.at import At, Manual, Reboot, at
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron
@@ -40,6 +40,7 @@ __all__ = [
     "Schedule",
     "Union",
     "after",
+    "after_any",
     "any_of",
     "at",
     "cron",

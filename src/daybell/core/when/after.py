@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -13,14 +13,15 @@ from daybell.core.when.rule import Schedule
 from daybell.errors import InvalidName, InvalidSchedule, shown
 
 # How its JSON begins. The names of many jobs may be longer than other schedules.
-JSON_START: Final = '{"after":'
+JSON_START: Final = ('{"after":', '{"after_any":')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class After(Schedule):
-    """When each of these jobs has succeeded since the last time."""
+    """When each of these jobs has succeeded since the last time, or any of them."""
 
     jobs: tuple[str, ...]
+    is_any: bool = False
 
     def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         return None
@@ -29,7 +30,7 @@ class After(Schedule):
         return None
 
     def own_fields(self) -> dict[str, Any]:
-        return {"after": list(self.jobs)}
+        return {"after_any" if self.is_any else "after": list(self.jobs)}
 
 
 class Named(Protocol):
@@ -49,27 +50,39 @@ def name_of(job: Dependency) -> str:
 
 def after(*jobs: Dependency) -> After:
     """When each of these jobs has succeeded since the last time: `after("extract", "load")`."""
+    return After(jobs=_names(jobs, "after"))
+
+
+def after_any(*jobs: Dependency) -> After:
+    """When any of these jobs has succeeded since the last time: `after_any("orders", "returns")`.
+
+    Unlike `after`, it may stand in a list beside other schedules, each of which fires the job.
+    """
+    return After(jobs=_names(jobs, "after_any"), is_any=True)
+
+
+def _names(jobs: Sequence[Dependency], what: str) -> tuple[str, ...]:
     if not jobs:
         raise InvalidSchedule(
-            'after needs the name of at least one job, such as after("extract")', field="after"
+            f'{what} needs the name of at least one job, such as {what}("extract")', field=what
         )
     if len(jobs) > DEPENDENCIES_MAX:
         raise InvalidSchedule(
-            f"after names {len(jobs):,} jobs; the limit is {DEPENDENCIES_MAX:,}", field="after"
+            f"{what} names {len(jobs):,} jobs; the limit is {DEPENDENCIES_MAX:,}", field=what
         )
     try:
-        names = dict.fromkeys(check_name(name_of(job), what="job") for job in jobs)
+        return tuple(dict.fromkeys(check_name(name_of(job), what="job") for job in jobs))
     except InvalidName as error:
-        raise InvalidSchedule(f"after: {error}", field="after") from None
-    return After(jobs=tuple(names))
+        raise InvalidSchedule(f"{what}: {error}", field=what) from None
 
 
-def read_after(value: object) -> After:
-    """What `{"after": …}` stands for: a name, or a list of them."""
+def read_after(value: object, *, is_any: bool = False) -> After:
+    """Read what `{"after": …}` or `{"after_any": …}` has: a name, or a list of them."""
+    what, read = ("after_any", after_any) if is_any else ("after", after)
     if isinstance(value, str):
-        return after(value)
+        return read(value)
     if not isinstance(value, list | tuple):
         raise InvalidSchedule(
-            f'after {shown(value)} must be a list of names, such as ["extract"]', field="after"
+            f'{what} {shown(value)} must be a list of names, such as ["extract"]', field=what
         )
-    return after(*cast("Iterable[str]", value))
+    return read(*cast("Iterable[str]", value))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from daybell.core.instant import Instant
 from daybell.core.when.after import After
 from daybell.core.when.at import At, Manual, Reboot
 from daybell.core.when.calendar import Calendar
-from daybell.core.when.cron import Cron, Fields, read_fields
+from daybell.core.when.cron import Cron, Fields, layout, read_fields
 from daybell.core.when.every import Every
 from daybell.core.when.fields import YEAR_MIN, Field, numbers_in
 from daybell.core.when.recurrence import Recurrence
@@ -32,6 +33,25 @@ def describe(schedule: Schedule) -> str:
     return text[0].upper() + text[1:]
 
 
+def list_warnings(schedule: Schedule) -> list[str]:
+    """List what looks like a mistake in a schedule, as sentences without a full stop."""
+    if isinstance(schedule, Union):
+        parts = (*schedule.parts, *schedule.excluded)
+        return [warning for part in parts for warning in list_warnings(part)]
+    if not isinstance(schedule, Cron):
+        return []
+    texts = schedule.expression.split()
+    fields = read_fields(schedule.expression, schedule.dialect)
+    named = {field.unit.name: field for field in fields}
+    units = layout(schedule.expression, schedule.dialect)
+    return [
+        f"{unit.name} {text.lower()}: the step of {item.lower()} reaches no second value, so only"
+        " the first one matches"
+        for text, unit in zip(texts, units, strict=True)
+        for item in named[unit.name].large_steps
+    ]
+
+
 def _kind(schedule: Schedule) -> str:
     match schedule:
         case Cron():
@@ -43,13 +63,14 @@ def _kind(schedule: Schedule) -> str:
         case At():
             return f"once, on {_moment(schedule.time, schedule)}"
         case Recurrence():
-            counted = ", counted from 1970-01-01" if schedule.counts_from_1970 else ""
-            return f"by the rule {schedule.text.splitlines()[-1]}{counted}, {schedule.tz}"
+            return _recurrence(schedule)
         case Union():
             return _union(schedule)
         case Reboot():
             return "when a scheduler starts and none was running"
         case After():
+            if schedule.is_any:
+                return f"when {joined(schedule.jobs, word='or')} has succeeded"
             has = "has" if len(schedule.jobs) == 1 else "have each"
             return f"when {joined(schedule.jobs)} {has} succeeded"
         case Manual():
@@ -71,6 +92,21 @@ def _options(schedule: Schedule) -> list[str]:
     if schedule.jitter is not None:
         said.append(f"late by up to {lasting(schedule.jitter)}")
     return said
+
+
+def _recurrence(schedule: Recurrence) -> str:
+    times = schedule.times
+    said = [f"by the rule {times.rule}"]
+    if times.has_start:
+        start = datetime.fromtimestamp(times.repetition.start, UTC)
+        said.append(f"counted from {start:%Y-%m-%d %H:%M:%S}".removesuffix(":00"))
+    elif schedule.counts_from_1970:
+        said.append("counted from 1970-01-01")
+    if added := len(times.added) + len(times.added_at):
+        said.append(f"and on {plural(added, 'other date')}")
+    if removed := len(times.removed) + len(times.removed_at) + len(times.removed_days):
+        said.append(f"without {plural(removed, 'date')}")
+    return ", ".join([*said, schedule.tz])
 
 
 def _union(union: Union) -> str:

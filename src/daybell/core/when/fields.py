@@ -80,6 +80,7 @@ class Field:
     nearest: tuple[int, ...] = ()  # 15W: the weekday nearest to this day; 0 and below: from the end
     last_weekdays: int = 0  # 5L: bits of weekdays, of which the last in the month is meant
     nth_weekdays: tuple[tuple[int, int], ...] = ()  # 2#1: (weekday, which one)
+    large_steps: tuple[str, ...] = ()  # */100: items whose step reaches no second number
 
     @property
     def is_star(self) -> bool:
@@ -129,11 +130,19 @@ def _read_numbers(item: str, field: Field) -> None:
         end = parse_number(last, field) if dash else unit.highest if slash else start
         is_open = (slash and not dash) or (start, end) == (unit.lowest, unit.highest)
     field.is_open |= bool(is_open)
+    if step > _size(start, end, unit) - 1 and step > 1:
+        field.large_steps += (item,)
     if start <= end < 7 or (start <= end and unit is not WEEKDAY):
         field.bits |= _stepped(end - start + 1, step) << _bit(start, unit)
         return
     for number in _around(start, end, field)[::step]:
         field.bits |= 1 << _bit(number, unit)
+
+
+def _size(start: int, end: int, unit: Unit) -> int:
+    """How many numbers a range has; one that ends before it starts goes around the end."""
+    whole = 7 if unit is WEEKDAY else unit.highest - unit.lowest + 1
+    return end - start + 1 + (whole if end < start else 0)
 
 
 @lru_cache(maxsize=1024)
@@ -192,13 +201,12 @@ def _read_month_weekday(item: str, field: Field) -> None:
 
 
 def parse_step(text: str, field: Field) -> int:
-    unit = field.unit
+    """Read a step. One that is larger than the field is not refused, as in other crons."""
     step = _whole(text)
-    size = unit.highest - unit.lowest + 1
     if step is None:
         raise field.refuse(f"has a step {shown(text)} that is not a number")
-    if not 1 <= step <= size:
-        raise field.refuse(f"has a step of {shown(step)}, which is not in 1-{size}")
+    if not step:
+        raise field.refuse("has a step of 0, and steps begin at 1")
     return step
 
 

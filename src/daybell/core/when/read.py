@@ -29,7 +29,7 @@ from daybell.errors import InvalidSchedule, shown
 Given = Mapping[str, Any]
 
 _DEPTH_MAX: Final = 4
-_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "after", "manual")
+_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "after", "after_any", "manual")
 
 
 def read(
@@ -100,7 +100,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
     if len(kinds) != 1:
         raise _no_kind(given, kinds)
     kind = kinds[0]
-    allowed = (kind, *_EXTRA.get(kind, ()), *(() if kind == "after" else OPTIONS))
+    allowed = (kind, *_EXTRA.get(kind, ()), *(() if kind in ("after", "after_any") else OPTIONS))
     check_keys(given, allowed, what=f"a schedule with {kind}")
     options = {key: given[key] for key in OPTIONS if given.get(key) is not None}
     if kind == "any":
@@ -149,6 +149,10 @@ def _read_delay(given: Given, options: Given, now: Instant | None) -> Schedule:
 
 def _read_after(given: Given, options: Given, now: Instant | None) -> Schedule:
     return read_after(given["after"])
+
+
+def _read_after_any(given: Given, options: Given, now: Instant | None) -> Schedule:
+    return read_after(given["after_any"], is_any=True)
 
 
 def _read_manual(given: Given, options: Given, now: Instant | None) -> Schedule:
@@ -219,6 +223,7 @@ _READERS: Final[dict[str, Callable[[Given, Given, Instant | None], Schedule]]] =
     "at": _read_at,
     "delay": _read_delay,
     "after": _read_after,
+    "after_any": _read_after_any,
     "manual": _read_manual,
 }
 

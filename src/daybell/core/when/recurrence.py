@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from daybell.core.instant import Instant
 from daybell.core.limits import RRULE_CHARS_MAX, SCHEDULE_DATES_MAX
@@ -29,7 +30,7 @@ from daybell.core.when.repetition import (
 from daybell.core.when.rule import Schedule
 from daybell.core.when.search import Wall, tick_after, tick_until
 from daybell.core.when.yeardays import YearDays
-from daybell.core.when.zone import Fold, Gap, local, zone_named
+from daybell.core.when.zone import Fold, Gap, instant_of, local, zone_named
 from daybell.errors import InvalidSchedule, shown
 
 _WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -48,15 +49,30 @@ _NUMBERS: Final = {
     "COUNT": (1, COUNT_MAX),
 }
 _PARTS: Final = (*_NUMBERS, "FREQ", "UNTIL", "BYDAY", "WKST")
+_ORDER: Final = ("DTSTART", "RRULE", "EXDATE", "RDATE")
+_HEAD: Final = rf"(?:(?:{'|'.join(_ORDER)})[;:]|(?:{'|'.join(_PARTS)})=)"
+# A long line goes on after a line break and a space; a line that is only indented does not.
+_FOLD: Final = re.compile(rf"(?<=[;,])\r?\n[ \t]|\r?\n[ \t](?![ \t]*{_HEAD})", re.IGNORECASE)
+_BREAK: Final = re.compile(rf"[\r\n]+|(?<![;,\s])\s+(?={_HEAD})", re.IGNORECASE)
+_BEFORE_VALUE: Final = re.compile(r'((?:[^":]|"[^"]*")*):')  # a quoted parameter may have a colon
+_PARAMETER: Final = re.compile(r';([^=;]*)=("[^"]*"|[^;]*)')
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """The wall-clock times of a whole text: of its rule, and dates of its own."""
+    """The times of a whole text: of its rule, and dates of its own.
 
+    Dates in the schedule's zone are times on its wall clock; those in UTC or in another zone are
+    instants.
+    """
+
+    rule: str
     repetition: Repetition
+    has_start: bool
     added: tuple[Wall, ...]
+    added_at: tuple[Instant, ...]
     removed: frozenset[Wall]
+    removed_at: frozenset[Instant]
     removed_days: frozenset[int]
 
     def after(self, wall: Wall, effort: Effort) -> Wall | None:
@@ -64,7 +80,7 @@ class _Times:
             place = bisect_right(self.added, wall)
             found = [self.repetition.after(wall, effort), *self.added[place : place + 1]]
             first = min((one for one in found if one is not None), default=None)
-            if first is None or not self._is_removed(first):
+            if first is None or not self.is_removed(first):
                 return first
             wall = first
         return None
@@ -74,13 +90,19 @@ class _Times:
             place = bisect_right(self.added, wall)
             found = [self.repetition.until(wall, effort), *self.added[max(place - 1, 0) : place]]
             last = max((one for one in found if one is not None), default=None)
-            if last is None or not self._is_removed(last):
+            if last is None or not self.is_removed(last):
                 return last
             wall = last - 1
         return None
 
-    def _is_removed(self, wall: Wall) -> bool:
+    def is_removed(self, wall: Wall) -> bool:
+        """True if EXDATE takes away a time on the wall clock."""
         return wall in self.removed or wall // 86_400 in self.removed_days
+
+    @property
+    def has_instants(self) -> bool:
+        """True if a date is an instant rather than a time on the schedule's wall clock."""
+        return bool(self.added_at or self.removed_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +119,38 @@ class Recurrence(Schedule):
 
     def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
         gap, fold = self.rules
-        return tick_after(self.times, after, tz=self.tz, gap=gap, fold=fold, effort=effort)
+        times = self.times
+        while True:
+            found = tick_after(times, after, tz=self.tz, gap=gap, fold=fold, effort=effort)
+            if not times.has_instants:
+                return found
+            place = bisect_right(times.added_at, after)
+            some = [found, *times.added_at[place : place + 1]]
+            first = min((one for one in some if one is not None), default=None)
+            if first is None or first not in times.removed_at:
+                return first
+            after = first
 
     def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
         gap, fold = self.rules
-        return tick_until(self.times, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
+        times = self.times
+        while True:
+            found = tick_until(times, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
+            if not times.has_instants:
+                return found
+            place = bisect_right(times.added_at, until)
+            some = [found, *times.added_at[max(place - 1, 0) : place]]
+            last = max((one for one in some if one is not None), default=None)
+            if last is None or last not in times.removed_at:
+                return last
+            until = last - 1
 
     @property
     def is_same_daily(self) -> bool:
         times, rule = self.times, self.times.repetition
         is_placed = rule.positions and rule.frequency < DAILY
-        return rule.is_daily and not (is_placed or times.added or times.removed)
+        is_dated = times.added or times.removed or times.has_instants
+        return rule.is_daily and not (is_placed or is_dated)
 
     @property
     def rules(self) -> tuple[Gap, Fold]:
@@ -118,7 +161,7 @@ class Recurrence(Schedule):
     @property
     def counts_from_1970(self) -> bool:
         """Whether it fires so often, and does not say since when: most likely, that is over."""
-        return self.times.repetition.count is not None and "DTSTART" not in self.text
+        return self.times.repetition.count is not None and not self.times.has_start
 
     def own_fields(self) -> dict[str, Any]:
         own: dict[str, Any] = {"rrule": self.text}
@@ -133,7 +176,8 @@ def rrule(
     """When a recurrence rule says: `rrule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9", tz="Europe/Rome")`.
 
     The text may have lines DTSTART, RRULE, EXDATE and RDATE. Without DTSTART the rule began at
-    midnight of 1970-01-01. Times are those of the clocks in `tz`, or in DTSTART's TZID.
+    midnight of 1970-01-01, a Thursday. The zone is that of DTSTART's TZID, or `tz`. EXDATE and
+    RDATE are in that zone too, unless they have a TZID of their own or end with Z.
     """
     rule = read_rrule(text, gap=gap, fold=fold, **options)
     check_any(rule, Effort())
@@ -157,69 +201,106 @@ def read_rrule(
     choice(gap, ("shift", "skip"), what="gap")
     choice(fold, ("first", "second", "both"), what="fold")
     lines = _lines(text)
-    zone = next((parameters["TZID"] for _, parameters, _ in lines if "TZID" in parameters), None)
-    if zone is not None:
-        zone_named(zone)
-        tz = options.setdefault("tz", zone)
-        if tz != zone:
-            raise _refusal(f"is in {zone}, but tz is {tz}")
+    for line in lines:
+        _check_zone(line)
+    zone = next((line.zone for line in lines if line.name == "DTSTART"), None)
+    tz = options.setdefault("tz", zone or "UTC")
+    if zone not in (None, tz):
+        raise _refusal(f"is in {zone}, but tz is {tz}")
     tidy = "\n".join(
-        f"{name}:{value}" if name != "RRULE" or len(lines) > 1 else value
-        for name, _, value in sorted(lines, key=lambda line: _ORDER.index(line[0]))
+        line.written(tz) if line.name != "RRULE" or len(lines) > 1 else line.value
+        for line in sorted(lines, key=lambda line: _ORDER.index(line.name))
     )
     return Recurrence(text=tidy, gap=gap, fold=fold, **settled(options))
 
 
-_ORDER: Final = ("DTSTART", "RRULE", "EXDATE", "RDATE")
+class _Line(NamedTuple):
+    """A line of a text: its name, its TZID, and its value in capitals."""
+
+    name: str
+    zone: str | None
+    value: str
+
+    def written(self, tz: str) -> str:
+        """The line as text. A zone that is the schedule's own is left out."""
+        zone = "" if self.zone in (None, tz) else f";TZID={self.zone}"
+        return f"{self.name}{zone}:{self.value}"
 
 
-def _lines(text: object) -> list[tuple[str, dict[str, str], str]]:
-    """The lines of a text, as name, parameters and value."""
+def _check_zone(line: _Line) -> None:
+    if line.zone is None:
+        return
+    zone_named(line.zone)
+    if line.name == "RRULE":
+        raise _refusal("has a TZID on its RRULE line; put it on DTSTART, or use tz")
+    if any(one.endswith("Z") for one in line.value.split(",")):
+        raise _refusal(
+            f"has {line.name} in UTC (Z) and with TZID={line.zone}; leave out one of them"
+        )
+
+
+def _lines(text: object) -> list[_Line]:
+    """Split a text into its lines, which may also be on one line, one space apart."""
     if not isinstance(text, str):
         raise _refusal(f"{shown(text)} is not text")
     if len(text) > RRULE_CHARS_MAX:
         raise _refusal(f"has {len(text):,} characters; the limit is {RRULE_CHARS_MAX:,}")
-    lines: list[tuple[str, dict[str, str], str]] = []
-    for line in text.split():
-        head, colon, value = line.partition(":")
-        if not colon:
-            head, value = "RRULE", line
-        name, *parameters = head.split(";")
-        pairs = {key: given for key, _, given in (one.partition("=") for one in parameters)}
-        if name.upper() not in _ORDER:
-            raise _refusal(f"has a line {shown(name)}; it takes {', '.join(_ORDER)}")
-        lines.append((name.upper(), pairs, value.upper()))
-    if [name for name, _, _ in lines].count("RRULE") != 1:
+    written = _BREAK.split(_FOLD.sub("", text.strip()))
+    lines = [_line(one.strip()) for one in written if one.strip()]
+    if [line.name for line in lines].count("RRULE") != 1:
         raise _refusal("needs exactly one rule, such as FREQ=DAILY")
     return lines
 
 
+def _line(text: str) -> _Line:
+    found = _BEFORE_VALUE.match(text)
+    head, value = ("RRULE", text) if found is None else (found[1], text[found.end() :])
+    name = head.partition(";")[0].strip().upper()
+    if name not in _ORDER:
+        raise _refusal(f"has a line {shown(name)}; it takes {', '.join(_ORDER)}")
+    parameters = {key.strip().upper(): given for key, given in _PARAMETER.findall(head)}
+    zone = parameters.get("TZID")
+    return _Line(
+        name, None if zone is None else zone.strip().strip('"'), "".join(value.split()).upper()
+    )
+
+
 @lru_cache(maxsize=4096)
 def _read(text: str, tz: str) -> _Times:
-    found: dict[str, list[str]] = {name: [] for name in _ORDER}
-    for name, _, value in _lines(text):
-        found[name] += value.split(",") if name != "RRULE" else [value]
+    found: dict[str, list[tuple[str, str | None]]] = {name: [] for name in _ORDER}
+    for name, zone, value in _lines(text):
+        values = value.split(",") if name != "RRULE" else [value]
+        found[name] += [(one, zone) for one in values]
     dates = len(found["EXDATE"]) + len(found["RDATE"])
     if dates > SCHEDULE_DATES_MAX:
         raise _refusal(f"has {dates:,} dates; the limit is {SCHEDULE_DATES_MAX:,}")
     if len(found["DTSTART"]) > 1:
         raise _refusal("has more than one DTSTART")
-    start = _wall(found["DTSTART"][0], tz) if found["DTSTART"] else 0
-    return _Times(
-        repetition=_repetition(found["RRULE"][0], start, tz),
-        added=tuple(sorted({_wall(one, tz) for one in found["RDATE"]})),
-        removed=frozenset(_wall(one, tz) for one in found["EXDATE"] if "T" in one),
-        removed_days=frozenset(
-            _wall(one, tz) // 86_400 for one in found["EXDATE"] if "T" not in one
-        ),
+    start = _wall(found["DTSTART"][0][0], tz) if found["DTSTART"] else 0
+    rule = found["RRULE"][0][0]
+    added = [(one, zone, _instant(one, zone)) for one, zone in found["RDATE"]]
+    removed = [(one, zone, _instant(one, zone)) for one, zone in found["EXDATE"]]
+    times = _Times(
+        rule=rule,
+        repetition=_repetition(rule, start, tz),
+        has_start=bool(found["DTSTART"]),
+        added=tuple(sorted({_wall(one, tz) for one, _, at in added if at is None})),
+        added_at=tuple(sorted({at for _, _, at in added if at is not None})),
+        removed=frozenset(_wall(one, tz) for one, _, at in removed if at is None and "T" in one),
+        removed_at=frozenset(at for _, _, at in removed if at is not None),
+        removed_days=frozenset(_wall(one, tz) // 86_400 for one, _, _ in removed if "T" not in one),
     )
+    left = (one for one in times.added_at if not times.is_removed(_wall_at(one, tz)))
+    return replace(times, added_at=tuple(left)) if times.added_at else times
 
 
 def check_any(rule: Recurrence, effort: Effort) -> None:
     """Refuse a rule that never fires. What COUNT leaves is listed when it is needed."""
     times, repeated = rule.times, rule.times.repetition
     before = min([repeated.start, *times.added]) - 1
-    if repeated.count is not None and not times.added:
+    if times.has_instants:
+        first = rule.tick_after(min([before - 2 * 86_400.0, *times.added_at]) - 1, effort)
+    elif repeated.count is not None and not times.added:
         first = repeated.uncounted_after(before, effort)
     else:
         first = times.after(before, effort)
@@ -241,6 +322,8 @@ def _repetition(text: str, start: Wall, tz: str) -> Repetition:
         elif frequency in (YEARLY, MONTHLY):
             monthdays = (begin.day,)
             months = months or ((begin.month,) if frequency == YEARLY else ())
+    elif not ({"BYYEARDAY", "BYMONTHDAY", "BYDAY"} & parts.keys()) and frequency < DAILY:
+        weekdays = (begin.weekday(),)  # BYWEEKNO alone means one day of the week
     hours = numbers.get("BYHOUR", (begin.hour,) if frequency < HOURLY else ())
     minutes = numbers.get("BYMINUTE", (begin.minute,) if frequency < MINUTELY else ())
     seconds = numbers.get("BYSECOND", (begin.second,) if frequency < SECONDLY else ())
@@ -322,9 +405,22 @@ def _wall(text: str, tz: str) -> Wall:
     except (ValueError, TypeError):
         raise _refusal(f"has the time {shown(text)}; it takes 20261224T180000") from None
     instant = int(moment.timestamp())
-    if not text.endswith("Z"):
-        return instant
+    return _wall_at(instant, tz) if text.endswith("Z") else instant
+
+
+def _wall_at(instant: Instant, tz: str) -> Wall:
     return int(local(instant, tz).replace(tzinfo=UTC).timestamp())
+
+
+def _instant(text: str, zone: str | None) -> Instant | None:
+    """The instant of a date in UTC or in a zone of its own; None: it is in the schedule's zone."""
+    if text.endswith("Z"):
+        return float(_wall(text, "UTC"))
+    if zone is None:
+        return None
+    if "T" not in text:
+        raise _refusal(f"has the date {shown(text)} in {zone}, its own zone; give it a time of day")
+    return instant_of(datetime.fromtimestamp(_wall(text, zone), UTC).replace(tzinfo=None), zone)
 
 
 def _pairs(*texts: str) -> Iterable[int]:

@@ -169,6 +169,12 @@ class Schedule:
 
         return describe(self)
 
+    def warnings(self) -> list[str]:
+        """List what looks like a mistake, and is allowed all the same."""
+        from daybell.core.when.describe import list_warnings
+
+        return list_warnings(self)
+
     def own_fields(self) -> dict[str, Any]:
         """What this kind alone adds to the JSON object."""
         raise NotImplementedError

@@ -10,11 +10,11 @@ from daybell.core.instant import Seconds
 _UNITS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
-def joined(words: Sequence[str]) -> str:
+def joined(words: Sequence[str], *, word: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`."""
     if len(words) < 2:
         return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"{', '.join(words[:-1])} {word} {words[-1]}"
 
 
 def listed(numbers: Sequence[int], *, names: Callable[[int], str] = str) -> str:

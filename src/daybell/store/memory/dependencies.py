@@ -33,11 +33,7 @@ class MemoryDependencies(Part):
         with self._begin() as tables:
             now = self._clock()
             schedules = [
-                Dependent(
-                    schedule=one,
-                    dependencies=job.dependencies,
-                    on_failure=job.on_dependency_failure,
-                )
+                Dependent.of(one, job.dependencies, job.on_dependency_failure)
                 for one in tables.schedules.values()
                 if one.since is not None and not one.is_paused
                 for job in [tables.jobs[one.tenant, one.job].current.definition]

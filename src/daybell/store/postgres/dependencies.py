@@ -254,11 +254,8 @@ class Depending(Continuing):
 
 def _dependent(row: Row, tenant: str) -> Dependent:
     fields = read_fields(row["definition"])
-    return Dependent(
-        schedule=read_schedule(row, tenant),
-        dependencies=fields.dependencies,
-        on_failure=fields.on_dependency_failure,
-    )
+    schedule = read_schedule(row, tenant)
+    return Dependent.of(schedule, fields.dependencies, fields.on_dependency_failure)
 
 
 def _waiting(row: Any, tenant: str) -> Waiting:

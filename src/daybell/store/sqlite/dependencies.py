@@ -74,13 +74,7 @@ def dependents(tx: Transaction, limit: int, after: UUID | None) -> Dependents:
     for row in tx.execute(_SCHEDULES, (first, limit)).fetchall():
         one = read_schedule(tx, row)
         fields = read_fields(tx.execute(_DEFINITION, (row[0], one.job)).fetchone()[0])
-        schedules.append(
-            Dependent(
-                schedule=one,
-                dependencies=fields.dependencies,
-                on_failure=fields.on_dependency_failure,
-            )
-        )
+        schedules.append(Dependent.of(one, fields.dependencies, fields.on_dependency_failure))
     waiting: list[Waiting] = []
     for owner, id, job, at, text in tx.execute(_WAITING, (first, tx.now, limit)).fetchall():
         fields = read_fields(text)
