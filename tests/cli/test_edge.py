@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -321,9 +322,9 @@ def test_a_group_lists_its_commands_quickly(group):
 
 
 def test_completion_is_installed(tmp_path):
-    # Not in a fork: the shell is looked for among the processes that this one descends from.
+    # Typer looks for a shell among the ancestors of the command; `exit` keeps bash alive.
     ended = subprocess.run(
-        [sys.executable, "-m", "daybell", "--install-completion", "bash"],
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m daybell --install-completion; exit $?"],
         cwd=tmp_path, env=environment(HOME=str(tmp_path)), capture_output=True, text=True,
     )  # fmt: skip
 
