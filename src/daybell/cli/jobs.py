@@ -157,30 +157,33 @@ def resume_job(
     run(context, partial(_resume, name=name, tenant=tenant), database_url)
 
 
+Delay = Annotated[
+    str | None,
+    typer.Option("--delay", metavar="DURATION", help="Not before this long from now."),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."),
+]
+Word = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="WORD",
+        help="critical, high, normal or low.",
+        autocompletion=priorities,
+    ),
+]
+
+
 @app.command("trigger")
 def trigger_job(
     context: typer.Context,
     name: Name,
     args: Args = None,
-    delay: Annotated[
-        str | None,
-        typer.Option("--delay", metavar="DURATION", help="Not before this long from now."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."
-        ),
-    ] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option(
-            "--priority",
-            metavar="WORD",
-            help="critical, high, normal or low.",
-            autocompletion=priorities,
-        ),
-    ] = None,
+    delay: Delay = None,
+    at: At = None,
+    priority: Word = None,
     queue: Annotated[
         str | None, typer.Option("--queue", metavar="NAME", help="Another queue.")
     ] = None,

@@ -53,6 +53,12 @@ Concurrency = Annotated[
     int, typer.Option("--concurrency", min=1, max=100_000, help="How many run at a time.")
 ]
 
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes", min=1, max=1000, help="How many processes, each with that concurrency."
+    ),
+]
 Children = Annotated[
     int | None,
     typer.Option(
@@ -183,12 +189,7 @@ def worker(
     app: AppName = None,
     queues: Queues = None,
     concurrency: Concurrency = 100,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes", min=1, max=1000, help="How many processes, each with that concurrency."
-        ),
-    ] = 1,
+    processes: Processes = 1,
     children: Children = None,
     max_jobs_per_process: MaxJobs = None,
     tenant: Annotated[
