@@ -27,7 +27,7 @@ MOVED := $(shell test ! -e .venv/bin/activate \
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 LOWEST_PYTHON := .venv/lowest/bin/python
-LOWEST_TESTS := tests/cli/test_edge.py tests/cli/test_schedules.py tests/cli/test_secrets.py \
+LOWEST_TESTS := tests/cli/test_edge.py tests/cli/test_schedules.py \
 	tests/api/test_jobs.py tests/api/test_events.py tests/api/test_server.py tests/api/test_stream.py \
 	tests/core/test_payload.py tests/core/test_arguments.py tests/sdk/test_task.py tests/sdk/test_app.py \
 	tests/remote tests/runners/test_http.py tests/runners/test_notify.py tests/test_sealing.py
