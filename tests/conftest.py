@@ -4,7 +4,14 @@ import gc
 
 import pytest
 
+from tests.inherited import drop_variables, restore_signals
 from tests.stores import Servers
+
+
+def pytest_configure() -> None:
+    """Forget what this run inherits, so that no test depends on how it was started."""
+    drop_variables()
+    restore_signals()
 
 
 @pytest.hookimpl(wrapper=True)

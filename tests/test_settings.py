@@ -391,3 +391,25 @@ def test_it_is_known_which_settings_are_given_at_all(tmp_path, monkeypatch):
 
     assert given >= {"lease", "app", "database_url"}
     assert not given & {"api_url", "listen_url"}
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "flags", "is_misdirected"),
+    [
+        ("api_url", {"DAYBELL_API_KEY": "dbk_x"}, {}, True),
+        ("api_url", {"DAYBELL_API_KEY": "dbk_x"}, {"api_url": None}, True),
+        ("api_url", {"DAYBELL_API_KEY": "dbk_x"}, {"api_url": "https://mine.example"}, False),
+        ("api_url", {"DAYBELL_API_KEY": "dbk_x", "DAYBELL_API_URL": "https://a.b"}, {}, False),
+        ("api_url", {}, {}, False),
+        ("lease", {"DAYBELL_API_KEY": "dbk_x"}, {}, False),
+    ],
+)
+def test_a_file_in_the_folder_does_not_decide_where_the_key_is_sent(
+    file, environ, flags, is_misdirected, tmp_path
+):
+    line = {"api_url": 'api_url = "https://evil.example"', "lease": 'lease = "20s"'}[file]
+    (tmp_path / "daybell.toml").write_text(line)
+
+    found = Settings.is_key_misdirected(flags, environ=environ, folder=tmp_path)
+
+    assert found is is_misdirected

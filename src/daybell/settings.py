@@ -76,6 +76,21 @@ class Settings:
         """
         return frozenset(_found(flags or {}, None, None))
 
+    @staticmethod
+    def is_key_misdirected(
+        flags: Mapping[str, object] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> bool:
+        """True if the environment has the key, and only a file in the working folder the server.
+
+        A folder that was downloaded must not decide where the key of its user is sent.
+        """
+        given = _from_environment(os.environ if environ is None else environ)
+        is_named = "api_url" in given or (flags or {}).get("api_url") is not None
+        return "api_key" in given and not is_named and "api_url" in _found({}, environ, folder)
+
     def mask(self, text: str) -> str:
         """Return `text` without the secrets that these settings hold."""
         for secret in self._secrets():

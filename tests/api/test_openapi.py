@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from daybell.api import create_api, shapes, sights
@@ -23,6 +24,7 @@ from daybell.api.schema import (
     Trigger,
 )
 from daybell.client import Client
+from tests.api.requests import UNKNOWN
 from tests.api.test_roles import needed
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "api.md"
@@ -190,6 +192,180 @@ def test_an_example_of_a_body_is_one(document):
                 BODIES[name].model_validate(one["value"])
 
     assert seen >= BODIES.keys()
+
+
+# Ids that others make, and filters that take a name as well as an id.
+NOT_UUIDS = {
+    *(("KeptEvent", "id"), ("Published", "event_id"), ("CloudEvent", "id")),
+    *(("Secret", "key_id"), ("ExecutionFilter", "job_id"), ("LetterFilter", "job_id")),
+}
+
+
+def inside(value, path=()):
+    """All objects in a document, each with the way to it."""
+    if isinstance(value, dict):
+        yield path, value
+        for name, one in value.items():
+            yield from inside(one, (*path, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from inside(one, (*path, number))
+
+
+def examples(document):
+    """All examples with their schemas and their places."""
+    for path, found in inside(document):
+        schema, given = found.get("schema"), found.get("examples")
+        if schema is not None and "example" in found:
+            yield path, schema, found["example"]
+        if schema is not None and isinstance(given, dict):
+            for name, one in given.items():
+                yield (*path, name), schema, one["value"]
+        if isinstance(given, list):
+            for one in given:
+                yield path, found, one
+
+
+def test_every_example_keeps_to_its_schema(document):
+    broken = {}
+    for path, schema, example in examples(document):
+        whole = {**schema, "components": document["components"]}
+        validator = jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+        if not validator.is_valid(example):
+            broken[path] = [error.message for error in validator.iter_errors(example)]
+
+    assert broken == {}
+
+
+def test_examples_show_what_is_null(document):
+    answer = document["paths"]["/api/v1/jobs"]["get"]["responses"]["200"]
+    example = answer["content"]["application/json"]["example"]
+
+    assert example == EXAMPLES["JobPage"]
+    assert "\0" not in str(document)
+
+
+def test_no_default_is_null(document):
+    places = [path for path, found in inside(document) if found.get("default", ...) is None]
+
+    assert places == []
+
+
+def parts(schema):
+    """What a schema allows but null: the members of a choice, the items of a list."""
+    for one in schema.get("anyOf", [schema]):
+        yield from parts(one["items"]) if "items" in one else [one]
+
+
+def properties(document):
+    """All fields of bodies and answers."""
+    for name, model in document["components"]["schemas"].items():
+        for field, schema in model.get("properties", {}).items():
+            yield name, field, [one for one in parts(schema) if one.get("type") != "null"]
+
+
+def test_every_id_is_a_uuid(document):
+    ids = {
+        (model, field): schemas
+        for model, field, schemas in properties(document)
+        if (field in ("id", "ids") or field.endswith("_id")) and field != "user_id"
+    }
+    found = [
+        one["schema"]
+        for said in operations(document).values()
+        for one in said.get("parameters", ())
+        if one["name"] in ("id", "worker_id", "workflow_id")
+    ]
+
+    assert len(ids) > 30
+    plain = {key for key, all in ids.items() if any(one.get("format") != "uuid" for one in all)}
+    assert plain == NOT_UUIDS
+    assert all("uuid" in str(one) for one in found)
+
+
+def test_every_status_lists_its_words(document):
+    schemas = {
+        (model, field): found
+        for model, field, found in properties(document)
+        if field in ("status", "state") and model != "Problem"
+    }
+    for id, said in operations(document).items():
+        for one in said.get("parameters", ()):
+            if one["name"] == "status":
+                schemas[id, "status"] = [
+                    part for part in parts(one["schema"]) if part.get("type") != "null"
+                ]
+
+    assert schemas.keys() >= {("list_jobs", "status"), ("Moment", "status"), ("Worker", "state")}
+    silent = {
+        key for key, all in schemas.items() for one in all if not one.keys() & {"enum", "const"}
+    }
+    assert silent == set()
+
+
+def test_the_document_names_its_server(document):
+    assert [one["url"] for one in document["servers"]] == ["/"]
+
+
+def test_links_lead_to_operations_that_take_them(document):
+    known = operations(document)
+    found = {}
+    for id, said in known.items():
+        for answer in said["responses"].values():
+            for name, link in answer.get("links", {}).items():
+                found[id, name] = link
+                ((parameter, expression),) = link["parameters"].items()
+                taken = {one["name"] for one in known[link["operationId"]]["parameters"]}
+                example = answer["content"]["application/json"]["example"]
+                assert parameter in taken
+                assert example[expression.removeprefix("$response.body#/")] is not None
+
+    assert ("create_job", "get_job") in found
+    assert ("trigger_job", "get_execution") in found
+
+
+# Values that parameters of addresses take, and what has to be asked with them.
+VALUES = {
+    **{"limit": "1", "tenant": "default", "since": "2026-01-01", "until": "2026-01-02"},
+    **{"worker_id": UNKNOWN, "workflow_id": UNKNOWN, "attempt": "1", "count": "2"},
+    **{"cron": "0 0 * * *", "every": "5m", "at": "2030-01-01T00:00:00Z", "mode": "rate"},
+    **{"rrule": "FREQ=DAILY", "tz": "Europe/Rome", "dialect": "quartz", "status": "queued"},
+    "from": "2026-01-01T00:00:00Z",
+}
+WITH = {"mode": {"every": "5m"}, "dialect": {"cron": "0 0 0 * * ?"}}
+ALONE = {"cron", "every", "at", "rrule"}
+
+
+def asked(document):
+    """Each operation that only reads, with each parameter that its address may have."""
+    for path, methods in document["paths"].items():
+        for one in methods.get("get", {}).get("parameters", ()):
+            # A cursor is what another answer has said.
+            if one["in"] == "query" and one["name"] != "cursor" and not path.endswith("/stream"):
+                yield path, one
+
+
+async def test_every_documented_parameter_is_accepted(document, http):
+    there = {}
+    for path, one in asked(document):
+        name = one["name"]
+        value = VALUES.get(name, "true" if one["schema"].get("type") == "boolean" else "resize")
+        more = WITH.get(name, {"cron": "0 0 * * *"}) if "preview" in path else {}
+        address = path.removeprefix("/api/v1").replace("{job}", "resize").replace("{id}", UNKNOWN)
+        params = {name: value} if name in ALONE else {**more, name: value}
+        answer = await http.get(address.replace("{name}", "default"), params=params)
+        there[path, name] = answer.status_code
+
+    assert len(there) > 50
+    assert {key: code for key, code in there.items() if code not in (200, 404)} == {}
+    assert ("/api/v1/jobs", "label") not in there
+
+
+async def test_a_filter_that_is_not_built_yet_is_refused_and_not_documented(http):
+    answer = await http.get("/jobs", params={"label": "x"})
+
+    assert answer.status_code == 422
+    assert "not available yet" in answer.json()["detail"]
 
 
 def table():

@@ -32,7 +32,7 @@ COMMAND: Final = "daybell"
 LONGEST: Final = 200_000  # bytes of a request; the kernel's buffer has to hold it
 # What commands import when they run.
 LATER: Final = (
-    *("asyncpg", "sqlite3", "tomllib", "typer._adapters", "uvloop", "zoneinfo"),
+    *("asyncpg", "sqlite3", "tomllib", "uvloop", "zoneinfo"),
     *("rich.console", "rich.live", "rich.progress", "rich.table"),
     *("daybell.store.memory", "daybell.store.postgres", "daybell.store.sqlite"),
 )
@@ -222,6 +222,8 @@ def import_all() -> None:
         importlib.import_module(found.name)
     for name in LATER:
         importlib.import_module(name)
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("typer._adapters")  # of newer versions
     importlib.import_module("typer.main").get_command(commands.app)
     # A fork that looks at all of this when it collects garbage has to copy the memory it is in.
     gc.collect()

@@ -128,3 +128,24 @@ def test_an_address_of_something_else_is_told(run, world):
 
     assert ended.code == 1
     assert "there is nothing at this path" in ended.err
+
+
+def test_the_key_of_the_environment_goes_to_no_server_that_only_a_file_names(run, world, tmp_path):
+    (tmp_path / "daybell.toml").write_text(f'api_url = "{world.address}"')
+    key = world.keys["operator"]
+
+    refused = run("jobs", "list", DAYBELL_API_KEY=key)
+    named = run("jobs", "list", DAYBELL_API_KEY=key, DAYBELL_API_URL=world.address)
+    by_flag = run("--api-url", world.address, "jobs", "list", DAYBELL_API_KEY=key)
+
+    assert refused.code == 2
+    assert "DAYBELL_API_KEY is not sent to it" in refused.err
+    assert key not in refused.err
+    assert (named.code, by_flag.code) == (0, 0)
+
+
+def test_a_file_may_have_both_a_server_and_its_key(run, world, tmp_path):
+    key = world.keys["operator"]
+    (tmp_path / "daybell.toml").write_text(f'api_url = "{world.address}"\napi_key = "{key}"')
+
+    assert run("jobs", "list").code == 0

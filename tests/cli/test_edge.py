@@ -2,14 +2,18 @@
 
 import errno
 import os
+import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 
 import daybell as package
 from daybell.cli import app, edge
@@ -321,9 +325,9 @@ def test_a_group_lists_its_commands_quickly(group):
 
 
 def test_completion_is_installed(tmp_path):
-    # Not in a fork: the shell is looked for among the processes that this one descends from.
+    # Typer looks for a shell among the ancestors of the command; `exit` keeps bash alive.
     ended = subprocess.run(
-        [sys.executable, "-m", "daybell", "--install-completion", "bash"],
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m daybell --install-completion; exit $?"],
         cwd=tmp_path, env=environment(HOME=str(tmp_path)), capture_output=True, text=True,
     )  # fmt: skip
 
@@ -370,3 +374,31 @@ def test_make_run_leaves_the_store_of_the_environment_alone(clone):
     said = make("-s", "run", folder=clone, DAYBELL_DATABASE_URL="postgresql://production/jobs")
 
     assert said == "dev --demo unset\n"
+
+
+def options_of(group, path="daybell"):
+    """All options of a group's commands: where each is, its parameter and its declaration."""
+    callbacks = [] if group.registered_callback is None else [group.registered_callback]
+    for one in [*callbacks, *group.registered_commands]:
+        for name, hint in get_type_hints(one.callback, include_extras=True).items():
+            for about in getattr(hint, "__metadata__", ()):
+                if isinstance(about, OptionInfo):
+                    yield f"{path} {one.callback.__name__}", name, about
+    for inner in group.registered_groups:
+        yield from options_of(inner.typer_instance, f"{path} {inner.name}")
+
+
+def test_every_option_has_a_name_that_typer_does_not_make_up():
+    # Inside Annotated, Typer keeps the first name as the default.
+    found = {
+        (where, name): [about.default, *(about.param_decls or ())]
+        for where, name, about in options_of(app)
+    }
+
+    assert len(found) > 300
+    unnamed = {
+        key
+        for key, names in found.items()
+        if not all(isinstance(one, str) and re.fullmatch(r"--?[a-z][a-z/-]*", one) for one in names)
+    }
+    assert unnamed == set()

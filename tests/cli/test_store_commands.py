@@ -14,7 +14,8 @@ import asyncpg
 import pytest
 
 from daybell import Client, SchemaError
-from daybell.cli.doctor import check_store
+from daybell.cli.doctor import check_file, check_store
+from daybell.client.sealing import new_key
 from daybell.settings import Settings
 from tests.builders import steps
 from tests.cli.terminal import daybell, environment
@@ -371,3 +372,36 @@ async def test_a_database_or_user_that_does_not_exist_is_named(command, database
         assert name in ended.err + ended.out
         assert "Traceback" not in ended.err
         assert SECRET not in ended.err + ended.out
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "is_ok"),
+    [
+        ('secrets_key = "k"', 0o600, [True]),
+        ('secrets_key = "k"', 0o640, [False]),
+        ('secrets_key = "k"', 0o604, [False]),
+        ('lease = "20s"', 0o644, []),
+        ("not toml", 0o644, []),
+    ],
+)
+def test_doctor_warns_of_a_key_in_a_file_that_others_can_read(content, mode, is_ok, tmp_path):
+    file = tmp_path / "daybell.toml"
+    file.write_text(content)
+    file.chmod(mode)
+
+    found = check_file(file)
+
+    assert [one.is_ok for one in found] == is_ok
+    assert check_file(tmp_path / "none.toml") == []
+    assert all(f"chmod 600 {file}" in one.advice for one in found)
+
+
+def test_doctor_reports_the_file_of_this_folder(tmp_path):
+    (tmp_path / "daybell.toml").write_text(f'secrets_key = "{new_key()}"')
+    (tmp_path / "daybell.toml").chmod(0o644)
+    daybell("migrate", folder=tmp_path)
+
+    said = daybell("doctor", folder=tmp_path)
+
+    assert said.code == 1
+    assert "chmod 600 daybell.toml" in said.out

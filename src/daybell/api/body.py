@@ -49,12 +49,16 @@ async def read_body(request: Request, model: type[M], *, optional: bool = False)
 async def read_bytes(
     request: Request, *, bytes_max: int = REQUEST_BYTES_MAX, takes_text: bool = False
 ) -> bytes:
-    """The body as it was sent, if it says that it is JSON, or perhaps text."""
+    """The body as it was sent, if it says that it is JSON.
+
+    With `takes_text`, text is accepted too, and a body without a type, which the caller reads as
+    JSON.
+    """
     raw = await request.body()
     if len(raw) > bytes_max:
         raise PayloadTooLarge(f"the body has {len(raw):,} bytes; the limit is {bytes_max:,}")
     kind = request.headers.get("content-type", "")
-    if raw and not is_json(kind) and not (takes_text and is_text(kind)):
+    if raw and not is_json(kind) and not (takes_text and (not kind or is_text(kind))):
         and_text = " and text in UTF-8" if takes_text else ""
         raise Unsupported(f"Content-Type is {shown(kind)}; this takes application/json{and_text}")
     return raw

@@ -15,6 +15,7 @@ import msgspec
 from daybell.errors import shown
 
 EVENTS_PATH: Final = "/api/v1/events"
+WEBHOOK_ORIGIN: Final = b"webhook-request-origin"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -176,11 +177,24 @@ def check_content(scope: Scope, fields: Fields) -> Refusal | None:
     types = fields.get(b"content-type", [])
     if len(types) == 1 and is_json(types[0]):
         return None
-    # The data of an event, with a header that no form can send.
+    # The data of an event, with a header that no form can send. Without a type it is JSON.
     if b"ce-specversion" in fields and scope["path"] == EVENTS_PATH:
-        is_fine = len(types) == 1 and is_text(types[0])
+        is_fine = not types or (len(types) == 1 and is_text(types[0]))
         return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
     return _unsupported("send JSON, with Content-Type: application/json")
+
+
+def is_handshake(scope: Scope) -> bool:
+    """True if a sender of events asks whether it may send them here.
+
+    CloudEvents calls this the abuse protection of webhooks. The question needs no key, since its
+    answer is the same for every sender; the events themselves need one.
+    """
+    return (
+        scope["method"] == "OPTIONS"
+        and scope["path"] == EVENTS_PATH
+        and any(name == WEBHOOK_ORIGIN for name, _ in scope["headers"])
+    )
 
 
 def is_json(content_type: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from fastapi import Header
 from pydantic import BaseModel
@@ -13,6 +13,8 @@ from daybell.api.examples import EXAMPLES
 from daybell.api.problems import MEDIA_TYPE, URN
 from daybell.core.limits import REQUEST_KEY_CHARS_MAX
 
+# FastAPI leaves out what is null, also in examples. There, this stands for it on the way.
+_NULL: Final = "\0null"
 PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
 # What may go wrong with any request, and with any that has a body.
@@ -87,7 +89,7 @@ def operation(
     """The arguments of a route's decorator. `examples` are bodies; `also` are other good answers,
     which look the same.
     """
-    content = {"application/json": {"example": EXAMPLES[answers.__name__]}}
+    content = {"application/json": {"example": protect_nulls(EXAMPLES[answers.__name__])}}
     good: dict[str, Any] = {"model": answers, "description": says, "content": content}
     if headers:
         good["headers"] = dict(headers)
@@ -111,8 +113,29 @@ def taken(
     bodies.add(body)
     content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
     if examples:
-        content["examples"] = {name: {"value": value} for name, value in examples.items()}
+        content["examples"] = {
+            name: {"value": protect_nulls(value)} for name, value in examples.items()
+        }
     return {"required": not is_optional, "content": {"application/json": content}}
+
+
+def protect_nulls(example: Any) -> Any:
+    """An example with a mark in place of each null, which `restore_nulls` puts back."""
+    return _replaced(example, None, _NULL)
+
+
+def restore_nulls(made: Any) -> Any:
+    """A document with nulls where they were protected."""
+    return _replaced(made, _NULL, None)
+
+
+def _replaced(value: Any, old: str | None, new: str | None) -> Any:
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        return {name: _replaced(one, old, new) for name, one in given.items()}
+    if isinstance(value, list):
+        return [_replaced(one, old, new) for one in cast("list[Any]", value)]
+    return new if value == old else value
 
 
 def refusal(code: int) -> dict[str, Any]:

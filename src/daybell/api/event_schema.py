@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from daybell.api.body import Body
-from daybell.api.rules import Name, Text, Time, by
+from daybell.api.rules import Id, Name, Text, Time, by
 from daybell.core.event import check_words
 from daybell.core.limits import (
     EVENT_ID_CHARS_MAX,
@@ -65,7 +65,7 @@ class Published(BaseModel):
     event_id: str
     created: bool = Field(description="False: it was on record already, and nothing was done.")
     resumed: int = Field(description="How many executions waited for it.")
-    execution_id: str | None = Field(description="Who it is for, if for one alone.")
+    execution_id: Id | None = Field(description="Who it is for, if for one alone.")
     node: str | None = Field(
         description="The node of a workflow's run that it was passed on to, if sent to the run."
     )
@@ -80,7 +80,7 @@ class KeptEvent(BaseModel):
     data: Any
     time: str | None
     received_at: str
-    execution_id: str | None = Field(description="Only for this one: a signal.")
+    execution_id: Id | None = Field(description="Only for this one: a signal.")
 
 
 class EventPage(BaseModel):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from http import HTTPStatus
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
 
 from daybell.api.answers import answer
 from daybell.api.body import checked, read_bytes, read_json
 from daybell.api.caller import Caller, Operator, Viewer
-from daybell.api.checks import is_json, is_text
+from daybell.api.checks import is_handshake, is_json, is_text
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.event_schema import SPEC, CloudEvent, Decision, EventPage, Published, Signal
 from daybell.api.executions import ExecutionPath
@@ -38,6 +40,11 @@ _PREFIX: Final = "ce-"
 _VERSION: Final = "ce-specversion"
 _KNOWN: Final = frozenset(CloudEvent.model_fields)
 _REQUIRED: Final = ("specversion", "id", "source", "type")
+_AGREED: Final = {
+    "Allow": "GET, HEAD, OPTIONS, POST",
+    "WebHook-Allowed-Origin": "*",
+    "WebHook-Allowed-Rate": "*",
+}
 _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
 
 _PUBLISH = operation(
@@ -67,7 +74,8 @@ async def publish_event(request: Request, caller: Operator, key: IdempotencyKey 
     """Tell of an event: what waits for it goes on, and what will wait for it finds it.
 
     Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
-    as `ce-…` headers, and the data, JSON or text, as the body. It is kept for seven days.
+    as `ce-…` headers, and the data, JSON or text, as the body. Data without a Content-Type is JSON.
+    An event is kept for seven days.
     """
     raw = await read_bytes(request, takes_text=_VERSION in request.headers)
     said = _read(request, raw)
@@ -83,6 +91,17 @@ async def publish_event(request: Request, caller: Operator, key: IdempotencyKey 
         return await _send(caller, event, this, action="event.publish", target=event.name)
 
     return await once(request, caller, key, raw, perform)
+
+
+@router.options("/events", include_in_schema=False)
+async def agree_to_events(request: Request) -> Response:
+    """Answer the handshake of CloudEvents webhooks: events of every sender that has a key.
+
+    The answer repeats nothing of the request, and a callback that it names is not called.
+    """
+    if not is_handshake(request.scope):
+        raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+    return Response(headers=_AGREED)
 
 
 def _read(request: Request, raw: bytes) -> CloudEvent:

@@ -37,7 +37,15 @@ WorkflowFilter = Annotated[
 WithNodes = Annotated[
     bool, Query(description="Also nodes of workflows' runs, which are left out otherwise.")
 ]
-ExecutionPath = Annotated[str, Path(alias="id", description="An execution's id.", max_length=100)]
+ExecutionPath = Annotated[
+    str,
+    Path(
+        alias="id",
+        description="An execution's id.",
+        max_length=100,
+        json_schema_extra={"format": "uuid"},
+    ),
+]
 
 
 async def list_executions(
@@ -199,8 +207,8 @@ _CANCEL = operation(
     body=Nothing,
     is_optional=True,
     errors=(404,),
+    also={202: "It runs; asked to stop."},
 )
-_CANCEL["responses"][202] = {"model": shapes.Cancelled, "description": "It runs; asked to stop."}
 
 
 @router.post("/executions/{id}/cancel", **_CANCEL)

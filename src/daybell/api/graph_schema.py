@@ -6,9 +6,64 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from daybell.api.kind_schema import Command, HttpRequest, Message, Shown, Statement, Words
+from daybell.api.kind_schema import (
+    CommandOf,
+    HttpRequestOf,
+    MessageOf,
+    SecretReference,
+    Shown,
+    Statement,
+)
 from daybell.core.limits import PARAMETERS_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
 from daybell.core.rules import Rule
+
+
+class OutputReference(Shown):
+    """Stands for the result of a node that comes before, which is an edge, too."""
+
+    output: str = Field(description="The node's name.", examples=["extract"])
+    path: str | None = Field(None, description="A part of the result.", examples=["rows.0"])
+
+
+class ParamReference(Shown):
+    """Stands for what a run is given."""
+
+    param: str = Field(description="The parameter's name.", examples=["day"])
+    path: str | None = Field(None, description="A part of it.")
+
+
+class ItemReference(Shown):
+    """Stands for the item that a mapped node runs for."""
+
+    item: Literal[True]
+    path: str | None = Field(None, description="A part of it.")
+
+
+Reference = OutputReference | ParamReference | ItemReference
+
+
+class NodeJoined(Shown):
+    """Stands for all of these as one text."""
+
+    join: list[str | SecretReference | Reference] = Field(
+        description="Texts, and what stands for them.",
+        examples=[["https://example.org/", {"output": "list", "path": "id"}]],
+    )
+
+
+NodeWords = str | SecretReference | NodeJoined | Reference
+
+
+class NodeCommand(CommandOf[NodeWords]):
+    """A program to run."""
+
+
+class NodeHttpRequest(HttpRequestOf[NodeWords]):
+    """A request to send."""
+
+
+class NodeMessage(MessageOf[NodeWords]):
+    """A message to people."""
 
 
 class Edge(Shown):
@@ -37,14 +92,14 @@ class Node(Shown):
 
     name: str = Field(description="What other nodes and people call it.")
     task: str | None = Field(None, description="A task of an app.")
-    command: str | list[Words] | Command | None = None
-    http: str | HttpRequest | None = None
+    command: str | list[NodeWords] | NodeCommand | None = None
+    http: NodeWords | NodeHttpRequest | None = None
     sql: Statement | None = None
-    notify: Message | None = None
+    notify: NodeMessage | None = None
     job: str | None = Field(None, description="Another job by its name; perhaps a workflow.")
     args: dict[str, Any] | None = Field(None, description="Of a task or a job.")
     shell: bool | None = None
-    env: dict[str, Words] | None = None
+    env: dict[str, NodeWords] | None = None
     queue: str | None = Field(None, description="By default the task's, or the workflow's.")
     priority: Literal["critical", "high", "normal", "low"] | None = None
     retries: int | dict[str, Any] | None = None

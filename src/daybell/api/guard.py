@@ -18,7 +18,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from daybell.api import problems
-from daybell.api.checks import LOOPBACK_NAMES, OPEN_PATHS, Refusal, check_head
+from daybell.api.checks import LOOPBACK_NAMES, OPEN_PATHS, Refusal, check_head, is_handshake
 from daybell.core.instant import Seconds
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
@@ -100,7 +100,8 @@ Told = Callable[[Scope, int], None]
 class Guard:
     """Around the application.
 
-    `admit` finds out who asks, and raises a DaybellError; it is not asked about the open paths.
+    `admit` finds out who asks, and raises a DaybellError; it is not asked about the open paths and
+    about the handshake of webhooks.
     `told` hears how each request was answered.
     """
 
@@ -147,7 +148,7 @@ class Guard:
         if self.active >= self._limits.requests:
             raise Refused(BUSY)
         passage.enter()
-        await passage.through(self._app, self._admit)
+        await passage.through(self._app, anybody if is_handshake(scope) else self._admit)
 
 
 class Passage:

@@ -23,7 +23,7 @@ from daybell.api.contract import (
 )
 from daybell.api.example_jobs import CHANGED_JOBS, DECLARED_JOBS, NEW_JOBS
 from daybell.api.idempotency import Try, once
-from daybell.api.lists import Cursor, Limit, StatusFilter, TextFilter
+from daybell.api.lists import Cursor, JobStatusFilter, Limit, TextFilter
 from daybell.api.problems import PreconditionFailed
 from daybell.api.schema import DeclaredJob, JobChange, NewJob
 from daybell.client import wire
@@ -119,12 +119,12 @@ async def _made(caller: Caller, wanted: NewJob, this: Try) -> tuple[Job, Enqueue
 )
 async def list_jobs(
     caller: Viewer,
-    status: StatusFilter = None,
+    status: JobStatusFilter = None,
     user_id: TextFilter = None,
     queue: TextFilter = None,
     q: TextFilter = None,
     prefix: TextFilter = None,
-    label: TextFilter = None,
+    label: Annotated[str | None, Query(include_in_schema=False)] = None,
     limit: Limit = PAGE_ITEMS_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:

@@ -23,7 +23,15 @@ from daybell.errors import AccessDenied, UsageError
 
 router = APIRouter(prefix="/keys", tags=["access"])
 
-KeyPath = Annotated[str, Path(alias="id", description="A key's id.", max_length=100)]
+KeyPath = Annotated[
+    str,
+    Path(
+        alias="id",
+        description="A key's id.",
+        max_length=100,
+        json_schema_extra={"format": "uuid"},
+    ),
+]
 
 
 @router.post(

@@ -5,7 +5,7 @@ the OpenAPI document.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -61,19 +61,20 @@ class Joined(Shown):
 
 
 Words = str | SecretReference | Joined
+W = TypeVar("W")  # what may stand for a text: more in a workflow than elsewhere
 
 
-class Command(Shown):
+class CommandOf(Shown, Generic[W]):
     """A program to run."""
 
-    run: Annotated[str, Field(min_length=1, max_length=COMMAND_CHARS_MAX)] | list[Words] = Field(
+    run: Annotated[str, Field(min_length=1, max_length=COMMAND_CHARS_MAX)] | list[W] = Field(
         description="A line, which is split into words as a shell would and run without one; or"
         " the words."
     )
     shell: bool = Field(False, description="Run the line by `sh -c`.")
     directory: str | None = Field(None, description="Where it runs; a path that begins with /.")
-    env: dict[str, Words] = Field({}, description="Variables of its environment.")
-    stdin: Words | None = Field(None, description="What it reads as its input.")
+    env: dict[str, W] = Field({}, description="Variables of its environment.")
+    stdin: W | None = Field(None, description="What it reads as its input.")
     success_codes: int | list[int] = Field(
         [0], description="Exit codes that mean success.", examples=[[0, 3]]
     )
@@ -88,14 +89,14 @@ class Command(Shown):
     )
 
 
-class HttpRequest(Shown):
+class HttpRequestOf(Shown, Generic[W]):
     """A request to send."""
 
-    url: Words = Field(description="Where to.", examples=["https://example.org/hook"])
+    url: W = Field(description="Where to.", examples=["https://example.org/hook"])
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = Field(
         None, description="By default GET, or POST with a body."
     )
-    headers: dict[str, Words] = Field({}, description="Headers by name.")
+    headers: dict[str, W] = Field({}, description="Headers by name.")
     body: Any = Field(None, description="Text as it is; anything else is sent as JSON.")
     expect: int | str | list[int | str] = Field(
         "2xx", description='Statuses that mean success: 204, "2xx", or a list of them.'
@@ -121,17 +122,29 @@ class Statement(Shown):
     )
 
 
-class Message(Shown):
+class MessageOf(Shown, Generic[W]):
     """A message to people."""
 
-    to: Words | list[Words] = Field(
+    to: W | list[W] = Field(
         description="Addresses as apprise writes them: `mailto://…`, `slack://…`, `json://…`. They"
         " hold passwords: keep them as secrets.",
         examples=[[{"secret": "MAIL"}]],
     )
-    title: Words = Field("", description="What it is about.")
-    body: Words = Field("", description="What it says.")
+    title: str | W = Field("", description="What it is about.")
+    body: str | W = Field("", description="What it says.")
     format: Literal["text", "markdown", "html"] = Field("text", description="What the body is.")
+
+
+class Command(CommandOf[Words]):
+    """A program to run."""
+
+
+class HttpRequest(HttpRequestOf[Words]):
+    """A request to send."""
+
+
+class Message(MessageOf[Words]):
+    """A message to people."""
 
 
 class MadeFrom(Shown):

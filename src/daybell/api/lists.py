@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query
 from pydantic import Field
 
-from daybell.api.rules import Bound, Id, by, plain
+from daybell.api.rules import Bound, Id, JobStatusWord, StatusWord, by, plain
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import UsageError, shown
 
@@ -21,7 +21,12 @@ Cursor = Annotated[
 TextFilter = Annotated[Annotated[str, by(plain), Field(max_length=500)] | None, Query()]
 IdFilter = Annotated[Id | None, Query()]
 StatusFilter = Annotated[
-    list[str] | None, Query(max_length=20, description="A state, or pending; may be repeated.")
+    list[StatusWord] | None,
+    Query(max_length=20, description="A state, or pending; may be repeated."),
+]
+JobStatusFilter = Annotated[
+    list[JobStatusWord] | None,
+    Query(max_length=20, description="What jobs do, or pending; may be repeated."),
 ]
 BoundFilter = Annotated[Bound | None, Query()]
 

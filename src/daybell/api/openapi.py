@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from daybell.api.answers import answer
 from daybell.api.caller import Viewer, role_of
-from daybell.api.contract import bodies
+from daybell.api.contract import bodies, restore_nulls
 from daybell.api.page import page
 from daybell.api.shapes import Problem
 from daybell.core.access import Role
@@ -38,6 +38,19 @@ TAGS: Final = (
     ("health", "Whether the process and its store are well. Open to all."),
 )
 
+# What can be done with an id in an answer: operations, and the parameter that takes it.
+LINKS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "job_id": (("get_job", "job"), ("trigger_job", "job"), ("delete_job", "job")),
+    "execution_id": (
+        ("get_execution", "id"),
+        ("get_execution_logs", "id"),
+        ("explain_execution", "id"),
+        ("cancel_execution", "id"),
+        ("retry_execution", "id"),
+    ),
+    "key_id": (("revoke_key", "id"), ("delete_key", "id")),
+}
+
 router = APIRouter()
 
 
@@ -51,10 +64,13 @@ def document(app: FastAPI) -> dict[str, Any]:
             description=ABOUT,
             routes=app.routes,
             tags=[{"name": name, "description": about} for name, about in TAGS],
+            servers=[{"url": "/", "description": "The server that this document comes from."}],
         )
         _add_components(made)
         _add_roles(made, app.state.roles)
-        app.openapi_schema = made
+        _add_links(made)
+        _drop_null_defaults(made)
+        app.openapi_schema = cast("dict[str, Any]", restore_nulls(made))
     return app.openapi_schema
 
 
@@ -74,6 +90,43 @@ def _add_components(made: dict[str, Any]) -> None:
     made["security"] = [{"key": []}]
     for path in ("/healthz", "/readyz"):
         made["paths"][path]["get"]["security"] = []
+
+
+def _add_links(made: dict[str, Any]) -> None:
+    """Say which operations take what an answer has: by the ids in it that are never null."""
+    known = {said["operationId"] for methods in made["paths"].values() for said in methods.values()}
+    assert known >= {id for ids in LINKS.values() for id, _ in ids}
+    for methods in made["paths"].values():
+        for said in methods.values():
+            for code, given in said["responses"].items():
+                if code.startswith("2") and (links := _links_of(given, said["operationId"], made)):
+                    given["links"] = links
+
+
+def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> dict[str, Any]:
+    schema = given.get("content", {}).get("application/json", {}).get("schema", {})
+    name = schema.get("$ref", "").rpartition("/")[2]
+    fields = made["components"]["schemas"].get(name, {}).get("properties", {})
+    return {
+        id: {"operationId": id, "parameters": {parameter: f"$response.body#/{field}"}}
+        for field, operations in LINKS.items()
+        for id, parameter in operations
+        if id != own and fields.get(field, {}).get("format") == "uuid"
+    }
+
+
+def _drop_null_defaults(schema: Any) -> None:
+    """Leave out defaults that are null: generators of clients would demand such fields."""
+    if isinstance(schema, list):
+        for one in cast("list[Any]", schema):
+            _drop_null_defaults(one)
+    elif isinstance(schema, dict):
+        given = cast("dict[str, Any]", schema)
+        if given.get("default", ...) is None:
+            del given["default"]
+        for name, one in given.items():
+            if name not in ("example", "examples"):
+                _drop_null_defaults(one)
 
 
 def roles_of(routers: Iterable[APIRouter]) -> dict[str, Role]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from daybell import errors
@@ -140,6 +141,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DaybellError, _of_error)
     app.add_exception_handler(RequestValidationError, _of_parameters)
     app.add_exception_handler(HTTPException, _of_status)
+    app.add_exception_handler(ClientDisconnect, _of_departure)
     app.add_exception_handler(Exception, _of_mistake)
 
 
@@ -176,6 +178,12 @@ def _methods_of(request: Request) -> list[str]:
         if compile_path(path)[0].fullmatch(request.url.path):
             found |= methods | ({"HEAD"} if "GET" in methods else set())
     return sorted(found)
+
+
+async def _of_departure(request: Request, error: Exception) -> Response:
+    """Answer a client that has left before its body was complete: no mistake of ours."""
+    logger.debug("a client left in the middle of its request")
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 async def _of_mistake(request: Request, error: Exception) -> Response:

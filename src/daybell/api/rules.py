@@ -12,8 +12,10 @@ from daybell.api.body import NOT_YET
 from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core.duration import parse_duration, parse_limit
+from daybell.core.execution import State
 from daybell.core.limits import check_key, check_name
 from daybell.core.priority import Priority
+from daybell.core.standing import MANUAL, PAUSED
 from daybell.errors import UsageError, shown
 
 
@@ -61,6 +63,11 @@ QueueName = Annotated[str, by(lambda value: check_name(value, what="queue"))]
 TenantName = Annotated[str, by(lambda value: check_name(value, what="tenant"))]
 UniqueKey = Annotated[str, by(check_key)]
 Id = Annotated[str, by(read_id), Field(json_schema_extra={"format": "uuid"})]
+# The client refuses other words, and names the right ones; these are for the document.
+StatusWord = Annotated[str, Field(json_schema_extra={"enum": ["pending", *map(str, State)]})]
+JobStatusWord = Annotated[
+    str, Field(json_schema_extra={"enum": ["pending", *map(str, State), PAUSED, MANUAL]})
+]
 Duration = Annotated[
     float | str,
     by(lambda value: parse_duration(value, what="duration")),

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from daybell.api.contract import protect_nulls
+from daybell.api.rules import Id
+
 Status = Literal[
     "waiting",
     "scheduled",
@@ -92,7 +95,7 @@ class NodeAttempt(BaseModel):
 
     attempt: int
     outcome: Outcome | None = Field(description="null: it goes on.")
-    worker_id: str | None
+    worker_id: Id | None
     started_at: str | None = Field(description="null: it was claimed, and has not started.")
     ended_at: str | None
 
@@ -100,7 +103,7 @@ class NodeAttempt(BaseModel):
 class NodeWait(BaseModel):
     """What a node waits for, or a node inside of it: `approve` or `signal` its execution."""
 
-    execution_id: str
+    execution_id: Id
     node: str = Field(description="Its own name: of an item, or in a run inside of this one.")
     kind: Literal["event", "approval"]
     name: str
@@ -117,7 +120,7 @@ class RunNode(BaseModel):
         description="Why it did not run, or its error in short. Of one that was begun and has not"
         " ended: why it is away, such as `event`, `sleep` or `step_retry`."
     )
-    execution_id: str | None
+    execution_id: Id | None
     kind: str | None
     task: str | None
     job: str | None
@@ -154,7 +157,7 @@ class RunProgress(BaseModel):
 class WorkflowRun(BaseModel):
     """A run's nodes, those that come first before the others, and its edges."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [protect_nulls(_EXAMPLE)]})
 
     nodes: list[RunNode]
     edges: list[RunEdge]

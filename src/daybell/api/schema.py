@@ -23,6 +23,7 @@ from daybell.api.rules import (
     Limit,
     Name,
     QueueName,
+    StatusWord,
     TenantName,
     Text,
     Time,
@@ -294,7 +295,7 @@ class ExecutionFilter(Body):
     """Which executions; what is left out does not restrict."""
 
     job_id: Annotated[Text, Field(description="A job's id or name.")] | None = None
-    status: str | list[str] | None = None
+    status: StatusWord | list[StatusWord] | None = None
     queue: Text | None = None
     worker_id: Id | None = None
     workflow_id: Id | None = None

@@ -12,10 +12,10 @@ from daybell.api.dependency_shapes import WaitsFor
 from daybell.api.event_schema import EventPage as EventPage
 from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
+from daybell.api.rules import Id
 from daybell.api.run_shapes import Outcome, Status, WorkflowRun
 
 Time = str
-Id = str
 JobStatus = Literal[
     "paused",
     "running",
@@ -115,7 +115,7 @@ class Moment(BaseModel):
     attempt: int | None = None
     worker_id: Id | None = None
     node: str | None = Field(None, description="Of a workflow's run: the node it happened to.")
-    status: str | None = Field(None, description="Of its end (`ended`): as what it ended.")
+    status: Status | None = Field(None, description="Of its end (`ended`): as what it ended.")
     step: str | None = Field(
         None, description="Of a durable function: the step, or the event or decision it waits for."
     )

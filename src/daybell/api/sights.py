@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from daybell.api.shapes import Id, LastExecution, Time
+from daybell.api.rules import Id
+from daybell.api.shapes import LastExecution, Time
 
 
 class Health(BaseModel):

@@ -21,7 +21,15 @@ from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 
-WorkerPath = Annotated[str, Path(alias="id", description="A worker's id.", max_length=100)]
+WorkerPath = Annotated[
+    str,
+    Path(
+        alias="id",
+        description="A worker's id.",
+        max_length=100,
+        json_schema_extra={"format": "uuid"},
+    ),
+]
 
 
 @router.get("", **operation("list_workers", answers=sights.Workers, says="Workers, oldest first."))

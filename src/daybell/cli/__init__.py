@@ -98,6 +98,7 @@ def migrate(
     grant: Annotated[
         str | None,
         typer.Option(
+            "--grant",
             metavar="ROLE",
             help="PostgreSQL: give this role what running needs, without rights on the schema.",
             show_default=False,

@@ -33,6 +33,7 @@ def create_key(
     role: Annotated[
         str,
         typer.Option(
+            "--role",
             metavar="ROLE",
             help="What it may do: viewer, operator, admin, superadmin or worker.",
             show_default=False,
@@ -42,7 +43,10 @@ def create_key(
     expires: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="Let it end by itself, such as after 30d.", show_default=False
+            "--expires",
+            metavar="DURATION",
+            help="Let it end by itself, such as after 30d.",
+            show_default=False,
         ),
     ] = None,
     tenant: KeyTenant = None,

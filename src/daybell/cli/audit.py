@@ -21,15 +21,22 @@ Text = str | None
 @app.command("list")
 def list_entries(
     context: typer.Context,
-    actor: Annotated[Text, typer.Option(metavar="NAME", help="By whom, as listed.")] = None,
+    actor: Annotated[
+        Text, typer.Option("--actor", metavar="NAME", help="By whom, as listed.")
+    ] = None,
     action: Annotated[
-        Text, typer.Option(metavar="WORD", help="Such as job.update, or all of job.")
+        Text, typer.Option("--action", metavar="WORD", help="Such as job.update, or all of job.")
     ] = None,
-    target: Annotated[Text, typer.Option(metavar="NAME", help="The name or id changed.")] = None,
+    target: Annotated[
+        Text, typer.Option("--target", metavar="NAME", help="The name or id changed.")
+    ] = None,
     since: Annotated[
-        Text, typer.Option(metavar="TIME", help="Then or later: 1h for ago, a date, or ISO 8601.")
+        Text,
+        typer.Option(
+            "--since", metavar="TIME", help="Then or later: 1h for ago, a date, or ISO 8601."
+        ),
     ] = None,
-    until: Annotated[Text, typer.Option(metavar="TIME", help="Before then.")] = None,
+    until: Annotated[Text, typer.Option("--until", metavar="TIME", help="Before then.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     tenant: Tenant = None,

@@ -23,18 +23,27 @@ def backfill_job(
     since: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="From then: 2d ago, a date, or ISO 8601.", show_default=False
+            "--since",
+            metavar="TIME",
+            help="From then: 2d ago, a date, or ISO 8601.",
+            show_default=False,
         ),
     ],
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="To before then. Default: now.", show_default=False),
+        typer.Option(
+            "--until", metavar="TIME", help="To before then. Default: now.", show_default=False
+        ),
     ] = None,
-    only: Annotated[str, typer.Option(metavar="WORD", help="missing, failed or all.")] = "missing",
+    only: Annotated[
+        str, typer.Option("--only", metavar="WORD", help="missing, failed or all.")
+    ] = "missing",
     concurrency: Annotated[
-        int, typer.Option(min=1, max=1000, help="How many of them run at a time.")
+        int, typer.Option("--concurrency", min=1, max=1000, help="How many of them run at a time.")
     ] = 1,
-    order: Annotated[str, typer.Option(metavar="WORD", help="oldest or newest first.")] = "oldest",
+    order: Annotated[
+        str, typer.Option("--order", metavar="WORD", help="oldest or newest first.")
+    ] = "oldest",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 def bench(
     context: typer.Context,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 20_000,
-    concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="At a time.")] = 100,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=10_000_000, help="How many.")] = 20_000,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=100_000, help="At a time.")
+    ] = 100,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the job behind.")] = False,
     as_json: Json = False,
     database_url: DatabaseUrl = None,

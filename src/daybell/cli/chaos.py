@@ -20,20 +20,24 @@ SHOWN_MAX = 20
 
 def chaos(
     context: typer.Context,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.1, help="How long.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="The same in seconds. Default: 60.")
+        float | None, typer.Option("--seconds", min=1, help="The same in seconds. Default: 60.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="What the faults are drawn from.")] = 1,
-    workers: Annotated[int, typer.Option(min=2, max=100, help="Processes.")] = 3,
-    schedulers: Annotated[int, typer.Option(min=0, max=100, help="Processes.")] = 2,
-    rate: Annotated[float, typer.Option(min=1, max=100_000, help="Enqueues a second.")] = 300,
+    seed: Annotated[int, typer.Option("--seed", help="What the faults are drawn from.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=2, max=100, help="Processes.")] = 3,
+    schedulers: Annotated[int, typer.Option("--schedulers", min=0, max=100, help="Processes.")] = 2,
+    rate: Annotated[
+        float, typer.Option("--rate", min=1, max=100_000, help="Enqueues a second.")
+    ] = 300,
     lease: Annotated[
-        str, typer.Option(metavar="DURATION", help="Of the workers; short, to see many end.")
+        str,
+        typer.Option("--lease", metavar="DURATION", help="Of the workers; short, to see many end."),
     ] = "2s",
     restart: Annotated[
         str | None,
         typer.Option(
+            "--restart",
             metavar="COMMAND",
             help="What crashes the database server and brings it back, such as"
             " 'pg_ctl restart -m immediate -D /data'. Default: it is left alone.",

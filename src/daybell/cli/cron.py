@@ -35,10 +35,12 @@ def explain(
     tz: Annotated[
         str | None,
         typer.Option(
-            metavar="ZONE", help="Whose clock it is, such as Europe/Berlin. Default: UTC."
+            "--tz", metavar="ZONE", help="Whose clock it is, such as Europe/Berlin. Default: UTC."
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="How many times to show.")] = 5,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=1000, help="How many times to show.")
+    ] = 5,
     start: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +52,7 @@ def explain(
         ),
     ] = None,
     dialect: Annotated[
-        str, typer.Option(help="unix, quartz or aws.", autocompletion=dialects)
+        str, typer.Option("--dialect", help="unix, quartz or aws.", autocompletion=dialects)
     ] = "unix",
     as_json: Json = False,
 ) -> None:

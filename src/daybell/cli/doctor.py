@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,7 +27,7 @@ from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError
-from daybell.settings import Settings, masked_url
+from daybell.settings import FILE_NAME, Settings, masked_url
 from daybell.store.open import store_for
 from daybell.store.postgres.timeouts import timeouts_for
 from daybell.store.protocol import Store
@@ -51,6 +54,7 @@ async def doctor(
     if app is not None:
         settings = replace(settings, database_url=app.url)
     found += [*await check_store(settings, flag=flag, app=app), check_lease(settings.lease)]
+    found += check_file(Path(FILE_NAME))
     typer.echo(settings.mask(encode(found) if as_json else render(found)))
     return DONE if all(check.is_ok for check in found) else FAILED
 
@@ -187,6 +191,25 @@ def check_lease(seconds: float) -> Check:
         if is_short
         else "work of a dead worker waits that long; lower DAYBELL_LEASE",
     )
+
+
+def check_file(file: Path) -> list[Check]:
+    """Report a file with the key of all secrets in it; other users must not read that."""
+    try:
+        mode = file.stat().st_mode
+        has_key = "secrets_key" in tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return []  # the settings were read without it, or have said what is wrong with it
+    if not has_key:
+        return []
+    return [
+        Check(
+            name="settings",
+            is_ok=not mode & (stat.S_IRGRP | stat.S_IROTH),
+            found=f"{file} has the key that seals secrets, and its mode is {mode & 0o777:o}",
+            advice=f"others on this machine can read it; run chmod 600 {file}",
+        )
+    ]
 
 
 def advised(check: Check) -> Check:

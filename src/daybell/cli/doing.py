@@ -10,6 +10,7 @@ import msgspec
 
 from daybell.cli import show
 from daybell.cli.marks import written
+from daybell.core import payload
 from daybell.core.graph import Graph
 from daybell.core.job import JobDefinition, task_of
 from daybell.core.kinds import (
@@ -100,8 +101,8 @@ def _settings(definition: JobDefinition) -> Any:
     if definition.kind not in SETTINGS:
         return None
     try:
-        return read_settings(definition.kind, msgspec.json.decode(definition.settings))
-    except UsageError:  # of another version of the program
+        return read_settings(definition.kind, payload.decode(definition.settings))
+    except UsageError:  # of another version of the program, or unreadable
         return None
 
 

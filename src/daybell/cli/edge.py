@@ -20,6 +20,7 @@ Command = Callable[["Settings"], Awaitable[int]]
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
+_flags: Mapping[str, object] = {}  # settings that were given with the command
 _store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
 
 
@@ -30,7 +31,7 @@ def run_command(
 
     `on_store` names a command that cannot do its work by way of a server.
     """
-    global _mask, _store
+    global _flags, _mask, _store
     from dataclasses import replace
 
     from daybell.settings import Settings, masked_url
@@ -38,7 +39,7 @@ def run_command(
     settings = Settings.load(flags)
     if flags.get("database_url") is not None:
         settings = replace(settings, api_url=None)  # who names a store means that one
-    _mask, _store = settings.mask, settings.database_url
+    _flags, _mask, _store = flags, settings.mask, settings.database_url
     if on_store is not None:
         check_store(settings, on_store)
     try:
@@ -82,8 +83,20 @@ def check_store(settings: Settings, command: str, *, url: str | None = None) -> 
 
 
 def use_server() -> None:
-    """Have errors name no store: what a server says names the server."""
+    """Have errors name no store: what a server says names the server.
+
+    Raises UsageError if a file in this folder would decide where the key of the user is sent.
+    """
     global _store
+    from daybell.settings import Settings
+
+    if Settings.is_key_misdirected(_flags):
+        raise UsageError(
+            "only daybell.toml in this folder names the server, and DAYBELL_API_KEY is not sent to"
+            " it; name it yourself, with DAYBELL_API_URL or --api-url, or keep its api_key in the"
+            " same file",
+            field="api_url",
+        )
     _store = ""
 
 

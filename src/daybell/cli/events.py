@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = group("Events: what executions wait for.")
 
 Text = str | None
-Data = Annotated[Text, typer.Option(metavar="JSON", help='Such as {"order_id": 42}.')]
+Data = Annotated[Text, typer.Option("--data", metavar="JSON", help='Such as {"order_id": 42}.')]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The event's name, as it is waited for.")]
 
 
@@ -29,7 +29,8 @@ def publish_event(
     name: Name,
     data: Data = None,
     source: Annotated[
-        Text, typer.Option(metavar="TEXT", help="Where it comes from; daybell, if left out.")
+        Text,
+        typer.Option("--source", metavar="TEXT", help="Where it comes from; daybell, if left out."),
     ] = None,
     id: Annotated[
         Text, typer.Option("--id", metavar="TEXT", help="What it counts once by; a new one.")
@@ -78,9 +79,13 @@ def signal_execution(
 def approve_execution(
     context: typer.Context,
     id: Id,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What is decided on.")] = "approval",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What is decided on.")
+    ] = "approval",
     reject: Annotated[bool, typer.Option("--reject", help="Say no.")] = False,
-    note: Annotated[Text, typer.Option(metavar="TEXT", help="Why, for the execution.")] = None,
+    note: Annotated[
+        Text, typer.Option("--note", metavar="TEXT", help="Why, for the execution.")
+    ] = None,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,

@@ -36,6 +36,7 @@ Text = str | None
 Status = Annotated[
     list[str] | None,
     typer.Option(
+        "--status",
         metavar="STATE",
         help="Such as running, dead or pending; may be repeated.",
         autocompletion=statuses,
@@ -46,10 +47,12 @@ OfQueue = Annotated[Text, typer.Option("--queue", metavar="NAME", help="In this 
 Since = Annotated[
     Text,
     typer.Option(
-        metavar="TIME", help="Created then or later: 1h for ago, 2026-11-15, or ISO 8601."
+        "--since",
+        metavar="TIME",
+        help="Created then or later: 1h for ago, 2026-11-15, or ISO 8601.",
     ),
 ]
-Until = Annotated[Text, typer.Option(metavar="TIME", help="Created before then.")]
+Until = Annotated[Text, typer.Option("--until", metavar="TIME", help="Created before then.")]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
@@ -59,9 +62,9 @@ def list_executions(
     status: Status = None,
     job: OfJob = None,
     queue: OfQueue = None,
-    worker: Annotated[Text, typer.Option(metavar="ID", help="On this worker.")] = None,
+    worker: Annotated[Text, typer.Option("--worker", metavar="ID", help="On this worker.")] = None,
     workflow: Annotated[
-        Text, typer.Option(metavar="ID", help="The nodes of this workflow's run.")
+        Text, typer.Option("--workflow", metavar="ID", help="The nodes of this workflow's run.")
     ] = None,
     nodes: Annotated[
         bool, typer.Option("--nodes", help="Also nodes of workflows' runs, whichever.")
@@ -109,7 +112,7 @@ def show_log(
         bool, typer.Option("--follow", "-f", help="Go on until the execution has ended.")
     ] = False,
     attempt: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only of this attempt.")
+        int | None, typer.Option("--attempt", metavar="N", min=1, help="Only of this attempt.")
     ] = None,
     tenant: Tenant = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
@@ -157,7 +160,9 @@ def retry_executions(
     status: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STATE", help="Dead (the default), cancelled or succeeded; may be repeated."
+            "--status",
+            metavar="STATE",
+            help="Dead (the default), cancelled or succeeded; may be repeated.",
         ),
     ] = None,
     job: OfJob = None,

@@ -82,7 +82,8 @@ def declare_jobs(
         ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Default: the app's.", show_default=False)
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
     ] = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,

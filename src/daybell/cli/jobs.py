@@ -66,10 +66,11 @@ Args = Annotated[
 @app.command("list")
 def list_jobs(
     context: typer.Context,
-    prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
     status: Annotated[
         list[str] | None,
         typer.Option(
+            "--status",
             metavar="WORD",
             help="A state, pending, paused or manual; may be repeated.",
             autocompletion=job_statuses,
@@ -77,15 +78,20 @@ def list_jobs(
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this user's.", show_default=False)
+        str | None,
+        typer.Option("--user", metavar="ID", help="Only this user's.", show_default=False),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only of this queue.", show_default=False)
+        str | None,
+        typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False),
     ] = None,
     search: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Only with this in the name or description.", show_default=False
+            "--search",
+            metavar="TEXT",
+            help="Only with this in the name or description.",
+            show_default=False,
         ),
     ] = None,
     limit: Limit = 50,
@@ -112,7 +118,7 @@ def show_job(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")],
     version: Annotated[
-        int | None, typer.Option(min=1, help="An older version.", show_default=False)
+        int | None, typer.Option("--version", min=1, help="An older version.", show_default=False)
     ] = None,
     as_yaml: Annotated[
         bool, typer.Option("--yaml", help="Print it as a file for daybell apply.")
@@ -131,7 +137,7 @@ def pause_job(
     context: typer.Context,
     name: Name,
     note: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why, for others.", show_default=False)
+        str, typer.Option("--note", metavar="TEXT", help="Why, for others.", show_default=False)
     ] = "",
     tenant: Tenant = None,
     database_url: DatabaseUrl = None,
@@ -151,27 +157,39 @@ def resume_job(
     run(context, partial(_resume, name=name, tenant=tenant), database_url)
 
 
+Delay = Annotated[
+    str | None,
+    typer.Option("--delay", metavar="DURATION", help="Not before this long from now."),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."),
+]
+Word = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="WORD",
+        help="critical, high, normal or low.",
+        autocompletion=priorities,
+    ),
+]
+
+
 @app.command("trigger")
 def trigger_job(
     context: typer.Context,
     name: Name,
     args: Args = None,
-    delay: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Not before this long from now.")
+    delay: Delay = None,
+    at: At = None,
+    priority: Word = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", help="Another queue.")
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Not before then: ISO 8601 with an offset, or Z."),
-    ] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WORD", help="critical, high, normal or low.", autocompletion=priorities
-        ),
-    ] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Another queue.")] = None,
     unique_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="One unfinished execution per key.")
+        str | None,
+        typer.Option("--unique-key", metavar="KEY", help="One unfinished execution per key."),
     ] = None,
     retries: Retries = None,
     expires: Expires = None,

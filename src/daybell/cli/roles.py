@@ -18,11 +18,12 @@ AppName = Annotated[
         show_default=False,
     ),
 ]
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes one that is free.")]
 AllowedHost = Annotated[
     list[str] | None,
     typer.Option(
+        "--allowed-host",
         metavar="NAME",
         help="A name that it is reached by, besides --host; may be given again.",
         show_default=False,
@@ -40,6 +41,7 @@ def _named(queues: str | None) -> str | None:
 Queues = Annotated[
     str | None,
     typer.Option(
+        "--queues",
         metavar="NAMES",
         help="Such as mail=3,default: names, with a weight if it is not 1."
         " Default: the queues of the app's tasks.",
@@ -47,11 +49,20 @@ Queues = Annotated[
         show_default=False,
     ),
 ]
-Concurrency = Annotated[int, typer.Option(min=1, max=100_000, help="How many run at a time.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, max=100_000, help="How many run at a time.")
+]
 
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes", min=1, max=1000, help="How many processes, each with that concurrency."
+    ),
+]
 Children = Annotated[
     int | None,
     typer.Option(
+        "--children",
         min=1,
         max=1000,
         help='How many child processes each has for tasks with isolation="process".'
@@ -62,6 +73,7 @@ Children = Annotated[
 MaxJobs = Annotated[
     int | None,
     typer.Option(
+        "--max-jobs-per-process",
         min=1,
         metavar="N",
         help="Start a process afresh when it has run so many Python tasks, against leaks.",
@@ -101,6 +113,7 @@ DevAllowPrivateHttp = Annotated[
 AllowEnv = Annotated[
     str,
     typer.Option(
+        "--allow-env",
         metavar="NAMES",
         help="Variables that commands may set although they are refused, such as PATH.",
         show_default=False,
@@ -109,6 +122,7 @@ AllowEnv = Annotated[
 PassEnv = Annotated[
     str,
     typer.Option(
+        "--pass-env",
         metavar="NAMES",
         help="Variables of this process that its commands see, such as HTTPS_PROXY.",
         show_default=False,
@@ -138,8 +152,8 @@ def dev(
     allow_private_http: DevAllowPrivateHttp = None,
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
-    drain_timeout: Annotated[str, typer.Option(hidden=True)] = "10s",
-    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    drain_timeout: Annotated[str, typer.Option("--drain-timeout", hidden=True)] = "10s",
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run everything on this machine, in one process."""
@@ -175,30 +189,32 @@ def worker(
     app: AppName = None,
     queues: Queues = None,
     concurrency: Concurrency = 100,
-    processes: Annotated[
-        int, typer.Option(min=1, max=1000, help="How many processes, each with that concurrency.")
-    ] = 1,
+    processes: Processes = 1,
     children: Children = None,
     max_jobs_per_process: MaxJobs = None,
     tenant: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Default: the app's.", show_default=False),
+        typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
     ] = None,
     labels: Annotated[
-        str, typer.Option(metavar="K=V,…", help="What to know it by.", show_default=False)
+        str,
+        typer.Option("--labels", metavar="K=V,…", help="What to know it by.", show_default=False),
     ] = "",
     drain_timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long what runs may take when it stops.")
+        str,
+        typer.Option(
+            "--drain-timeout", metavar="DURATION", help="How long what runs may take when it stops."
+        ),
     ] = "30s",
     name: Annotated[
-        str | None, typer.Option(help="Default: this machine's name.", show_default=False)
+        str | None, typer.Option("--name", help="Default: this machine's name.", show_default=False)
     ] = None,
     prune: Prune = False,
     allow_command: AllowCommand = False,
     allow_private_http: AllowPrivateHttp = False,
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
-    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run the executions of an app, or of jobs without code."""
@@ -240,14 +256,20 @@ def server(
     allowed_host: AllowedHost = None,
     tls_cert: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A certificate: speak TLS.", show_default=False),
+        typer.Option(
+            "--tls-cert", metavar="FILE", help="A certificate: speak TLS.", show_default=False
+        ),
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)
+        str | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="The certificate's key.", show_default=False
+        ),
     ] = None,
     forwarded_allow_ips: Annotated[
         str,
         typer.Option(
+            "--forwarded-allow-ips",
             metavar="ADDRESSES",
             help="Proxies that are believed when they say whom they ask for.",
             show_default=False,

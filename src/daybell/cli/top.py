@@ -13,7 +13,8 @@ from daybell.cli.options import DatabaseUrl, Json, Tenant, run
 def top(
     context: typer.Context,
     interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long from one look to the next.")
+        str,
+        typer.Option("--interval", metavar="DURATION", help="How long from one look to the next."),
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
     tenant: Tenant = None,

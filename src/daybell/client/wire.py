@@ -15,12 +15,14 @@ from daybell.client.kinds import OF_COMMAND, said_of
 from daybell.client.node_waits import short_name
 from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
+from daybell.core import payload
 from daybell.core.access import Key
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
-from daybell.core.job import Job
+from daybell.core.job import Job, JobDefinition
 from daybell.core.kinds import SETTINGS
+from daybell.core.limits import PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.secret import Secret
 from daybell.core.standing import Standing
@@ -30,10 +32,11 @@ from daybell.core.tenant import Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
-from daybell.errors import InvalidSchedule
+from daybell.errors import InvalidSchedule, PayloadError
 
 T = TypeVar("T")
 
+DEPTH_MAX: Final = 2 * PAYLOAD_DEPTH_MAX  # of a row: arguments, and what they stand in
 # What a job runs, by the names that requests have for it: one is said, and what goes with it.
 RUN_FIELDS: Final = ("task", *SETTINGS, *OF_COMMAND, "workflow")
 
@@ -62,7 +65,7 @@ def job(of: Job) -> dict[str, Any]:
         "tenant": of.tenant,
         **dict.fromkeys(RUN_FIELDS),
         **definition,
-        **said_of(of.definition),
+        **_run_fields(of.definition),
         "author": of.author,
         "created_at": time(of.created_at),
         "is_current": of.is_current,
@@ -384,8 +387,26 @@ def identity(id: UUID | None) -> str | None:
 
 
 def value(text: str | None) -> Any:
-    """What JSON text says; None for none. Text that is no JSON stays text."""
+    """What JSON text says; None for none. Text that is no JSON stays text.
+
+    A client cannot store text that is nested too deeply to be read, but whoever writes to the
+    database can. It must not break the list that its row is in.
+    """
+    if text is None:
+        return None
+    if text.count("[") + text.count("{") > DEPTH_MAX and payload.is_deeper(
+        text.encode(errors="replace"), DEPTH_MAX
+    ):
+        return {"unreadable": f"nested deeper than {DEPTH_MAX} levels"}
     try:
-        return None if text is None else json.loads(text)
+        return json.loads(text)
     except ValueError:
         return text
+
+
+def _run_fields(of: JobDefinition) -> dict[str, Any]:
+    """What a job runs, as far as it can be read."""
+    try:
+        return said_of(of)
+    except PayloadError:
+        return {}

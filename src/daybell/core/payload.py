@@ -205,12 +205,16 @@ def _hides_nan(value: object) -> bool:
 
 
 def _check_depth(raw: bytes, what: str, depth_max: int = PAYLOAD_DEPTH_MAX) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= depth_max:
-        return
-    brackets = _STRINGS.sub(b"", raw).translate(None, _NOT_BRACKETS)
-    deepest = max(itertools.accumulate(map(_STEP.__getitem__, brackets)), default=0)
-    if deepest > depth_max:
+    if is_deeper(raw, depth_max):
         raise PayloadError(f"{what}: nested deeper than {depth_max} levels", field=what)
+
+
+def is_deeper(raw: bytes, depth_max: int) -> bool:
+    """True if JSON text is nested deeper than this."""
+    if raw.count(b"[") + raw.count(b"{") <= depth_max:
+        return False
+    brackets = _STRINGS.sub(b"", raw).translate(None, _NOT_BRACKETS)
+    return max(itertools.accumulate(map(_STEP.__getitem__, brackets)), default=0) > depth_max
 
 
 def _decode_slowly(text: str, what: str, error: Exception) -> Any:
