@@ -232,10 +232,13 @@ class Database:
     async def _probe(self, link: Link, fit: str) -> bool | None:
         """Return whether `fit` holds, or None if the session has not kept its settings."""
         try:
-            is_fit = await _holds(link, f"{KEEPS_SETTINGS} AND {fit}")
+            try:
+                is_fit = await self.lineage.check_with(link, f"{KEEPS_SETTINGS} AND {fit}")
+            except (*_NO_SCHEMA, *_ACCESS, asyncpg.FeatureNotSupportedError):
+                is_fit = False
+                await self.lineage.check(link)
             if not is_fit and not await _holds(link, KEEPS_SETTINGS):
                 return None
-            await self.lineage.check(link)
         except TimeoutError:
             terminate(link)
             raise

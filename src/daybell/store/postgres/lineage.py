@@ -36,7 +36,7 @@ _driver: Any = asyncpg  # it has no types of its own
 _TIMELINE: Final = (
     "CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
 )
-IDENTITY: Final = f"SELECT system_identifier, {_TIMELINE} FROM pg_control_system()"
+IDENTITY: Final = f"system_identifier, {_TIMELINE} FROM pg_control_system()"
 _UNSUPPORTED: Final = (
     asyncpg.FeatureNotSupportedError,
     asyncpg.UndefinedFunctionError,
@@ -53,18 +53,17 @@ class Lineage:
         self.is_unsupported = False  # the service has no timelines to compare
 
     async def check(self, link: Any) -> None:
-        """Raise Unavailable unless the server is the newest primary.
+        """Raise Unavailable unless the server is the newest primary. Takes one round trip."""
+        if not self.is_unsupported:
+            await self._compare(link)
 
-        One round trip to a server that is known, two more to one that is not.
+    async def check_with(self, link: Any, condition: str) -> bool:
+        """Check the server, and return whether a condition holds, in one round trip. Raises the
+        driver's error if one of them cannot be asked.
         """
-        if self.is_unsupported:
-            return
-        if self.cluster is not None:
-            # A command tag counts rows. Fetching them would take a second round trip.
-            same = f"{IDENTITY} WHERE system_identifier = {self.cluster} AND {self._same()}"
-            if await link.execute(same) == "SELECT 1":
-                return
-        await self._compare(link)
+        holds, cluster, timeline = await _read_row(link, f"{condition}, {IDENTITY}")
+        self.accept(int(cluster), int(timeline or "0", 16), where=_place(link))
+        return holds == "t"
 
     async def check_after(self, link: Any, statement: str) -> None:
         """Execute a statement, and check the server in the same round trip: behind a pooler,
@@ -85,12 +84,12 @@ class Lineage:
         try:
             # Refused by a service without these functions, it must not end the transaction.
             async with link.transaction() if link.is_in_transaction() else nullcontext():
-                cluster, timeline = await link.fetchrow(IDENTITY)
+                cluster, timeline = await _read_row(link, IDENTITY)
         except _UNSUPPORTED as error:
             logger.info("cannot tell an old primary from the current one: %s", error)
             self.is_unsupported = True
             return
-        self.accept(cluster, int(timeline or "0", 16), where=_place(link))
+        self.accept(int(cluster), int(timeline or "0", 16), where=_place(link))
 
     def accept(self, cluster: int, timeline: int, *, where: str) -> None:
         """Remember a server that is newer than all before; raise Unavailable if it is not to be
@@ -167,6 +166,19 @@ def read_hosts(url: str) -> list[tuple[str, int]]:
             name, port = host, ports[place] if len(ports) == len(hosts) else ports[0]
         found.append((name.strip("[]"), int(port)))
     return found
+
+
+async def _read_row(link: Any, columns: str) -> list[str]:
+    """Read one row as text in one round trip: the driver prepares a query before it fetches, and
+    copies without. A pooler can send no half of it to another server, either.
+    """
+    copied = bytearray()
+
+    async def keep(some: bytes) -> None:
+        copied.extend(some)
+
+    await link.copy_from_query(f"SELECT {columns}", output=keep)
+    return copied.decode().rstrip("\n").split("\t")
 
 
 def _place(link: Any) -> str:

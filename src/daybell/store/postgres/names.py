@@ -112,6 +112,10 @@ class Names:
             key = self._learn_tenant(name, row["key"], row)
         return key
 
+    def known_tenant(self, name: str) -> int | None:
+        """The tenant's number, if it was looked up before."""
+        return self._tenants.get(name)
+
     def _learn_tenant(self, name: str, key: int, row: Row) -> int:
         self._tenants[name] = key
         self._tenant_names[key] = name

@@ -69,8 +69,10 @@ class PostgresStore(
         *,
         ask: Callable[[], None] | None = None,
     ) -> Callable[[], Awaitable[None]]:
-        async with self.db.link() as link:
-            key = await self.names.tenant(link, tenant)
+        # A worker that starts claims at this moment, and would have to open a second connection.
+        if (key := self.names.known_tenant(tenant)) is None:
+            async with self.db.link() as link:
+                key = await self.names.tenant(link, tenant)
         wanted = {f"{key}:{queue}": wake for queue in queues}
         if ask is not None:
             wanted[f"{key}:{WORKERS}"] = ask
