@@ -43,6 +43,12 @@ ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_RUNS: Final = ("tests/store/postgres/test_run_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_events.py",)
 OF_REPEATS: Final = ("tests/store/postgres/test_late_requests.py", "tests/store/test_repeats.py")
+TIMEOUTS: Final = "store/postgres/timeouts.py"
+OF_SILENCE: Final = (
+    "tests/store/postgres/test_deaf_links.py",
+    "tests/store/postgres/test_timeouts.py",
+)
+OF_FROZEN: Final = ("tests/store/postgres/test_frozen.py",)
 OF_SCHEDULES: Final = (
     "tests/store/test_firing.py",
     "tests/store/test_schedules.py",
@@ -109,7 +115,7 @@ MUTANTS: Final = (
         "answered before the commit",
         (
             (
-                "store/postgres/connection.py",
+                TIMEOUTS,
                 '    "jit": "off",\n',
                 '    "jit": "off",\n    "synchronous_commit": "off",\n',
             ),
@@ -142,18 +148,16 @@ MUTANTS: Final = (
     Mutant(
         "the reaper ignores the lease",
         (
-            (
-                WORKERS,
-                "AND lease_until + greatest(0, $2 - renewed_at) < (SELECT daybell.now())",
-                "AND $2::float8 IS NOT NULL",
-            ),
+            (WORKERS, "state <> {DEAD} AND lease_until < $1", "$1::float8 IS NOT NULL"),
+            (WORKERS, "state <> {DEAD} AND lease_until < (SELECT daybell.now())", "true"),
+            (WORKERS, 'if watch.silence(row["renewed_at"], now, since=since)', "if now"),
         ),
     ),
     Mutant(
         "the reaper waits for who is frozen",
         (
             ("store/postgres/apply.py", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
-            (WORKERS, "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+            (WORKERS, "FOR UPDATE OF w SKIP LOCKED", "FOR UPDATE OF w"),
         ),
     ),
     Mutant(
@@ -243,6 +247,8 @@ MUTANTS: Final = (
         "a bulk of first requests ignores the marks of repeats",
         ((ENQUEUE, "THEN daybell.refuse_repeated($1, $6, cardinality($6))", "THEN true"),),
         OF_REPEATS,
+        only="late",
+        seconds=20.0,
     ),
     Mutant(
         "a first request of any kind ignores the marks of repeats",
@@ -305,6 +311,87 @@ MUTANTS: Final = (
         "a refused first try is not tried as a repeat",
         (("api/idempotency.py", "if this.is_repeated:\n", "if this:\n"),),
         ("tests/api/test_overtaken.py",),
+    ),
+    Mutant(
+        "a silent connection is waited for longer than a lease",
+        (
+            (TIMEOUTS, "COMMAND_SHARE: Final = 0.3", "COMMAND_SHARE: Final = 30.0"),
+            (TIMEOUTS, "COMMAND_SECONDS_MAX: Final[Seconds] = 3.5", "COMMAND_SECONDS_MAX = 70.0"),
+        ),
+        OF_SILENCE,
+        only="deaf",
+        seconds=20.0,
+    ),
+    Mutant(
+        "idle connections are used again after one has gone silent",
+        (("store/postgres/connection.py", "await pool.expire_connections()", "pass"),),
+        OF_SILENCE,
+        only="deaf",
+        seconds=20.0,
+    ),
+    Mutant(
+        "a session that is idle in a transaction keeps its locks",
+        (
+            (TIMEOUTS, "idle = min(max(lease / 3, ", "idle = max(60.0, min(lease / 3, "),
+            (TIMEOUTS, "idle = min(idle, FIRE_IDLE_SECONDS_MAX)", "pass"),
+        ),
+        OF_FROZEN,
+        only="hold",
+        seconds=20.0,
+    ),
+    Mutant(
+        "a scheduler waits behind the locks of another",
+        (
+            (
+                FIRING,
+                "if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):",
+                "if error:",
+            ),
+        ),
+        OF_FROZEN,
+        only="hold",
+        seconds=20.0,
+    ),
+    Mutant(
+        "the task sessions of a dead worker live on",
+        ((WORKERS, "await link.execute(self.END_SESSIONS)", "pass"),),
+        OF_FROZEN,
+        only="freeze",
+    ),
+    Mutant(
+        "a supervisor believes every exit code 0",
+        (
+            (
+                "engine/supervisor.py",
+                "return self.code == 0 and self.has_drained",
+                "return self.code == 0",
+            ),
+        ),
+        only="exit",
+        seconds=20.0,
+    ),
+    Mutant(
+        "the pacemaker opens its store after the registration",
+        (
+            (
+                "engine/worker.py",
+                "await self._pacemaker.open()  # before there is a lease to renew",
+                "pass",
+            ),
+            (
+                "engine/pacemaker.py",
+                'assert self._store is not None, "open() comes first"',
+                "await self._open(); assert self._store is not None",
+            ),
+        ),
+        only="slow",
+        seconds=20.0,
+    ),
+    Mutant(
+        "an old primary is followed",
+        (("store/postgres/lineage.py", "if timeline < self.timeline:", "if False:"),),
+        ("tests/store/postgres/test_failover.py",),
+        only="cut",
     ),
 )
 
