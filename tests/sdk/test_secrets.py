@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 
 import pytest
 
@@ -10,9 +11,10 @@ from daybell.cli.logs import Lines
 from daybell.client.sealing import Sealer, new_key
 from daybell.core.references import SECRET_MARK, literal
 from daybell.core.secret import NewSecret
+from daybell.engine.pacemaker import pacemaker_of
 from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
-from daybell.sdk import secrets
+from daybell.sdk import secrets, worker
 from daybell.sdk.capture import captured
 from daybell.sdk.masking import MASK, masks
 from tests.sdk import secret_app
@@ -284,6 +286,9 @@ async def test_the_key_itself_is_masked(app, key):
 
 async def test_what_a_worker_was_given_is_masked_from_the_start(idle, key, monkeypatch):
     monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", "postgresql://me:hunter22@db/x")
+    # A URL with a secret, of which the store that is open knows nothing.
+    keep_lease = partial(pacemaker_of, idle.url)
+    monkeypatch.setattr(worker, "pacemaker_of", lambda _url, *one, **more: keep_lease(*one, **more))
     monkeypatch.setattr(idle, "_url", f"{idle.url}?key=of-the-app")
 
     async with idle.worker():  # no secret was opened yet

@@ -320,9 +320,10 @@ MUTANTS: Final = (
         (
             (
                 "client/facade.py",
-                "self.store.enqueue(self.tenant, executions, repeat=True, entries=entries)",
+                "self.store.enqueue(self.tenant, executions, repeat=repeat, entries=entries)",
                 "self.store.enqueue(self.tenant, ["
-                "msgspec.structs.replace(one, id=mint()) for one in executions])",
+                "msgspec.structs.replace(one, id=mint()) if repeat else one for one in executions"
+                "])",
             ),
         ),
     ),

@@ -170,6 +170,7 @@ OPERATIONS = {
     "discard": lambda s, t, k: s.discard(t, [k.dead]),
     "register": lambda s, t, k: s.register(t, a_worker(id=mint()), lease=60.0),
     "renew": lambda s, t, k: s.renew(t, worker=k.worker, lease=60.0, leases=[]),
+    "record_sole": lambda s, t, k: s.record_sole(t, worker=k.worker, execution=k.running.id),
     "drain": lambda s, t, k: s.drain(t, k.worker),
     "release": lambda s, t, k: s.release(t, worker=k.worker, leases=[k.running.lease]),
     "retire": lambda s, t, k: s.retire(t, k.worker),

@@ -66,6 +66,9 @@ async def running(
             await stack.enter_async_context(app)
         store = (await app.open()).store
         clock, events = SystemClock(), app.events
+        pacemaker = None
+        if app.stand_in is None:  # else the store of a test, which is not at the URL
+            pacemaker = pacemaker_of(app.url, clock, lease=options.lease, tenant=app.tenant)
         worker = Worker(
             store,
             app.handlers,
@@ -73,7 +76,7 @@ async def running(
             clock=clock,
             mint=mint,
             events=events,
-            pacemaker=pacemaker_of(app.url, clock, lease=options.lease, tenant=app.tenant),
+            pacemaker=pacemaker,
         )
         upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=options.lease)
         scheduler = None

@@ -69,7 +69,7 @@ async def test_a_renewal_that_waits_for_a_reaper_hears_that_it_is_dead(
 ):
     hands = await claimed(store)
     await clock.advance(61.0)
-    reaping, resume = await stopped(slow, slow.lost(), after=2)  # a look, then the burial
+    reaping, resume = await stopped(slow, slow.lost(), after=3)  # up to the burial
 
     renewing = asyncio.create_task(
         quick.renew(TENANT, worker=hands.worker, lease=60.0, leases=[hands.lease])

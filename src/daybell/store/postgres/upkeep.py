@@ -40,7 +40,7 @@ TABLES: Final = (
     "agenda", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key", "gate", "history",
     "history_rest", "idempotency", "job", "job_version", "lane", "leader", "lease", "live", "log",
     "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret", "step",
-    "template", "tenant", "tenant_minute", "tick", "wait", "worker",
+    "template", "tenant", "tenant_minute", "tick", "wait", "watch", "worker",
 )  # fmt: skip
 APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = (
