@@ -188,6 +188,7 @@ class Unavailable(DaybellError):
 
     is_lasting = False  # nothing changes until somebody acts: a wrong password, a file's rights
     is_read_only = False  # the store can be read, but not written
+    was_sent = True  # False: no statement has reached the store
 
 
 class PermanentError(Exception):

@@ -207,6 +207,15 @@ def test_a_loss_is_counted_as_a_crash_and_names_itself():
     assert json.loads(move.error or "")["type"] == "WorkerLost"
 
 
+@pytest.mark.parametrize(
+    ("crashes", "state"), [(2, State.QUEUED), (5, State.QUEUED), (6, State.DEAD)]
+)
+def test_a_suspect_that_had_company_is_tried_a_few_times_more(crashes, state):
+    move = after_loss(a_claimed(crashes=crashes), max_crashes=3, is_sole=False)
+
+    assert (move.target, move.crashes) == (state, crashes + 1)
+
+
 def test_one_crash_too_many_is_a_death():
     move = after_loss(a_claimed(crashes=2), max_crashes=3)
 

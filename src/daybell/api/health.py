@@ -19,7 +19,7 @@ from daybell.errors import DaybellError, Unavailable
 
 logger = logging.getLogger("daybell.api")
 
-STORE_SECONDS_MAX: Final = 3.0
+STORE_SECONDS_MAX: Final = 8.0  # longer than the store needs to notice silence by itself
 # Probes of many machines together cost the store one small write a second.
 READY_SECONDS: Final = 1.0
 

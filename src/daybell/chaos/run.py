@@ -78,6 +78,9 @@ TROUBLES: Final[dict[str, Seconds]] = {
     Kind.OUTAGE: 0.0,
 }
 
+# Faults in which a backlog grows, as the store is away or slow for all.
+KEEP_FROM_WORK: Final = {Kind.RESTART, Kind.OUTAGE, Kind.DEAF, Kind.HOLD, Kind.SLOW, Kind.DELAY}
+
 Restart = Callable[[], Awaitable[None]]
 Tell = Callable[[str], None]
 
@@ -481,7 +484,7 @@ class Run:
         violations += went_on_late(history, troubles=troubles, within=promised)
         violations += judge_service(history, lease=options.lease)
         few = round(options.rate)
-        away = [one.at for one in history.happenings if one.what in (Kind.RESTART, Kind.OUTAGE)]
+        away = [one.at for one in history.happenings if one.what in KEEP_FROM_WORK]
         violations += recovery.stuck(self._samples, self._back_at, few=few, away_at=away)
         starts = [effect.at for effect in history.effects if effect.what == START]
         assert self._load is not None

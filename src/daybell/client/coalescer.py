@@ -66,7 +66,7 @@ class Coalescer:
             entries = [entry for _, entry, _ in group if entry is not None]
             answers = await self._send([new for new, _, _ in group], entries, repeat=repeat)
         except Unavailable as error:
-            if repeat:
+            if repeat or not error.was_sent:
                 _fail(group, error)
             else:
                 # Perhaps it was committed and only the answer is lost: the ids tell.

@@ -362,7 +362,9 @@ class Client(
     ) -> list[Enqueued]:
         try:
             return await self._send(executions, entries)
-        except Unavailable:
+        except Unavailable as error:
+            if not error.was_sent:
+                raise
             # Perhaps it was committed and only the answer is lost: the ids tell.
             return await self._send(executions, entries, repeat=True)
 

@@ -44,6 +44,7 @@ class Event(StrEnum):
 # begins, so that of all suspects in a worker only those are counted as lost that had begun; and
 # whether it was the only one, because otherwise another may be to blame (`engine.suspects`).
 SUSPECT_CRASHES: Final = 2
+COMPANY_CRASHES_MAX: Final = 4  # beyond `max_crashes`, that other suspects may be to blame for
 FOR_SLEEP: Final = "sleep"  # why something is scheduled: a `sleep` step asked for it
 FOR_STEP: Final = "step_retry"  # the same: one of its steps failed, and is tried again
 FOR_EVENT: Final = "event"  # why something is waiting: for what a `wait` step asked for
@@ -243,7 +244,8 @@ def after_loss(
     taken to be what kills its workers, and a person decides. `retry=False` (`on_lost="dead"`)
     promises at most one start. A suspect that has not begun, by the record, had no part in it, and
     one that had outlived its earlier losses beside others that had not (`is_proven`) had hardly
-    any. One that was not the only suspect there may be innocent: its crashes can exceed the limit.
+    any. One that was not the only suspect there may be innocent: its crashes can exceed the limit,
+    but not without end.
     No execution is charged if the worker is excused: it stopped because the store was late.
     """
     if is_excused and retry:
@@ -252,7 +254,7 @@ def after_loss(
     if is_suspect and (not is_begun or (is_proven and retry)):
         return after_release(claimed)
     crashes = claimed.crashes + 1
-    is_blamed = is_sole or not is_suspect
+    is_blamed = is_sole or not is_suspect or crashes >= max_crashes + COMPANY_CRASHES_MAX
     error = _loss_error(f"the worker that ran attempt {claimed.attempt} stopped renewing its lease")
     if retry and (crashes < max_crashes or not is_blamed):
         move = _move(claimed, State.QUEUED, Outcome.LOST, error=error)

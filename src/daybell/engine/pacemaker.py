@@ -109,8 +109,8 @@ class Pacemaker:
             if self._store is None:
                 store = self._make_store()
                 await store.open()
-                await self._rehearse(store)
                 self._store = store
+                await self._rehearse(store)
 
     async def _rehearse(self, store: Store) -> None:
         """Renew a lease that does not exist. The first renewal that counts then takes one round

@@ -70,7 +70,7 @@ class Reaper:
             limit=REAP_BATCH_MAX,
             since=max(self._since, self._clock.steady_since()),
             not_after=-inf if was_away else inf if is_first else self._clock.now() + JUMP_SECONDS,
-            record_every=self._lease / 3,
+            record_every=self._lease / 2,
         )
         if is_first or was_away or self._clock.monotonic() - sent > self._lease / 3:
             # An answer that took so long says as little about what the clock did meanwhile.

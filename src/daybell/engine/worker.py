@@ -64,6 +64,7 @@ class Worker:
         announce: Callable[[UUID], None] | None = None,
     ) -> None:
         self._announce = announce
+        self._announced: UUID | None = None
         self._pacemaker = pacemaker
         self._on_stuck = on_stuck
         self._store = store
@@ -172,7 +173,8 @@ class Worker:
     async def start(self) -> None:
         """Register and begin to claim. Raises Unavailable if the store is away."""
         options = self._options
-        if self._announce is not None:
+        if self._announce is not None and self._announced != self.id:
+            self._announced = self.id
             self._announce(self.id)  # before the store knows of it: it may be over at any moment
         if self._pacemaker is not None:
             await self._pacemaker.open()  # before there is a lease to renew

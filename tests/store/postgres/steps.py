@@ -18,6 +18,7 @@ import asyncpg
 
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import SETTINGS, Database, translated
+from daybell.store.postgres.lineage import Lineage
 
 T = TypeVar("T")
 DEADLINE_SECONDS: Final = 20.0
@@ -139,6 +140,8 @@ class SteppedDatabase(Database):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
+        self.lineage = Lineage()
+        self.lineage.is_unsupported = True  # to check the server is no step
         self.stop = Stop()
         self._idle: list[asyncpg.Connection] = []
         self.connections: list[asyncpg.Connection] = []

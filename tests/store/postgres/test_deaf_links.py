@@ -1,6 +1,7 @@
 """Connections that stay open and are never answered: noticed in time, and all of them at once."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,6 +14,7 @@ from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.connection import POOL_CONNECTIONS_MAX
 from daybell.store.postgres.listener import CHANNEL, Listener
+from daybell.store.postgres.timeouts import Pace
 from tests.api.conftest import asking
 from tests.builders import TENANT, defined, registered
 from tests.store.postgres.deaf import Passage
@@ -59,6 +61,41 @@ async def test_one_timeout_is_the_price_of_a_whole_pool_that_went_deaf(far, pass
             await far.list_tenants()
         for _ in range(2 * POOL_CONNECTIONS_MAX):
             assert await far.list_tenants()
+
+
+async def test_a_host_that_is_deaf_does_not_keep_a_store_from_the_next_one(place, passage):
+    passage.go_deaf(to_new=True)
+    first, second = urlsplit(passage.url), urlsplit(place.url)
+    hosts = f"{first.netloc},{second.netloc.rpartition('@')[2]}"
+    store = PostgresStore(first._replace(netloc=hosts).geturl(), lease=LEASE)
+
+    async with asyncio.timeout(SECONDS):
+        await store.open()
+        assert await store.list_tenants()
+        await store.close()
+
+
+async def test_a_deaf_connection_costs_a_large_batch_no_more_than_a_small_one(place, passage):
+    store = PostgresStore(passage.url, lease=LEASE)
+    await store.open()
+    async with store.db.link(Pace.LONG) as link:
+        await link.execute("SELECT 1")
+    passage.go_deaf()
+
+    async with asyncio.timeout(SECONDS):
+        async with store.db.link(Pace.LONG) as link:
+            assert await link.fetchval("SELECT 1") == 1
+        await store.close()
+
+
+async def test_what_never_got_a_connection_was_not_sent(far, passage):
+    passage.go_deaf(to_new=True)
+    with pytest.raises(Unavailable) as sent:
+        await far.list_tenants()
+    with pytest.raises(Unavailable) as unsent:
+        await far.list_tenants()
+
+    assert (sent.value.was_sent, unsent.value.was_sent) == (True, False)
 
 
 @pytest.mark.parametrize("way", ["link", "transaction", "apart"])

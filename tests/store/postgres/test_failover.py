@@ -332,7 +332,7 @@ async def test_a_service_without_timelines_is_used_as_it_is():
         def is_in_transaction(self):
             return False
 
-        async def fetchrow(self, _query):
+        async def copy_from_query(self, _query, *, output):
             raise asyncpg.FeatureNotSupportedError("no such function here")
 
     lineage = Lineage()

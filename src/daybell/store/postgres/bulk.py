@@ -46,7 +46,7 @@ class Loading(Enqueueing):
     """Loads."""
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        with self.db.at_pace(Pace.LONG):
+        with self.db.at_pace(Pace.LOAD):
             return await self._load(tenant, executions)
 
     async def _load(self, tenant: str, executions: Iterable[NewExecution]) -> int:

@@ -31,7 +31,7 @@ from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
 from daybell.store.postgres.lineage import connect, lineage_of
 from daybell.store.postgres.recorded import record_change
-from daybell.store.postgres.timeouts import Pace, Timeouts, timeouts_for
+from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 from daybell.store.recording import Recording
 
 T = TypeVar("T")
@@ -41,7 +41,13 @@ _driver: Any = asyncpg  # it has no types of its own
 
 POOL_CONNECTIONS_MAX: Final = 8
 # How many connections a pool has at most. Those that are not used have none.
-POOLS: Final = {Pace.SHORT: POOL_CONNECTIONS_MAX, Pace.FIRE: 2, Pace.VIEW: 4, Pace.LONG: 4}
+POOLS: Final = {
+    Pace.SHORT: POOL_CONNECTIONS_MAX,
+    Pace.FIRE: 2,
+    Pace.VIEW: 4,
+    Pace.LONG: 4,
+    Pace.LOAD: 2,
+}
 CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
@@ -214,7 +220,7 @@ class Database:
         self.is_pooled = self._is_probed = False
         pools = await self._make_pools()
         try:
-            async with pools[Pace.SHORT].acquire(timeout=self.timeouts.connect) as link:
+            async with pools[Pace.SHORT].acquire(timeout=self.timeouts.acquire) as link:
                 if (is_fit := await self._probe(link, fit)) is not None:
                     self._pools, self._is_probed = pools, True
                     return is_fit
@@ -397,7 +403,7 @@ class Database:
         pool = self._pools[pace]
         with translated():
             await self._follow()
-            link = await pool.acquire(timeout=self._paces[pace].acquire)
+            link = await self._acquire(pool, pace)
             try:
                 yield link
             except TimeoutError:
@@ -413,6 +419,26 @@ class Database:
             finally:
                 # Of one that was cancelled, the end is waited for.
                 await pool.release(link, timeout=self.timeouts.connect)
+
+    async def _acquire(self, pool: Any, pace: Pace) -> Any:
+        """Take a connection of a pool. If that fails, no statement was sent."""
+        try:
+            with translated():
+                link = await pool.acquire(timeout=self._paces[pace].acquire)
+                if pace not in PATIENT:
+                    return link
+                try:
+                    # A silent connection must not be found out by the time of a long statement.
+                    await link.execute("SELECT 1", timeout=self.timeouts.command)
+                except TimeoutError:
+                    terminate(link)
+                    await pool.release(link)
+                    await self._expire()
+                    link = await pool.acquire(timeout=self._paces[pace].acquire)
+                return link
+        except Unavailable as error:
+            error.was_sent = False
+            raise
 
     async def _expire(self) -> None:
         """Use no connection again that is open now."""
@@ -441,9 +467,8 @@ class Database:
         """Connect to the newest primary only. Behind a pooler each transaction checks its server
         instead.
         """
-        if self.is_pooled or not self._is_probed:
-            return await _driver.connect(url, **options)
-        return await connect(url, lineage=self.lineage, **options)
+        is_checked = self._is_probed and not self.is_pooled
+        return await connect(url, lineage=self.lineage if is_checked else None, **options)
 
     def _options(self, timeouts: Timeouts) -> dict[str, Any]:
         common = {
@@ -461,7 +486,7 @@ class Database:
 
 
 def _is_long() -> bool:
-    return _pace.get() in (Pace.LONG, Pace.MIGRATION)
+    return _pace.get() in (*PATIENT, Pace.MIGRATION)
 
 
 async def _holds(link: Link, condition: str) -> bool:

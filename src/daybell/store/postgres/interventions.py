@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import State
@@ -26,6 +27,16 @@ from daybell.store.postgres.strays import STRAYS, Gathering
 from daybell.store.postgres.waits import ANY_TIMED_OUT, Waiting
 
 
+class Cancelled(NamedTuple):
+    """What a transaction has found and cancelled, of one tenant."""
+
+    tenant: int
+    live: set[UUID]
+    pending: set[UUID]  # of those: cancelled at once
+    ended: set[UUID]
+    runs: list[UUID]  # to be stopped after the commit
+
+
 class Intervening(Gathering, Waiting):
     """Cancel, expire, revive and discard."""
 
@@ -34,7 +45,21 @@ class Intervening(Gathering, Waiting):
             async with self.db.link() as link:
                 await self.names.tenant(link, tenant)
             return []
-        return await self.db.settled(lambda: self._cancel(tenant, ids))
+        wanted = sorted(set(ids))
+        done = await self.db.settled(lambda: self._cancel(tenant, wanted))
+        await self.after_commit()
+        if done.live - done.pending:
+            self.notifier.touch(done.tenant, [WORKERS])
+        over = await self._stop_runs(done.tenant, done.runs) if done.runs else set[UUID]()
+
+        def answer(id: UUID) -> Cancellation:
+            if id in done.pending or id in over:
+                return Cancellation.CANCELLED
+            if id in done.live:
+                return Cancellation.REQUESTED
+            return Cancellation.FINISHED if id in done.ended else Cancellation.UNKNOWN
+
+        return [answer(id) for id in ids]
 
     ENDED_IDS = f"""
     SELECT id FROM daybell.dead WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
@@ -42,28 +67,18 @@ class Intervening(Gathering, Waiting):
     SELECT h.id FROM unnest($2::uuid[]) u(id), {IN_HISTORY}
     """
 
-    async def _cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        wanted = sorted(set(ids))
+    async def _cancel(self, tenant: str, ids: list[UUID]) -> Cancelled:
+        """Cancel in one transaction. What follows its commit is not repeated with it: executions
+        that a first try has cancelled would be taken for finished.
+        """
         async with self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
-            live, pending = await self.end_pending(link, key, wanted, State.CANCELLED)
+            live, pending = await self.end_pending(link, key, ids, State.CANCELLED)
             runs = await self.ask_to_stop(link, key, live - pending)
-            ended = await ids_of(link, self.ENDED_IDS, key, [id for id in wanted if id not in live])
+            ended = await ids_of(link, self.ENDED_IDS, key, [id for id in ids if id not in live])
             if not live:
                 recording.idle(self.db)
-        await self.after_commit()
-        if live - pending:
-            self.notifier.touch(key, [WORKERS])
-        over = await self._stop_runs(key, runs) if runs else set[UUID]()
-
-        def answer(id: UUID) -> Cancellation:
-            if id in pending or id in over:
-                return Cancellation.CANCELLED
-            if id in live:
-                return Cancellation.REQUESTED
-            return Cancellation.FINISHED if id in ended else Cancellation.UNKNOWN
-
-        return [answer(id) for id in ids]
+        return Cancelled(key, live, pending, ended, runs)
 
     async def _stop_runs(self, tenant: int, runs: list[UUID]) -> set[UUID]:
         """Stop expanded runs. Answers which are over with it, because nothing of them ran."""

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
+from daybell.core.instant import Seconds
 from daybell.errors import Unavailable
 
 logger = logging.getLogger("daybell.store")
@@ -41,6 +42,8 @@ _UNSUPPORTED: Final = (
     asyncpg.FeatureNotSupportedError,
     asyncpg.UndefinedFunctionError,
     asyncpg.InsufficientPrivilegeError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InternalServerError,
 )
 
 
@@ -101,11 +104,13 @@ class Lineage:
                 " DAYBELL_DATABASE_URL, or several hosts, separated by commas"
             )
         if self.cluster not in (None, cluster):
-            raise Unavailable(
+            moved = Unavailable(
                 f"PostgreSQL at {where} is another cluster: its system identifier is {cluster},"
                 f" and this process has used {self.cluster}. Correct the address, or restart"
                 " this process if the database was moved"
             )
+            moved.is_lasting = True
+            raise moved
         if timeline < self.timeline:
             raise Unavailable(
                 f"PostgreSQL at {where} is an old primary: it is on timeline {timeline}, and this"
@@ -125,32 +130,48 @@ def lineage_of(url: str) -> Lineage:
         return _LINEAGES.setdefault(url, Lineage())
 
 
-async def connect(url: str, *, lineage: Lineage, **options: Any) -> Any:
-    """Connect to the newest primary among the hosts of a URL."""
-    try:
-        return await _connect_checked(url, lineage, options)
-    except Unavailable as refusal:
-        last = refusal
+async def connect(
+    url: str,
+    *,
+    lineage: Lineage | None,
+    timeout: Seconds,  # noqa: ASYNC109
+    **options: Any,
+) -> Any:
+    """Connect to the newest primary among the hosts of a URL, or to any server without a lineage.
+
+    The hosts are tried one by one, each for its part of the time: the driver would wait for a
+    silent one until the time of all is over.
+    """
     hosts = read_hosts(url)
-    for host, port in hosts if len(hosts) > 1 else ():
+    if len(hosts) < 2:
+        return await _connect_checked(url, lineage, timeout, options)
+    refusals: list[Exception] = []
+    for host, port in hosts:
         try:
-            return await _connect_checked(url, lineage, {**options, "host": host, "port": port})
-        except (OSError, asyncpg.PostgresError, asyncpg.InternalClientError):
-            pass  # it is down, or not what `target_session_attrs` asks for
+            only = {**options, "host": host, "port": port}
+            return await _connect_checked(url, lineage, timeout / len(hosts), only)
+        except (OSError, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+            refusals.append(error)  # it is down, or not what `target_session_attrs` asks for
         except Unavailable as refusal:
-            last = refusal
-    raise last
+            refusals.insert(0, refusal)  # which says most
+    raise refusals[0]
 
 
-async def _connect_checked(url: str, lineage: Lineage, options: dict[str, Any]) -> Any:
-    link = await _driver.connect(url, **options)
-    try:
-        async with asyncio.timeout(options.get("timeout")):
-            await lineage.check(link)
-    except BaseException:
-        link.terminate()
-        raise
-    return link
+async def _connect_checked(
+    url: str,
+    lineage: Lineage | None,
+    timeout: Seconds,  # noqa: ASYNC109
+    options: dict[str, Any],
+) -> Any:
+    async with asyncio.timeout(timeout):
+        link = await _driver.connect(url, **options)
+        try:
+            if lineage is not None:
+                await lineage.check(link)
+        except BaseException:
+            link.terminate()
+            raise
+        return link
 
 
 def read_hosts(url: str) -> list[tuple[str, int]]:

@@ -92,7 +92,7 @@ class PostgresStore(
                 wanted,
                 lineage=self.db.lineage,
                 timeouts=self.db.timeouts,
-                interval=self.db.lease / 3,
+                interval=2 * self.db.lease,
             )
             self._listeners.add(listener)
 

@@ -20,7 +20,8 @@ VIEW_SECONDS: Final[Seconds] = 6.0
 LONG_SECONDS: Final[Seconds] = 60.0
 LARGE_BATCH_ROWS: Final = 1000
 MIGRATION_SECONDS: Final[Seconds] = 3600.0
-CONNECT_SECONDS_MAX: Final[Seconds] = 3.0
+CONNECT_SECONDS_MAX: Final[Seconds] = 3.0  # to all hosts of a URL together
+ACQUIRE_SECONDS: Final[Seconds] = 0.2  # beyond that, so that the last host has its whole time
 # Parts of the time for an answer. The server gives up first, so that a connection which reports an
 # error is not taken for a deaf one.
 STATEMENT_SHARE: Final = 0.85
@@ -47,8 +48,12 @@ class Pace(StrEnum):
     SHORT = "short"  # claims, ends, renewals, enqueues, lookups
     FIRE = "fire"  # a scheduler that freezes within a transaction is not waited for
     VIEW = "view"  # reads over many rows, for people
-    LONG = "long"  # bulk loads, large batches, retention
+    LONG = "long"  # large batches, retention
+    LOAD = "load"  # the same, but the source of a bulk load may be slow, too
     MIGRATION = "migration"
+
+
+PATIENT: Final = (Pace.LONG, Pace.LOAD)  # what waits for a connection as long as for an answer
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +134,8 @@ def timeouts_for(lease: Seconds, pace: Pace = Pace.SHORT) -> Timeouts:
         case Pace.VIEW:
             lock, command = command * LOCK_SHARE, VIEW_SECONDS
         case Pace.LONG:
+            lock, command = command * LOCK_SHARE, LONG_SECONDS
+        case Pace.LOAD:
             lock, command, idle = command * LOCK_SHARE, LONG_SECONDS, LONG_SECONDS
         case Pace.MIGRATION:
             lock, command = command * LOCK_SHARE, MIGRATION_SECONDS
@@ -137,7 +144,7 @@ def timeouts_for(lease: Seconds, pace: Pace = Pace.SHORT) -> Timeouts:
         statement=command * STATEMENT_SHARE,
         lock=command * LOCK_SHARE if lock is None else lock,
         connect=connect,
-        acquire=command if pace is Pace.LONG else connect,
+        acquire=command if pace in PATIENT else connect + ACQUIRE_SECONDS,
         idle=idle,
         keepalive=max(1, round(min(lease, 15.0) / 5)),
     )
