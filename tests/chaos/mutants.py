@@ -240,7 +240,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a repeat leaves no mark of what it creates",
-        ((ENQUEUE, "if repeat and specs.made:", "if False:"),),
+        ((ENQUEUE, "if repeat and (marked := specs.made | skipped):", "if False:"),),
         OF_REPEATS,
     ),
     Mutant(

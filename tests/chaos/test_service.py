@@ -224,3 +224,15 @@ def test_all_rules_are_asked():
         "lease lost",
         "answered late",
     }
+
+
+@pytest.mark.parametrize(
+    ("at", "is_judged"), [(3.0, True), (8.0, False), (12.0, False), (18.0, True)]
+)
+def test_a_fault_beside_an_absence_of_the_store_is_left_out(at, is_judged):
+    history = a_history(
+        happenings=[Happening(10.0, Kind.HOLD, length=7.0), Happening(at, Kind.RESTART, length=1.0)]
+    )
+
+    assert len(list(service.windows(history, Kind.HOLD, lease=2.0))) == is_judged
+    assert service.unjudged(history, lease=2.0) == (not is_judged)

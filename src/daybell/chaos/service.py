@@ -21,6 +21,7 @@ from daybell.core.schedule import Decision
 from daybell.core.worker import Worker
 
 SILENCE_SECONDS: Final = 3.0  # of all schedules, while one process keeps its locks
+SETTLES_SECONDS: Final = 5.0  # after the store was away, until a fault shows its own effect alone
 SEEN_SECONDS: Final = 2.0  # before a fault: what was at work then is to go on
 HITS: Final = frozenset({"killed", "frozen", "drained"})
 STALL: Final = "stall"  # of the run's own process, through which all connections go
@@ -52,13 +53,14 @@ def judge_service(history: History, *, lease: Seconds) -> Iterator[Violation]:
 
 def windows(history: History, kind: Kind, *, lease: Seconds) -> Iterator[Window]:
     """The faults of a kind, as far as the load went on. Those are left out in which the machine was
-    too busy to say anything about promises.
+    too busy to say anything about promises, or the store was away for all.
     """
     for one in history.happenings:
         if one.what != kind or one.at >= history.over_at:
             continue
         until = min(one.at + one.length, history.over_at)
-        if stalled(history, one.at - SEEN_SECONDS, until) <= STALLED_SHARE * lease:
+        is_busy = stalled(history, one.at - SEEN_SECONDS, until) > STALLED_SHARE * lease
+        if not is_busy and not store_was_away(history, one.at - SETTLES_SECONDS, until):
             yield Window(one.at, until)
 
 
@@ -68,6 +70,16 @@ def unjudged(history: History, *, lease: Seconds) -> int:
         sum(one.what == kind and one.at < history.over_at for one in history.happenings)
         - len(list(windows(history, kind, lease=lease)))
         for kind in ALONE
+    )
+
+
+def store_was_away(history: History, since: Seconds, until: Seconds) -> bool:
+    """Return whether all processes have lost the store in this time, and have a backlog for it."""
+    return any(
+        one.what in (Kind.RESTART, Kind.OUTAGE, Kind.CUT)
+        and one.at < until
+        and one.at + one.length > since
+        for one in history.happenings
     )
 
 

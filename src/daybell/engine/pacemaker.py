@@ -48,6 +48,7 @@ class Pacemaker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._ahead: asyncio.Future[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._store: Store | None = None
         self._renewals: Loop | None = None
         self._loops: tuple[Loop, ...] = ()
@@ -79,16 +80,24 @@ class Pacemaker:
         return self._do(self._end) if self._loop is not None else _nothing()
 
     async def close(self) -> None:
-        """Stop, close the store and end the thread."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        await self._do(self._end)
-        await self._do(self._close)
+        """Stop, close the store and end the thread. Done to its end, even if a caller is cancelled,
+        and once for all callers.
+        """
+        if self._thread is not None and self._closing is None:
+            self._closing = asyncio.ensure_future(self._shut_down(self._thread))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _shut_down(self, thread: threading.Thread) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(thread.join)
-        self._loop = None
+        try:
+            await self._do(self._end)
+            await self._do(self._close)
+        finally:
+            loop, self._loop = self._loop, None  # from now on, `stop` has nothing to wait for
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            self._thread = self._closing = None
 
     def _launch(self) -> None:
         if self._thread is not None:

@@ -83,10 +83,11 @@ class Enqueueing(Entering, Metering):
             try:
                 async with self.db.transaction() as link:
                     answers = await self.enqueue_on(link, specs, executions, repeat=repeat)
-                    if not specs.made and not any(answer.skipped for answer in answers):
+                    skipped = {answer.id for answer in answers if answer.skipped}
+                    if not specs.made and not skipped:
                         recording.idle(self.db)  # gates were locked, perhaps, and nothing else
-                    if repeat and specs.made:
-                        await link.execute(self.MARK_REPEATED, specs.tenant, list(specs.made))
+                    if repeat and (marked := specs.made | skipped):
+                        await link.execute(self.MARK_REPEATED, specs.tenant, list(marked))
                     if is_limited:
                         await self.charge(link, specs.tenant, len(specs.made))
                     if entries:
