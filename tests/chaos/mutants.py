@@ -245,7 +245,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a bulk of first requests ignores the marks of repeats",
-        ((ENQUEUE, "THEN daybell.refuse_repeated($1, $6, cardinality($6))", "THEN true"),),
+        (
+            (ENQUEUE, "THEN daybell.refuse_repeated($1, $6, cardinality($6))", "THEN true"),
+            (ENQUEUE, "OR daybell.refuse_repeated($1, $6, 1)", "OR true"),
+        ),
         OF_REPEATS,
         only="late",
         seconds=20.0,
@@ -298,6 +301,22 @@ MUTANTS: Final = (
                 "store/postgres/upkeep.py",
                 '"repeated", "at < $1", now - REPEAT_SECONDS_KEPT',
                 '"repeated", "at < $1", now - REPEAT_SECONDS_KEPT / 2',
+            ),
+        ),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "marks are not announced",
+        ((ENQUEUE, "SELECT nextval('daybell.repeats') FROM", "SELECT 1 FROM"),),
+        OF_REPEATS,
+    ),
+    Mutant(
+        "the search for marks ends while a repeat is under way",
+        (
+            (
+                "store/postgres/migrations/0013_repeated.sql",
+                "LOCK TABLE daybell.repeated IN SHARE ROW EXCLUSIVE MODE NOWAIT;",
+                "",
             ),
         ),
         OF_REPEATS,

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from daybell import Client
 from daybell.core.limits import REPEAT_SECONDS_KEPT
 from daybell.core.view import Retention
+from daybell.store.postgres.enqueue import MARKS_EXIST
 from tests.builders import (
     TENANT,
     an_entry,
@@ -21,6 +23,8 @@ from tests.builders import (
 from tests.store.postgres.held_requests import holding
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.steps import Stop, settle
+
+SEARCHES = f"SELECT {MARKS_EXIST}"
 
 KINDS = {"alike": {}, "of any kind": {"timeout": 5.0}}
 
@@ -122,18 +126,34 @@ async def test_marks_are_removed_after_the_documented_time(store, sql, clock):
     await clock.advance(REPEAT_SECONDS_KEPT)
     await store.retain(Retention())
     assert len(await marks(sql)) == 1
+    assert await sql.fetchval(SEARCHES), "marks are searched as long as there are some"
 
     await clock.advance(1.0)
     removed = await store.retain(Retention())
 
     assert removed.others >= 1
     assert await marks(sql) == set()
+    assert not await sql.fetchval(SEARCHES)
+
+
+async def test_the_search_for_marks_goes_on_while_a_repeat_is_under_way(store, place, sql, clock):
+    await defined(store)
+    await store.enqueue(TENANT, [an_execution()], repeat=True)
+    await clock.advance(REPEAT_SECONDS_KEPT + 1.0)
+    other = await asyncpg.connect(place.url)
+    async with other.transaction():
+        await other.execute(store.MARK_REPEATED, 1, [an_execution().id])
+
+        await store.retain(Retention())
+
+    assert await sql.fetchval(SEARCHES)
+    await other.close()
 
 
 async def test_a_repeat_that_is_rolled_back_leaves_no_mark(slow, store, sql):
     await defined(store)
     await slow.enqueue(TENANT, [an_execution(delay=3600.0)])
-    slow.MARK_REPEATED = f"{slow.MARK_REPEATED} RETURNING 1 / 0"
+    slow.MARK_REPEATED = slow.MARK_REPEATED.replace("RETURNING 1", "RETURNING 1 / 0")
 
     with pytest.raises(Exception, match="division"):
         await slow.enqueue(TENANT, [an_execution()], repeat=True)

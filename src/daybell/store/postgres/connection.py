@@ -397,48 +397,50 @@ class Database:
 
     @asynccontextmanager
     async def _borrowed(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
+        """Take a connection of a pool. If there is none, the error says that nothing was sent."""
         if not self._pools:
             raise UsageError(NOT_OPEN)
         pace = pace or _pace.get()
-        pool = self._pools[pace]
-        with translated():
-            await self._follow()
-            link = await self._acquire(pool, pace)
-            try:
-                yield link
-            except TimeoutError:
-                # No answer, not even that the statement was ended by the server.
-                terminate(link)
-                await self._expire()
-                raise
-            except asyncpg.ReadOnlySQLTransactionError:
-                # Another server of the URL may be the one to write to now. None of the old
-                # connections breaks by itself, so each is made anew before it is used again.
-                await self._expire()
-                raise
-            finally:
-                # Of one that was cancelled, the end is waited for.
-                await pool.release(link, timeout=self.timeouts.connect)
-
-    async def _acquire(self, pool: Any, pace: Pace) -> Any:
-        """Take a connection of a pool. If that fails, no statement was sent."""
+        pool, link = self._pools[pace], None
         try:
             with translated():
+                if self._timeline != self.lineage.timeline:
+                    await self._follow()
                 link = await pool.acquire(timeout=self._paces[pace].acquire)
-                if pace not in PATIENT:
-                    return link
+                if pace in PATIENT:
+                    link = await self._checked(pool, link)
                 try:
-                    # A silent connection must not be found out by the time of a long statement.
-                    await link.execute("SELECT 1", timeout=self.timeouts.command)
+                    yield link
                 except TimeoutError:
+                    # No answer, not even that the statement was ended by the server.
                     terminate(link)
-                    await pool.release(link)
                     await self._expire()
-                    link = await pool.acquire(timeout=self._paces[pace].acquire)
-                return link
+                    raise
+                except asyncpg.ReadOnlySQLTransactionError:
+                    # Another server of the URL may be the one to write to now. None of the old
+                    # connections breaks by itself, so each is made anew before it is used again.
+                    await self._expire()
+                    raise
+                finally:
+                    # Of one that was cancelled, the end is waited for.
+                    await pool.release(link, timeout=self.timeouts.connect)
         except Unavailable as error:
-            error.was_sent = False
+            error.was_sent = link is not None
             raise
+
+    async def _checked(self, pool: Any, link: Any) -> Any:
+        """Replace a connection that is silent: a long statement would wait for it too long."""
+        try:
+            await link.execute("SELECT 1", timeout=self.timeouts.command)
+        except TimeoutError:
+            terminate(link)
+            await pool.release(link)
+            await self._expire()
+            return await pool.acquire(timeout=self.timeouts.acquire)
+        except BaseException:
+            await pool.release(link, timeout=self.timeouts.connect)
+            raise
+        return link
 
     async def _expire(self) -> None:
         """Use no connection again that is open now."""

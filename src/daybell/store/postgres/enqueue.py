@@ -22,6 +22,7 @@ from daybell.store.postgres.specs import Outdated, Repeated, Spec, Specs
 from daybell.store.postgres.timeouts import pace_of
 
 STALE_TRIES: Final = 5
+MARKS_EXIST: Final = "(pg_sequence_last_value('daybell.repeats') IS NOT NULL)"
 
 
 class Enqueueing(Entering, Metering):
@@ -112,16 +113,19 @@ class Enqueueing(Entering, Metering):
     # For first requests that arrive after this repeat: see `daybell.refuse_repeated`. A repeat that
     # meets these rows has found them in FINISHED.
     MARK_REPEATED = """
-    INSERT INTO daybell.repeated (tenant, id) SELECT $1, id FROM unnest($2::uuid[]) u(id)
+    WITH m AS (
+      INSERT INTO daybell.repeated (tenant, id) SELECT $1, id FROM unnest($2::uuid[]) u(id)
+      RETURNING 1)
+    SELECT nextval('daybell.repeats') FROM (SELECT count(*) FROM m) n
     """
 
     # Executions of one job that differ in nothing but id and arguments. None are created if the job
     # changed under us. An id that exists breaks the statement: to expect it with ON CONFLICT would
     # cost every row a quarter more.
     # Rows come to the last part one by one, as they are inserted; with the last of them, all are
-    # checked for repeats. The size of the table is asked first, which costs a tenth of the search
-    # and depends on no snapshot: without repeats, the table has no pages.
-    ALIKE = """
+    # checked for repeats. The sequence is asked first, which costs a tenth of the search and
+    # depends on no snapshot: it has a value as long as there are marks.
+    ALIKE = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     l AS (
       INSERT INTO daybell.live (tenant, id, job, version, lane, priority, state, created_at, run_at,
@@ -132,9 +136,14 @@ class Enqueueing(Entering, Metering):
       RETURNING id, run_at, lane, priority)
     INSERT INTO daybell.agenda (run_at, lane, priority, id)
     SELECT run_at, lane, priority, id FROM l
-     WHERE CASE WHEN id = ($6::uuid[])[cardinality($6)] AND pg_relation_size('daybell.repeated') > 0
+     WHERE CASE WHEN id = ($6::uuid[])[cardinality($6)] AND {MARKS_EXIST}
                 THEN daybell.refuse_repeated($1, $6, cardinality($6)) ELSE true END
     """
+    # The same for one, whose row is the last.
+    ALIKE_ONE = (
+        ALIKE[: ALIKE.rindex("WHERE CASE")]
+        + f"WHERE NOT {MARKS_EXIST} OR daybell.refuse_repeated($1, $6, 1)"
+    )
 
     # The same with entries of the audit log, if anything is created: one statement is one round
     # trip, where a transaction would take four.
@@ -166,7 +175,11 @@ class Enqueueing(Entering, Metering):
             return False
         async with self.db.link() as link:
             answer = await link.execute(
-                self.ALIKE_RECORDED if entries else self.ALIKE,
+                self.ALIKE_RECORDED
+                if entries
+                else self.ALIKE_ONE
+                if len(executions) == 1
+                else self.ALIKE,
                 spec.tenant,
                 spec.job.key,
                 spec.job.version,

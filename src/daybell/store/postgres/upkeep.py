@@ -45,6 +45,7 @@ TABLES: Final = (
 APPEND_ONLY: Final = ("audit",)
 FUNCTIONS: Final = (
     "charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now", "refuse_repeated",
+    "rest_repeats",
 )  # fmt: skip
 
 
@@ -125,7 +126,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
 
     async def _remove_others(self, link: Link, now: Instant, before: Instant) -> list[int]:
         """What is kept for a time of its own, and what belongs to executions."""
-        return [
+        removed = [
             *await self._remove_runs(link, before),
             await self._remove(link, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
             await self._remove(link, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
@@ -140,6 +141,8 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             await self._remove(link, "event_key", "received_at < $1", now - EVENT_SECONDS_KEPT),
             await self._remove(link, "event", "received_at < $1", now - EVENT_SECONDS_KEPT),
         ]
+        await link.execute("SELECT daybell.rest_repeats()")
+        return removed
 
     async def _remove(self, link: Link, table: str, condition: str, before: Instant) -> int:
         name = table.split()[0]

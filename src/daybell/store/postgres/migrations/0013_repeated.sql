@@ -14,6 +14,28 @@ CREATE TABLE daybell.repeated (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 0);
 CREATE INDEX repeated_at ON daybell.repeated (at);
 
+-- Has a value as long as there are rows in `repeated`. A sequence knows no snapshots: what a repeat has
+-- said is seen at once, by statements that began before it, too. To raise it does no harm.
+CREATE SEQUENCE daybell.repeats;
+GRANT USAGE, SELECT ON SEQUENCE daybell.repeats TO PUBLIC;
+
+-- Take the value away when there are no rows. No repeat is between its row and its word meanwhile: it
+-- writes the row first, and keeps the lock on the table until its commit.
+CREATE FUNCTION daybell.rest_repeats() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF pg_sequence_last_value('daybell.repeats') IS NULL OR EXISTS (SELECT FROM daybell.repeated) THEN
+    RETURN;
+  END IF;
+  LOCK TABLE daybell.repeated IN SHARE ROW EXCLUSIVE MODE NOWAIT;
+  IF NOT EXISTS (SELECT FROM daybell.repeated) THEN
+    PERFORM setval('daybell.repeats', 1, false);
+  END IF;
+EXCEPTION WHEN lock_not_available THEN
+  NULL;  -- at the next time, then
+END $$;
+REVOKE ALL ON FUNCTION daybell.rest_repeats FROM PUBLIC;
+
 -- Refuse ids that a repeated request has created; return true otherwise. The caller has inserted its
 -- rows: their number is an argument so that they are counted first. From then on no repeat can create
 -- them. Each query of a volatile function has a snapshot of its own, so this sees what was committed
