@@ -21,7 +21,6 @@ def demand(summary: Summary) -> None:
     # A run in which nothing went wrong proves nothing.
     assert summary.acknowledged > ENOUGH * RATE * summary.seconds
     assert summary.attempts > summary.states["succeeded"], "nobody was lost"
-    assert summary.waits, "nothing was running in a lost worker"
     assert summary.unfinished == 0
     assert {"kill", "freeze"} <= set(summary.faults)
     assert summary.schedules == TICKING + ALONE
@@ -51,6 +50,8 @@ async def test_no_execution_tick_or_node_is_lost_or_doubled_on_sqlite(tmp_path):
     summary = await on_sqlite(Options(seconds=10, seed=1, rate=RATE), tmp_path, tell=print_nothing)
 
     demand(summary)
+    # On PostgreSQL nearly every moment is near a fault of the connections, which excuses a delay.
+    assert summary.waits, "nothing was running in a lost worker"
 
 
 def print_nothing(_line: str) -> None:

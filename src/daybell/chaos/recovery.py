@@ -20,6 +20,7 @@ SLACK_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 0.5  # an enqueue that takes longer shows that the store is busy or away
 MANY: Final = 100  # that wait for a worker: what comes back has to wait for these, too
 SHRINKS_WITHIN_SECONDS: Final = 10.0
+SHOWS_AFTER_SECONDS: Final = 4.0  # without another fault, until that can be judged
 
 
 class Trouble(msgspec.Struct, frozen=True, order=True):
@@ -170,6 +171,8 @@ def stuck(
         after = _after(samples, at, away_at)
         if not after or after[-1].backlog <= few:
             continue
+        if after[-1].at - at < SHOWS_AFTER_SECONDS:
+            continue  # another fault came too soon to tell
         if after[-1].backlog >= max(one.backlog for one in after):
             yield Violation(
                 "backlog grows",
