@@ -1,10 +1,13 @@
 """What all tests share."""
 
 import gc
+import os
+import tempfile
 
 import pytest
 
 from tests.inherited import drop_variables, restore_signals
+from tests.postgres import memory_folder
 from tests.stores import Servers
 
 
@@ -12,6 +15,9 @@ def pytest_configure() -> None:
     """Forget what this run inherits, so that no test depends on how it was started."""
     drop_variables()
     restore_signals()
+    if "TMPDIR" not in os.environ and (folder := memory_folder()):
+        os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None  # computed anew, from the variable
 
 
 @pytest.hookimpl(wrapper=True)

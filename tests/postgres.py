@@ -35,6 +35,8 @@ Version = Literal["16", "18"]
 NOBODY: Final = 65534  # PostgreSQL refuses to run as root
 HOMES: Final[dict[str, str]] = {"16": "pginstall", "18": "pginstall18"}
 PREFIX: Final = "daybell-pg-data-"
+MEMORY: Final = Path("/dev/shm")
+MEMORY_BYTES_MIN: Final = 4 << 30
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.02
@@ -69,14 +71,13 @@ class Postgres:
         sweep()
         self.version = version or os.environ.get("DAYBELL_TEST_PG_VERSION", "18")
         self.bin = runnable(find_binaries(self.version))
-        self.folder = make_folder()
+        self.folder = make_folder(scratch() if durable else memory_folder() or scratch())
         self.port = 0
         self._process: subprocess.Popen[Any] | None = None
         self._watchdog = start_watchdog(self.folder)
         try:
-            self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                      "--no-sync", "--no-instructions")  # fmt: skip
             self._settings = (DURABLE if durable else QUICK) | settings
+            self._make_data()
             if durable and self._accepts("wal_compression=lz4"):
                 self._settings.setdefault("wal_compression", "lz4")
         except BaseException:
@@ -155,6 +156,10 @@ class Postgres:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _make_data(self) -> None:
+        self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                  "--no-sync", "--no-instructions")  # fmt: skip
 
     def _where(self) -> list[str]:
         return ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
@@ -246,7 +251,7 @@ def shared_copy(binaries: Path) -> Path:
 
 def copy_installation(home: Path, target: Path) -> None:
     # Under a name that a sweep clears away if we die half-way, then into place in one step.
-    draft = make_folder()
+    draft = make_folder(target.parent)
     try:
         shutil.copytree(home, draft / home.parent.name / home.name)
         libraries = home.parent.with_suffix(".libs")
@@ -266,13 +271,26 @@ def scratch() -> Path:
     return preferred if os.geteuid() != 0 or is_reachable_by_all(preferred) else Path("/tmp")
 
 
-def make_folder() -> Path:
+def memory_folder() -> Path | None:
+    """Return the file system in memory, if this machine has one with enough room.
+
+    Tests write and drop many small files; on a disk they wait for it for most of their time.
+    """
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(MEMORY)
+        has_room = facts.f_bavail * facts.f_frsize >= MEMORY_BYTES_MIN
+        if has_room and not facts.f_flag & os.ST_NOEXEC and is_reachable_by_all(MEMORY):
+            return MEMORY
+    return None
+
+
+def make_folder(parent: Path) -> Path:
     """Create a folder whose name says which process owns it.
 
     In the name, not in a file inside: a sweep never meets a folder that has no owner yet.
     """
     pid = os.getpid()
-    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started(pid)}-", dir=scratch())
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started(pid)}-", dir=parent)
     if os.geteuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
     return Path(folder)
@@ -309,7 +327,8 @@ def started(pid: int) -> str | None:
 def sweep() -> None:
     """Clear away what dead owners left behind; the folders of living ones are not touched."""
     ours = {os.geteuid(), NOBODY} if os.geteuid() == 0 else {os.geteuid()}
-    for folder in scratch().glob(f"{PREFIX}*"):
+    places = {scratch(), memory_folder() or scratch()}
+    for folder in (one for place in places for one in place.glob(f"{PREFIX}*")):
         # Another launcher may sweep at the same time; names that do not parse are not ours.
         with contextlib.suppress(FileNotFoundError, ValueError):
             if folder.stat().st_uid in ours and not owner_is_alive(folder):

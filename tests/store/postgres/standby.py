@@ -1,7 +1,5 @@
 """A server that follows another one, and can take its place."""
 
-import shutil
-
 from tests.postgres import Postgres, read_lines
 
 
@@ -9,15 +7,13 @@ class Standby(Postgres):
     """A streaming replica of a server that runs; `with` starts it."""
 
     def __init__(self, primary: Postgres) -> None:
+        self._primary = primary
         super().__init__(version=primary.version)  # pyright: ignore[reportArgumentType]
-        try:
-            shutil.rmtree(self.data)
-            # -R has it begin as a replica; all that is written meanwhile comes along.
-            self._run("pg_basebackup", *primary._where(), "-D", self.data, "-R", "-X", "stream",
-                      "-c", "fast", "--no-sync")  # fmt: skip
-        except BaseException:
-            self.close()
-            raise
+
+    def _make_data(self) -> None:
+        # -R has it begin as a replica; all that is written meanwhile comes along.
+        self._run("pg_basebackup", *self._primary._where(), "-D", self.data, "-R", "-X", "stream",
+                  "-c", "fast", "--no-sync")  # fmt: skip
 
     def promote(self) -> None:
         """Take writes from now on; returns when it does."""

@@ -14,7 +14,7 @@ from daybell.errors import Unavailable
 from daybell.store.postgres import PostgresStore
 from tests.builders import claim, claimed, defined, enqueued, steps, success
 from tests.pooler import Pooler
-from tests.postgres import NOBODY, eventually, free_port, make_folder
+from tests.postgres import NOBODY, eventually, free_port, make_folder, scratch
 from tests.store.postgres.invariants import violations
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
@@ -154,7 +154,7 @@ async def pgbouncer(place):
     if PGBOUNCER is None:
         pytest.skip("no pgbouncer here; get it by `apt install pgbouncer`")
     target = urlsplit(place.url)
-    name, port, folder = target.path.lstrip("/"), free_port(), make_folder()
+    name, port, folder = target.path.lstrip("/"), free_port(), make_folder(scratch())
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "pgbouncer.ini").write_text(
         f"[databases]\n{name} = host={target.hostname} port={target.port}\n"
