@@ -31,6 +31,7 @@ CONDITION: Final = "condition"
 RULE: Final = "rule"
 FAIL_FAST: Final = "fail_fast"
 CANCELLED: Final = "cancelled"
+QUOTA: Final = "quota"  # why it was not started yet: its tenant has no room for more
 
 Edges: TypeAlias = tuple[tuple[str, str | None], ...]  # children, each with its condition
 
