@@ -11,7 +11,7 @@ from daybell.core.when import at, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
-from daybell.errors import JobNotFound, UsageError
+from daybell.errors import JobNotFound, QuotaExceeded, UsageError
 from daybell.store.ids import mint
 from tests.builders import an_execution, apply, claim, death, success
 from tests.engine.faults import faulty
@@ -42,6 +42,16 @@ def hours(place, count):
 
 def ticks_of(answer):
     return [one.at for one in answer.ticks]
+
+
+async def test_a_backfill_over_the_quota_is_refused_as_a_whole(client, place):
+    wanted = hours(place, 3)
+    await client.update_tenant("default", queued=2)
+
+    with pytest.raises(QuotaExceeded, match="2 unfinished executions"):
+        await client.backfill("report", wanted[0], wanted[-1] + 1)
+
+    assert (await client.executions()).items == ()
 
 
 async def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, place):

@@ -431,3 +431,41 @@ async def test_a_parameter_that_no_node_uses_is_told(client):
 
     told = await client.warnings("etl")
     assert 'parameter limit is used by no node; a node refers to it as {"param": "limit"}' in told
+
+
+async def test_a_node_that_waits_for_the_quota_says_so(client):
+    nodes = [{"name": name, "task": "resize"} for name in "abc"]
+    mapped = {"name": "each", "task": "resize", "map": [1, 2, 3], "args": {"row": {"item": True}}}
+    await client.create("etl", workflow=a_workflow(*nodes, mapped), schedule="manual")
+    await client.update_tenant("default", queued=3)
+    id = (await client.enqueue("etl")).id
+    await work(client.store, rounds=1)
+
+    run = await client.run(id)
+
+    assert {one.name: one.reason for one in run.nodes} == {
+        "a": None,
+        "b": None,
+        "c": "quota",
+        "each": "quota",
+    }
+
+
+@pytest.mark.parametrize("most", [0, 100_001, True, "3"])
+async def test_max_items_is_a_number_within_its_bounds(client, most):
+    node = {"name": "each", "task": "resize", "map": [1], "max_items": most}
+
+    with pytest.raises(InvalidWorkflow, match="give a whole number from 1 to 100,000"):
+        await client.create("etl", workflow=a_workflow(node))
+
+
+async def test_max_items_is_for_a_mapped_node_and_bounds_a_list_that_is_written_out(client):
+    node = {"name": "each", "task": "resize", "max_items": 2}
+    with pytest.raises(InvalidWorkflow, match="has max_items, and is mapped over nothing"):
+        await client.create("etl", workflow=a_workflow(node))
+
+    with pytest.raises(InvalidWorkflow, match="3 items; the limit is 2"):
+        await client.create("etl", workflow=a_workflow({**node, "map": [1, 2, 3]}))
+
+    job = await client.create("etl", workflow=a_workflow({**node, "map": [1, 2]}))
+    assert '"max_items":2' in job.definition.settings

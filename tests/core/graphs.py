@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -61,10 +62,11 @@ class Rows:
     end: RunEnd | None = None
     is_grouping: bool = True  # ends that are alike are told as one
     minted: int = 0
+    quota: float = inf  # executions of nodes that may be unfinished
 
     @classmethod
-    def of(cls, plan: Plan) -> Rows:
-        rows = cls(plan.run(UUID(int=1)), {}, {})
+    def of(cls, plan: Plan, *, quota: float = inf) -> Rows:
+        rows = cls(plan.run(UUID(int=1)), {}, {}, quota=quota)
         rows.insert(plan.nodes)
         return rows
 
@@ -113,7 +115,7 @@ class Rows:
             mint=self.mint,
             limit=limit,
         )
-        step = drive(asking, self.answer)
+        step = drive(asking, self.answer, lambda: max(0, self.quota - len(self.running)))
         for node in [self.nodes[end.label] for end in usual]:
             told = len(node.edges) if node.group is None else 1
             self.nodes[node.label] = replace(node, state=NodeState.SUCCEEDED, told=told)
@@ -155,18 +157,23 @@ class Rows:
         assert run.running == len(self.running)
         assert run.lost_leaves == sum(row.state in LOST for row in rows if row.is_leaf)
         assert run.max_running is None or run.running <= run.max_running
+        assert run.running <= max(1, self.quota)
         if self.end is not None:
             assert run.left == 0
             assert not run.is_todo
         elif not run.is_todo:
             assert not self.has_work()
+            waits = run.stopping is None and run.ready > 0 and run.running >= self.quota
+            has_own_room = run.max_running is None or run.running < run.max_running
+            assert run.is_blocked == (waits and has_own_room)
             assert run.left, "it has ended, and nobody said so"
 
     def has_work(self) -> bool:
         rows = self.nodes.values()
         if self.run.stopping is not None:
             return any(row.state in OPEN or row.is_todo for row in rows)
-        return any(row.is_todo for row in rows) or (self.run.ready > 0 and self.run.room > 0)
+        has_room = self.run.running < min(self.run.max_running or inf, max(1, self.quota))
+        return any(row.is_todo for row in rows) or (self.run.ready > 0 and has_room)
 
     def settle(self, *, limit: int) -> None:
         """Do all that can be done without anybody's end."""

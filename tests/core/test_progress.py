@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from tests.core.graphs import Reference, Rows, play, verdict
 
 LIMITS = st.sampled_from([1, 2, 3, 4, 5, 1000])
 SEEDS = st.integers(0, 2**16)
+QUOTAS = st.sampled_from([0, 1, 3, inf])
 
 
 @pytest.mark.parametrize("rule", Rule)
@@ -45,9 +47,9 @@ def test_a_rule_is_answered_as_soon_as_no_later_end_can_change_the_answer(rule: 
 
 
 @settings(deadline=None, max_examples=80)
-@given(stories(), LIMITS, SEEDS)
+@given(stories(), LIMITS, SEEDS, QUOTAS)
 def test_a_run_ends_as_the_reference_says_whatever_the_order(
-    story: Story, limit: int, seed: int
+    story: Story, limit: int, seed: int, quota: float
 ) -> None:
     expected = Reference(story.graph, story.outcomes, story.results).evaluate()
     # A node that runs at once may look for a list that is not there yet.
@@ -58,7 +60,7 @@ def test_a_run_ends_as_the_reference_says_whatever_the_order(
     }
     if any(node.outputs and node.name in early for node in story.graph.nodes):
         return
-    rows = Rows.of(story.graph.plan())
+    rows = Rows.of(story.graph.plan(), quota=quota)
 
     play(rows, story.outcomes, story.results, seed=seed, limit=limit)
 
@@ -72,11 +74,11 @@ def test_a_run_ends_as_the_reference_says_whatever_the_order(
 
 
 @settings(deadline=None, max_examples=80)
-@given(stories(is_stoppable=True), LIMITS, SEEDS, st.none() | st.integers(0, 5))
+@given(stories(is_stoppable=True), LIMITS, SEEDS, QUOTAS, st.none() | st.integers(0, 5))
 def test_a_run_that_is_stopped_ends_and_starts_nothing_that_its_rule_forbids(
-    story: Story, limit: int, seed: int, cancel_after: int | None
+    story: Story, limit: int, seed: int, quota: float, cancel_after: int | None
 ) -> None:
-    rows = Rows.of(story.graph.plan())
+    rows = Rows.of(story.graph.plan(), quota=quota)
 
     play(rows, story.outcomes, story.results, seed=seed, limit=limit, cancel_after=cancel_after)
 

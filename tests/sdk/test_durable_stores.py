@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 
 from daybell import App, Context, ExecutionFailed, Retry
-from daybell.core.execution import State
+from daybell.core.execution import TERMINAL, State
 from daybell.core.step import StepKind
+from daybell.core.view import ExecutionFilter
 from tests.sdk.isolated_app import app as isolated
 from tests.sdk.waiting import WAIT, eventually
 from tests.stores import POSTGRES
@@ -146,3 +147,44 @@ async def test_a_task_in_a_process_of_its_own_is_told_the_way_out(file_url, monk
         handle = await isolated.tasks["durable"].enqueue()
         with pytest.raises(ExecutionFailed, match='leave out isolation="process"'):
             await handle.result(timeout=WAIT)
+
+
+async def test_a_map_of_many_items_runs_within_the_quota(app: App):
+    most, seen = 20, list[int]()
+
+    @app.task
+    async def count() -> list[int]:
+        return list(range(200))
+
+    @app.task
+    async def take(number: int) -> int:
+        client = app.client()
+        unfinished = await client.store.count_executions(
+            "default", ExecutionFilter(with_nodes=True, states=frozenset(State) - TERMINAL)
+        )
+        seen.append(sum(unfinished.values()))
+        return number
+
+    with app.workflow("each") as each:
+        _ = take.map(count.output)
+
+    async with app.worker():
+        await app.client().update_tenant("default", queued=most)
+        handle = await each.enqueue()
+        assert await handle.result(WAIT) == list(range(200))
+
+    assert 2 < max(seen) <= most
+
+
+async def test_a_list_that_is_longer_than_max_items_fails_its_node(app: App):
+    @app.task
+    async def take(number: int) -> int:
+        return number
+
+    with app.workflow("each", params={"numbers": ...}) as each:
+        _ = take.node(max_items=3).map(each.params["numbers"])
+
+    async with app.worker():
+        assert await (await each.enqueue(numbers=[1, 2, 3])).result(WAIT) == [1, 2, 3]
+        with pytest.raises(ExecutionFailed, match="4 items are too many; the limit is 3"):
+            await (await each.enqueue(numbers=[1, 2, 3, 4])).result(WAIT)

@@ -1,5 +1,5 @@
 """Holds runs of workflows to what was promised: no node starts before its rule allows, none twice,
-none after a stop; and how a run ends is what a reference says.
+none after a stop; the quota of their tenant holds; and how a run ends is what a reference says.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class FlowChecker(Checker):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.stories = {}
+        self.quota: int | None = None  # unfinished executions that the tenant may have
         self.cancelled: set[RunId] = set()  # by anybody, in time or not
         self._nodes: dict[RunId, dict[str, UUID]] = {}  # executions by label
         self._expected: dict[str, Reference] = {}
@@ -64,6 +65,16 @@ class FlowChecker(Checker):
         if call.operation == "cancel" and error is not None:
             self.cancelled -= self._just
         super().judge(call, workers, answer, error)
+        if self.quota is not None:
+            self._check_quota(self.quota)
+
+    def _check_quota(self, quota: int) -> None:
+        """Runs that wait for their nodes aside, no more is unfinished than the quota allows."""
+        unfinished = [row for row in self.rows.values() if row.state not in TERMINAL]
+        count = sum(not self._is_begun(row) for row in unfinished)
+        self.seen["quota used up"] += count == quota
+        if count > quota:
+            self.fail(f"{count} executions are unfinished, and the quota is {quota}")
 
     # What an operation may do.
 

@@ -12,6 +12,13 @@ ROOM: Final = (
     "        return max(0, self.run.max_running - self.running)\n",
     "        return max(0, self.run.max_running + 1 - self.running)\n",
 )
+NO_QUOTA: Final = (
+    "core/progress_hand.py",
+    "            self._quota = yield Room()\n",
+    "            yield Room()\n",
+)
+ONE_MORE: Final = ("core/progress_hand.py", "0 if self.running else 1)", "1)")
+NOT_ONE: Final = ("core/progress_hand.py", "0 if self.running else 1)", "0)")
 NO_STOP: Final = (
     "core/progress_hand.py",
     "        if self.run.fail_fast:\n",
@@ -33,6 +40,10 @@ OF_FLOWS: Final[tuple[tuple[str, str, Changes], ...]] = (
     ("a parent is counted twice", "memory", (TWICE,)),
     ("a parent is counted twice", "sqlite", (TWICE,)),
     ("one more may run than is allowed", "memory", (ROOM,)),
+    ("nodes pass the quota of their tenant", "memory", (NO_QUOTA,)),
+    ("nodes pass the quota of their tenant", "sqlite", (NO_QUOTA,)),
+    ("a run starts one node after the other whatever the quota says", "memory", (ONE_MORE,)),
+    ("runs that use up the quota have no room for their nodes", "memory", (NOT_ONE,)),
     ("a failure stops nothing in a run that fails fast", "memory", (NO_STOP,)),
     ("what is left to do in a run is forgotten", "memory", (FORGOTTEN,)),
     ("what is left to do in a run is forgotten", "sqlite", (FORGOTTEN,)),

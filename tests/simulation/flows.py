@@ -168,6 +168,7 @@ class FlowCluster(NarrowCluster):
         checker = self.world.checker
         assert isinstance(checker, FlowChecker)
         checker.stories = self.stories
+        checker.quota = self._quota = stream(seed, "quota").choice((None, 3, 8))
         # So few rows at a time, and so few times before it is left to others.
         self._batch = chance.choice((1, 3, 1_000))
         self._rounds = chance.choice((1, 20))
@@ -191,6 +192,7 @@ class FlowCluster(NarrowCluster):
         run(store.open())
         definitions = [definition_of(name, story) for name, story in self.stories.items()]
         run(store.define_jobs(TENANT, [NewJob(id=mint(), definition=one) for one in definitions]))
+        run(store.set_quotas(TENANT, queued=self._quota))
         asyncio._set_running_loop(None)
 
     def _tasks(self, client: Client) -> Handlers:

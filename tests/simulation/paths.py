@@ -66,6 +66,7 @@ FLOW_PATHS: Final = {
     "node skipped": "a rule or a condition left a node out",
     "mapped": "a node ran once for each of several items",
     "swept": "what was left to do in a run was done by upkeep",
+    "quota used up": "nodes waited for room in the quota of their tenant",
     "stale end": "a report of an end came too late and was refused",
     "end repeated": "an end whose answer was lost was sent again, and answered as made",
     "claim repeated": "a claim whose answer was lost was asked again, and had what it took",

@@ -9,7 +9,7 @@ from tests.simulation.report import lived_through
 
 CHUNK = 15  # seeds
 OFTEN = ("run succeeded", "run dead", "run cancelled", "inner run", "node retried", "node lost",
-         "node skipped", "mapped", "swept", "stale end")  # fmt: skip
+         "node skipped", "mapped", "swept", "stale end", "quota used up")  # fmt: skip
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])

@@ -14,7 +14,13 @@ from daybell.api.kind_schema import (
     Shown,
     Statement,
 )
-from daybell.core.limits import PARAMETERS_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_NODES_MAX
+from daybell.core.limits import (
+    MAP_ITEMS_DEFAULT,
+    MAP_ITEMS_MAX,
+    PARAMETERS_MAX,
+    WORKFLOW_EDGES_MAX,
+    WORKFLOW_NODES_MAX,
+)
 from daybell.core.rules import Rule
 
 
@@ -112,6 +118,13 @@ class Node(Shown):
         None,
         description="It runs once for each item of this list, result or parameter.",
         examples=[{"output": "extract", "path": "files"}],
+    )
+    max_items: int | None = Field(
+        None,
+        ge=1,
+        le=MAP_ITEMS_MAX,
+        description=f"Of a mapped node: the longest list that it takes; {MAP_ITEMS_DEFAULT:,} by"
+        " default. A longer one fails the node.",
     )
     branch: list[str] | None = Field(
         None,

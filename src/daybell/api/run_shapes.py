@@ -118,7 +118,8 @@ class RunNode(BaseModel):
     status: Status
     reason: str | None = Field(
         description="Why it did not run, or its error in short. Of one that was begun and has not"
-        " ended: why it is away, such as `event`, `sleep` or `step_retry`."
+        " ended: why it is away, such as `event`, `sleep` or `step_retry`. `quota`: it, or some of"
+        " its items, wait for room in the tenant's quota `queued`."
     )
     execution_id: Id | None
     kind: str | None

@@ -27,7 +27,7 @@ from daybell.core.graph import Graph, GraphEdge
 from daybell.core.graph_node import JOB
 from daybell.core.instant import Instant
 from daybell.core.limits import NODE_ATTEMPTS_MAX, RUN_ATTEMPTS_MAX, RUN_WAITS_MAX
-from daybell.core.run import NodeView, RunDetail
+from daybell.core.run import QUOTA, NodeState, NodeView, RunDetail
 from daybell.core.step import NodeWait
 from daybell.errors import Conflict, JobNotFound, NotFound, UsageError
 from daybell.store.protocol import Store
@@ -241,7 +241,7 @@ def _begun(detail: RunDetail, graph: Graph | None, *, begins: Sequence[Instant])
         for child, when in view.node.edges
     ]
     run = detail.run
-    nodes = [_node(view, graph) for view in detail.nodes]
+    nodes = [_node(view, graph, is_blocked=run.is_blocked) for view in detail.nodes]
     ready = ready_times(nodes, edges, begins=begins)
     return WorkflowRun(
         nodes=tuple(replace(one, ready_at=ready.get(one.name)) for one in nodes),
@@ -253,8 +253,9 @@ def _begun(detail: RunDetail, graph: Graph | None, *, begins: Sequence[Instant])
     )
 
 
-def _node(view: NodeView, graph: Graph | None) -> RunNode:
+def _node(view: NodeView, graph: Graph | None, *, is_blocked: bool) -> RunNode:
     node = view.node
+    waits = node.state is NodeState.READY or (node.is_map and node.state is NodeState.STARTED)
     known = None if graph is None else graph.by_name.get(node.label)
     items = ItemCounts(total=node.items, ended=node.items_ended, failed=node.items_lost)
     return RunNode(
@@ -263,7 +264,7 @@ def _node(view: NodeView, graph: Graph | None) -> RunNode:
         kind=None if known is None else known.kind,
         runs=known.runs if known is not None and isinstance(known.runs, str) else None,
         rule=str(node.rule),
-        reason=node.reason or view.reason,
+        reason=node.reason or view.reason or (QUOTA if is_blocked and waits else None),
         run_at=view.run_at if view.state in PENDING else None,
         execution=node.execution,
         started_at=node.started_at,

@@ -21,7 +21,7 @@ from daybell.core.graph_values import hide_settings, show_hidden, shown_in
 from daybell.core.instant import Seconds
 from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, settings_json
 from daybell.core.kinds.command import BESIDE, command_of
-from daybell.core.limits import check_name
+from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
 from daybell.core.outputs import (
     ITEM,
     PARAMS,
@@ -36,7 +36,7 @@ from daybell.core.outputs import (
 from daybell.core.priority import Priority
 from daybell.core.retry import Retry
 from daybell.core.rules import Rule
-from daybell.core.run import MAP_ITEMS_MAX, Spec
+from daybell.core.run import Spec
 from daybell.errors import InvalidWorkflow, UsageError, shown, suggested
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ JOB: Final = "job"
 CHOICES: Final = ("task", *SETTINGS, JOB)
 FIELDS: Final = (
     "name", *CHOICES, *BESIDE, "args", "queue", "priority", "retries", "backoff", "timeout", "rule",
-    "map", "branch",
+    "map", "max_items", "branch",
 )  # fmt: skip
 RULES: Final = tuple(map(str, Rule))
 
@@ -64,6 +64,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Seconds | None = None
     rule: Rule = Rule.ALL_SUCCESS
     map: Any = None  # a list, or a reference to one
+    max_items: int = MAP_ITEMS_DEFAULT  # of that list
     branch: tuple[str, ...] = ()  # nodes that its task chooses among: see core.branching
 
     @classmethod
@@ -93,6 +94,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             timeout=None if timeout is None else parse_limit(timeout, what="timeout"),
             rule=Rule(kept.get("rule", Rule.ALL_SUCCESS)),
             map=kept.get("map"),
+            max_items=kept.get("max_items", MAP_ITEMS_DEFAULT),
             branch=tuple(kept.get("branch", ())),
         )
 
@@ -113,6 +115,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             kept["rule"] = str(self.rule)
         if self.map is not None:
             kept["map"] = self.map
+        if self.max_items != MAP_ITEMS_DEFAULT:
+            kept["max_items"] = self.max_items
         if self.branch:
             kept["branch"] = list(self.branch)
         return kept
@@ -197,6 +201,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             args=payload.encode(args),
             outputs=outputs,
             map=None if over is None else payload.encode(over, what="map"),
+            max_items=self.max_items,
         )
 
 
@@ -225,6 +230,7 @@ class _Reading:
             retry=self._retry(),
             timeout=self._take("timeout", lambda one: parse_limit(one, what="timeout")),
             rule=self._rule(),
+            max_items=self._max_items(),
             map=self._map() if "map" in given else None,
             branch=self._branch(kind) if "branch" in given else (),
         )
@@ -320,9 +326,24 @@ class _Reading:
         self._read("map", lambda value: payload.encode(value, what="map"), over)
         return cast("Any", over)
 
+    def _max_items(self) -> int:
+        most = self._given.get("max_items", MAP_ITEMS_DEFAULT)
+        if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MAP_ITEMS_MAX:
+            self._refuse(
+                f"has max_items={shown(most)}; give a whole number from 1 to {MAP_ITEMS_MAX:,}",
+                "max_items",
+            )
+        if "max_items" in self._given and "map" not in self._given:
+            self._refuse("has max_items, and is mapped over nothing; give `map`", "max_items")
+        return most
+
     def _check_items(self, items: list[Any]) -> None:
-        if len(items) > MAP_ITEMS_MAX:
-            self._refuse(f"is mapped over too many items; the limit is {MAP_ITEMS_MAX:,}", "map")
+        if len(items) > (most := self._max_items()):
+            self._refuse(
+                f"is mapped over {len(items):,} items; the limit is {most:,}. Set max_items to"
+                f" allow more, up to {MAP_ITEMS_MAX:,}",
+                "map",
+            )
         if any(not one.is_item for one in outputs_in(items)):
             self._refuse(
                 "is mapped over a list with references in it; refer to what is the whole list,"

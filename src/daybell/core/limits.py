@@ -132,6 +132,8 @@ MATCH_KEYS_MAX: Final = 20
 
 # Workflows and dependencies. Releasing children happens in the transaction that ends the parent.
 WORKFLOW_NODES_MAX: Final = 10_000
+MAP_ITEMS_DEFAULT: Final = 10_000  # of a mapped node that has no `max_items`
+MAP_ITEMS_MAX: Final = 100_000  # `max_items`
 NODE_ATTEMPTS_MAX: Final = 20  # that a run shows of a node
 RUN_WAITS_MAX: Final = 1_000  # events that nodes wait for, which a run shows
 RUN_ATTEMPTS_MAX: Final = 20_000  # of all nodes together, if that leaves one for each

@@ -374,6 +374,7 @@ class _Progress(Herder):
             failed=self.failed,
             stopping=self.stopping,
             is_todo=is_todo,
+            is_blocked=not is_todo and self.is_blocked,
         )
         changed = [self.nodes[label] for label in self.changed if label not in self.new]
         return Advance(

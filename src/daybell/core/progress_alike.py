@@ -40,6 +40,9 @@ class Herder(Starter):
         labels = tuple(label for label, _ in edges if label not in known)
         if len(labels) < ALIKE_MIN:
             return
+        yield from self.ask_room()
+        if self.is_limited:
+            return
         found: Sequence[Waiting] = yield Alike(labels)
         for waiting in found:
             spec = read_spec(waiting.spec)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from daybell.core.run import (
     NodeState,
     Read,
     Results,
+    Room,
     Run,
     Same,
     Spec,
@@ -73,13 +75,41 @@ class Hand:
         self.were_ready = 0  # rows in hand that the store still takes for READY
         self.were_open = 0  # the same, for WAITING or READY
         self._values: dict[str, Any] = {}
+        self._is_room_known = False
+        self._quota = inf  # executions that the tenant may create in this call
 
     @property
     def room(self) -> int:
-        """How many more may be started now."""
+        """How many more may be started now.
+
+        A run that waits for its nodes has room for one, whatever the quota says: it takes room
+        itself, so it would wait for itself, and runs inside runs for each other.
+        """
+        allowed = max(self._quota - len(self.starts), 0 if self.running else 1)
+        return int(min(self._own_room, allowed))
+
+    @property
+    def is_limited(self) -> bool:
+        """True if the tenant has a quota."""
+        return self._quota != inf
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if nodes wait for room in the tenant's quota, and for nothing else."""
+        is_open = self.stopping is None and self.left > 0
+        return is_open and self.ready > 0 and self._own_room > 0 and not self.room
+
+    @property
+    def _own_room(self) -> int:
         if self.run.max_running is None:
             return max(1, self.limit)  # a call that only notes leaves the rest to others
         return max(0, self.run.max_running - self.running)
+
+    def ask_room(self) -> Asking:
+        """Ask for the tenant's quota, once, as soon as something can be started."""
+        if not self._is_room_known:
+            self._is_room_known = True
+            self._quota = yield Room()
 
     # --- rows ---------------------------------------------------------------------------------
 

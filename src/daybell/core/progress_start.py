@@ -8,11 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core import payload
-from daybell.core.limits import ARGS_BYTES_MAX
+from daybell.core.limits import ARGS_BYTES_MAX, MAP_ITEMS_MAX
 from daybell.core.outputs import filled_with_outputs, items_of
 from daybell.core.progress_hand import Asking, Hand
 from daybell.core.run import (
-    MAP_ITEMS_MAX,
     NewNode,
     Node,
     NodeState,
@@ -29,7 +28,10 @@ class Starter(Hand):
 
     def start(self) -> Asking:
         """As many as there is room for."""
+        yield from self.ask_room()
         count = min(self.room, self.budget)
+        if not count:
+            return
         if self.ready > len(self.readied):
             rows: list[Node] = yield Ready(count + self.were_ready)
             for row in rows:
@@ -78,8 +80,11 @@ class Starter(Hand):
     def _begin_map(self, node: Node, spec: Spec) -> None:
         assert spec.map is not None
         count = len(items_of(spec.map, self.value))
-        if count > MAP_ITEMS_MAX:
-            raise UsageError(f"{count:,} items are too many; the limit is {MAP_ITEMS_MAX:,}")
+        if count > spec.max_items:
+            raise UsageError(
+                f"{count:,} items are too many; the limit is {spec.max_items:,}. Set max_items of"
+                f" the node to allow more, up to {MAP_ITEMS_MAX:,}"
+            )
         if not count:
             self.end(node, NodeState.SUCCEEDED, None, "[]")
             return

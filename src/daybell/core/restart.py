@@ -189,4 +189,5 @@ def _begun(run: Run, rows: Iterable[Node], *, id: UUID | None) -> Run:
         lost_leaves=lost_leaves,
         failed=None if failed is None else failed.label,
         is_todo=True,
+        is_blocked=False,
     )

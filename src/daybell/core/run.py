@@ -14,6 +14,7 @@ import msgspec
 
 from daybell.core.execution import State
 from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import MAP_ITEMS_DEFAULT
 from daybell.core.priority import Priority
 from daybell.core.rules import Counts, Fate, Rule
 
@@ -21,7 +22,6 @@ from daybell.core.rules import Counts, Fate, Rule
 PROGRESS_BATCH: Final = 1_000
 # Items of a mapped node are numbered behind it, and before the next node.
 ORDER_STEP: Final = 1_000_000
-MAP_ITEMS_MAX: Final = 100_000
 
 # Why a run is dead, why a node did not run, and why it failed without having been started.
 NODES_FAILED: Final = "nodes_failed"
@@ -31,6 +31,7 @@ CONDITION: Final = "condition"
 RULE: Final = "rule"
 FAIL_FAST: Final = "fail_fast"
 CANCELLED: Final = "cancelled"
+QUOTA: Final = "quota"  # why it was not started yet: its tenant has no room for more
 
 Edges: TypeAlias = tuple[tuple[str, str | None], ...]  # children, each with its condition
 
@@ -83,6 +84,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     args: str = "{}"
     outputs: tuple[str, ...] = ()  # the nodes that it, or `map`, refers to
     map: str | None = None  # JSON: a list, or a reference to one
+    max_items: int = MAP_ITEMS_DEFAULT  # of that list
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -162,13 +164,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     lost_leaves: int = 0
     failed: str | None = None  # the first node that failed
     is_todo: bool = False  # something can be done now, and nobody has been found to do it
-
-    @property
-    def room(self) -> int:
-        """How many more may be started now."""
-        if self.max_running is None:
-            return PROGRESS_BATCH
-        return max(0, self.max_running - self.running)
+    is_blocked: bool = False  # nodes that are READY wait for room in the tenant's quota
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -309,6 +305,12 @@ class Ready(msgspec.Struct, frozen=True):
     limit: int
 
 
+class Room(msgspec.Struct, frozen=True):
+    """Asks how many more executions the tenant's quota lets this transaction create: float. Without
+    a quota it is infinite. The answer stays true until the transaction ends.
+    """
+
+
 class Unstarted(msgspec.Struct, frozen=True):
     """Asks for nodes that are WAITING or READY, in order: list[Node]."""
 
@@ -344,7 +346,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Ask: TypeAlias = Read | Todo | Ready | Unstarted | Specs | Results | ItemResults | Leaves | Failed
-AnyAsk: TypeAlias = Ask | Alike
+AnyAsk: TypeAlias = Ask | Alike | Room
 
 
 def item_label(group: str, index: int) -> str:

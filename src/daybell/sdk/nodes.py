@@ -38,6 +38,7 @@ class NodeOptions(TypedDict, total=False):
     priority: str | int
     retries: int | Retry | Mapping[str, Any] | None
     timeout: Duration | None
+    max_items: int  # of the list that it is mapped over
 
 
 NODE_OPTIONS: Final = frozenset(NodeOptions.__optional_keys__)

@@ -36,6 +36,7 @@ from daybell.core.run import (
     NodeState,
     NodeView,
     Read,
+    Room,
     Run,
     Specs,
     Start,
@@ -71,14 +72,24 @@ _WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
 }
 
 
-def drive(asking: Generator[AnyAsk, Any, Advance], answer: Callable[[Ask], Any]) -> Advance:
+def drive(
+    asking: Generator[AnyAsk, Any, Advance],
+    answer: Callable[[Ask], Any],
+    room: Callable[[], float],
+) -> Advance:
     """Answer until it is known what is to be written. For stores to which many nodes that are alike
-    are just many nodes.
+    are just many nodes. `room` counts how many executions the tenant's quota still allows.
     """
     try:
         ask = next(asking)
         while True:
-            ask = asking.send(_alike(ask, answer) if isinstance(ask, Alike) else answer(ask))
+            match ask:
+                case Room():
+                    ask = asking.send(room())
+                case Alike():
+                    ask = asking.send(_alike(ask, answer))
+                case _:
+                    ask = asking.send(answer(ask))
     except StopIteration as stop:
         return _one_by_one(stop.value)
 

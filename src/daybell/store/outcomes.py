@@ -48,8 +48,9 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """What the dead hold, and the store's time by which they were judged.
 
-    `is_any_waiting` is whether anything waits at a gate, `is_any_overdue` whether a wait for an
-    event has lasted long enough, so that neither need be asked for.
+    `is_any_waiting` is whether anything waits at a gate, or a run for room in its tenant's quota;
+    `is_any_overdue` whether a wait for an event has lasted long enough, so that neither need be
+    asked for.
     """
 
     now: Instant

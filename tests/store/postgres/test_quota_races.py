@@ -5,11 +5,13 @@ import asyncio
 import asyncpg
 import pytest
 
+from daybell.core.execution import State
 from daybell.errors import QuotaExceeded
 from daybell.store.ids import mint
 from daybell.store.postgres.borrowed import Call, send
 from daybell.store.postgres.quotas import Metering
 from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
+from tests.store.runs import a_plan, begun, end, labels, state, take
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 ENQUEUE = "SELECT daybell.enqueue('resize')"
@@ -79,6 +81,24 @@ async def test_a_claim_waits_for_the_one_before_it(store, other, sql):
     await other.execute("COMMIT")
 
     assert len((await task).executions) == 2
+
+
+async def test_a_nodes_end_does_not_wait_for_who_has_the_tenant(store, other):
+    await store.set_quotas(TENANT, queued=3)
+    run = await begun(store, a_plan({"a": [], "b": [], "c": [], "d": []}))
+    hands = await take(store)
+    assert labels(hands) == ["a", "b"]
+    await other.execute(Metering.LOCK_TENANT, 1)
+
+    await end(store, hands)
+
+    hands = await take(store)
+    assert labels(hands) == ["c"]  # the one that needs no room
+    await other.execute("COMMIT")
+    await store.advance_runs()
+    assert labels(await take(store)) == ["d"]
+    await end(store, hands)
+    assert await state(store, run) is State.RUNNING
 
 
 async def test_who_enqueues_in_sql_is_bound_by_quotas_as_well(store, sql, clock):

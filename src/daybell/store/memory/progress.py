@@ -34,7 +34,7 @@ from daybell.core.run import (
 )
 from daybell.store import driving
 from daybell.store.ids import mint
-from daybell.store.memory import endings
+from daybell.store.memory import endings, quotas
 from daybell.store.memory.tables import NodeRow, Row, RunRow, Tables
 from daybell.store.wakeups import Signal
 
@@ -88,7 +88,9 @@ def go_on(
         return False
     row = tables.runs[key]
     going = (note if just_note else advance)(row.run, ended, mint=mint)
-    step = driving.drive(going, lambda ask: answer(tables.runs[key].nodes, ask))
+    step = driving.drive(
+        going, lambda ask: answer(row.nodes, ask), lambda: quotas.queued_room(tables, key[0])
+    )
     write(tables, key, step, now)
     gone = start_all(tables, key, step.starts, now)
     if step.end is not None:

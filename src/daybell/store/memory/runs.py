@@ -13,6 +13,7 @@ from daybell.store import driving
 from daybell.store.checks import check_limit
 from daybell.store.memory import moves, progress, restarting
 from daybell.store.memory.executions import holds
+from daybell.store.memory.quotas import queued_room
 from daybell.store.memory.tables import Part, Row, RunRow, Tables, shown_state
 from daybell.store.wakeups import Signal
 
@@ -120,8 +121,11 @@ def spans(row: Row) -> Iterator[AttemptSpan]:
 
 def todo(tables: Tables) -> list[progress.RunKey]:
     """Runs in which something can be done now."""
+    blocked = {key[0] for key, row in tables.runs.items() if row.run.is_blocked}
+    free = {tenant for tenant in blocked if queued_room(tables, tenant) > 0}
     return [
         key
         for key, row in tables.runs.items()
-        if row.run.is_todo and progress.is_in_nobodys_hands(tables, key)
+        if (row.run.is_todo or (row.run.is_blocked and key[0] in free))
+        and progress.is_in_nobodys_hands(tables, key)
     ]

@@ -103,7 +103,8 @@ class MemoryWorkers(Part):
                 executions=[describe_lost(tables, row) for row in found[:limit]],
                 is_any_waiting=any(
                     row.execution.state is State.WAITING for row in tables.rows.values()
-                ),
+                )
+                or any(row.run.is_blocked for row in tables.runs.values()),
                 is_any_overdue=any(
                     wait.timeout_at is not None and wait.timeout_at <= now
                     for wait in tables.waits.values()

@@ -101,14 +101,13 @@ class Applying(Moving, Waiting):
         rounds: int = ROUNDS_MAX,
     ) -> list[Verdict]:
         batch = Batch(tenant, worker, moves)
+        is_plain = False
         is_single = way in (Way.SUCCEED, Way.END, Way.BACK)
         async with self.db.link() if is_single else self.db.transaction() as link:
             key = await self.names.tenant(link, tenant)
             match way:
                 case Way.SUCCEED:
-                    if await self.succeed(link, key, batch):
-                        self.settle(worker, batch.leases)
-                        return []
+                    is_plain = await self.succeed(link, key, batch)
                     made = dict[Fence, Row]()
                 case Way.END:
                     made = await self.end(link, key, batch)
@@ -121,7 +120,11 @@ class Applying(Moving, Waiting):
                     made = await self.end_linked(link, key, batch)
                 case Way.UNLOCKED:
                     made = await self._make_unlocked(link, key, batch)
-        await self._follow_through(way)
+        if is_plain:
+            self.settle(worker, batch.leases)
+            await self.unblock_runs(key)
+            return []
+        await self._follow_through(way, key)
         verdicts, again = await self._judge(batch, made)
         if not again:
             return verdicts
@@ -135,11 +138,11 @@ class Applying(Moving, Waiting):
             verdicts += await self._make(tenant, worker, left, next_way, rounds=rounds - 1)
         return verdicts
 
-    async def _follow_through(self, way: Way) -> None:
+    async def _follow_through(self, way: Way, tenant: int) -> None:
         if way is Way.UNLOCKED:
             self.say_news()  # what runs have left to do may be locked, and is left to upkeep
         else:
-            await self.after_commit()
+            await self.after_commit(tenant)
 
     LOCK_LIVE = """
     SELECT id, cancel_requested_at IS NOT NULL AS is_cancelling FROM daybell.live

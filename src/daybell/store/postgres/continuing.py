@@ -26,14 +26,21 @@ CANCELLED_MAX: Final = 1000  # nodes at a time
 # The first part of what follows an end is small, so that work begins soon. Nobody waits for the
 # others but the run's own ends, and fewer of them are less work.
 LATER_PARTS: Final = 4
+# True of a tenant that may have more unfinished executions.
+HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FROM (
+                        SELECT FROM daybell.live l WHERE l.tenant = t.key LIMIT t.queued_max) u))"""
 
 
 class Continuing(Pending):
     """Runs between two transactions."""
 
-    async def after_commit(self) -> None:
-        """Wake who waits for what this transaction has done, and go on with its runs."""
+    async def after_commit(self, tenant: int | None) -> None:
+        """Wake who waits for what this transaction has done, and go on with its runs: also with
+        those of the tenant that have waited for room in its quota.
+        """
         self.say_news()
+        if tenant is not None:
+            await self.unblock_runs(tenant)
         if not self.unfinished and not self.cancelled:
             return
         # What was asked for is done; what else there is to do can wait for upkeep.
@@ -48,6 +55,31 @@ class Continuing(Pending):
                 self.say_news()
                 if not self.unfinished and not self.cancelled:
                     break
+
+    # The count comes last: mostly there is no such run.
+    UNBLOCKED = f"""
+    SELECT r.id FROM (SELECT id FROM daybell.run WHERE tenant = $1 AND is_blocked
+                       ORDER BY id LIMIT 1) r,
+           LATERAL (SELECT FROM daybell.tenant t WHERE t.key = $1 AND r.id IS NOT NULL
+                       AND {HAS_ROOM} OFFSET 0) t
+    """
+
+    async def unblock_runs(self, tenant: int) -> None:
+        """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
+        makes room, and runs that others have driven meanwhile have not seen it.
+        """
+        advanced: set[UUID] = set()
+        with suppress(Unavailable):  # then it is left to upkeep
+            if (await self.quotas(tenant)).queued is None:
+                return
+            while True:
+                async with self.db.link() as link:
+                    run: UUID | None = await link.fetchval(self.UNBLOCKED, tenant)
+                # One that waits still: others have the lock that it needs.
+                if run is None or run in advanced:
+                    return
+                advanced.add(run)
+                await self.advance_run(tenant, run, wait=False)
 
     async def advance_run(self, tenant: int, run: UUID, *, wait: bool = True) -> bool | None:
         """Do a part of what is left to do in a run; True: there is more. None: others are at it,

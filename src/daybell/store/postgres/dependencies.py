@@ -237,7 +237,7 @@ class Depending(Continuing):
         return count
 
     async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        async def work() -> int:
+        async def work() -> tuple[int, int]:
             async with self.db.transaction() as link:
                 owner = await self.names.tenant(link, tenant)
                 await self.lock_links_of(link, owner, "live", ids)
@@ -245,10 +245,10 @@ class Depending(Continuing):
                 _, ended = await self.end_pending(
                     link, owner, sorted(waiting), State.SKIPPED, UPSTREAM_FAILED
                 )
-                return len(ended)
+                return owner, len(ended)
 
-        count = await self.db.settled(work)
-        await self.after_commit()
+        owner, count = await self.db.settled(work)
+        await self.after_commit(owner)
         return count
 
 

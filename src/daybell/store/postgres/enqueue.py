@@ -16,7 +16,6 @@ from daybell.errors import Unavailable, UsageError
 from daybell.store import checks, recording
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.entering import Entering, Passing
-from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.recorded import columns, record
 from daybell.store.postgres.specs import Outdated, Repeated, Spec, Specs
 from daybell.store.postgres.timeouts import pace_of
@@ -25,7 +24,7 @@ STALE_TRIES: Final = 5
 MARKS_EXIST: Final = "(pg_sequence_last_value('daybell.repeats') IS NOT NULL)"
 
 
-class Enqueueing(Entering, Metering):
+class Enqueueing(Entering):
     """New executions."""
 
     async def enqueue(

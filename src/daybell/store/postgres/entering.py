@@ -122,7 +122,7 @@ class Entering(Continuing):
         self.notifier.touch(specs.tenant, specs.queues)
         self.say_filled()
         if self.cancelled:
-            await self.after_commit()
+            await self.after_commit(specs.tenant)
 
     async def take(self, link: Link, specs: Specs, passing: Passing, made: Sequence[Row]) -> None:
         """Count the slots of those that were created and let in."""

@@ -47,7 +47,7 @@ class Intervening(Gathering, Waiting):
             return []
         wanted = sorted(set(ids))
         done = await self.db.settled(lambda: self._cancel(tenant, wanted))
-        await self.after_commit()
+        await self.after_commit(done.tenant)
         if done.live - done.pending:
             self.notifier.touch(done.tenant, [WORKERS])
         over = await self._stop_runs(done.tenant, done.runs) if done.runs else set[UUID]()
@@ -84,7 +84,7 @@ class Intervening(Gathering, Waiting):
         """Stop expanded runs. Answers which are over with it, because nothing of them ran."""
         for run in runs:
             await self.stop_run(tenant, run)
-        await self.after_commit()
+        await self.after_commit(tenant)
         async with self.db.link() as link:
             return {*runs} - await ids_of(link, self.FIND_UNFINISHED, tenant, runs)
 
@@ -116,7 +116,7 @@ class Intervening(Gathering, Waiting):
     async def _expire(self, tenant: int, ids: Sequence[UUID]) -> int:
         async with self.db.transaction() as link:
             _, ended = await self.end_pending(link, tenant, ids, State.SKIPPED, EXPIRED)
-        await self.after_commit()
+        await self.after_commit(tenant)
         return len(ended)
 
     # In the order asked for: of two that want the same unique key, the first gets it.

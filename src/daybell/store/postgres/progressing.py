@@ -8,12 +8,13 @@ nothing but its end changes a node.
 Locks are taken in one order: executions of nodes, schedules, gates, runs, all other executions.
 Nodes that end together so do most of their work beside each other, and wait for their run with the
 rest. The lock of an inner run comes before those of the runs around it: the end of a node may be
-the end of all of them.
+the end of all of them. The lock of a tenant with a quota is taken last, if it is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,13 +22,23 @@ from msgspec.structs import replace
 
 from daybell.core.instant import Seconds
 from daybell.core.progress import advance, note
-from daybell.core.run import PROGRESS_BATCH, Advance, AnyAsk, NodeEnd, RunEnd
+from daybell.core.run import (
+    PROGRESS_BATCH,
+    Advance,
+    Alike,
+    AnyAsk,
+    Ask,
+    NodeEnd,
+    Room,
+    RunEnd,
+)
 from daybell.core.worker import LEASE_SECONDS
 from daybell.store.codes import OUTCOME_CODES, STATE_CODES, STATES
 from daybell.store.driving import OUTCOMES, minting
 from daybell.store.postgres.columns import BEGAN, ENDED, KEPT
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.gates import Admission
+from daybell.store.postgres.quotas import Metering
 from daybell.store.postgres.run_rows import (
     RUN_COLUMNS,
     Held,
@@ -60,7 +71,7 @@ HAS_RUN: Final = (
 )
 
 
-class Progressing(Admission, Starting):
+class Progressing(Admission, Starting, Metering):
     """Runs whose locks this transaction has."""
 
     def __init__(
@@ -195,14 +206,27 @@ class Progressing(Admission, Starting):
                 going[run] = advance(runs[run].run, ends, same, mint=minting(), limit=limit)
         steps: dict[UUID, Advance] = {}
         answers: dict[UUID, Any] = dict.fromkeys(going)
+        room: float | None = None  # of the tenant, for all of them
         while answers:
-            asks: dict[UUID, AnyAsk] = {}
+            asks: dict[UUID, Ask | Alike] = {}
+            starting: list[UUID] = []
             for run, answer in answers.items():
                 try:
-                    asks[run] = going[run].send(answer)
+                    ask = going[run].send(answer)
                 except StopIteration as stop:
                     steps[run] = stop.value
-            answers = await self.answers(link, tenant, asks, seen)
+                    continue
+                if isinstance(ask, Room):
+                    starting.append(run)
+                else:
+                    asks[run] = ask
+            answers = await self.answers(link, tenant, asks, seen) if asks else {}
+            if starting:
+                if room is None:
+                    room = await self.node_room(link, tenant)
+                shares = share(room, len(starting))
+                answers |= dict(zip(starting, shares, strict=True))
+                room = room if room == inf else room - sum(shares)
         return steps
 
     # An expanded run is in nobody's hands, and its row is changed under the run's lock only.
@@ -234,6 +258,14 @@ class Progressing(Admission, Starting):
         return await link.fetch(
             self.END_RUNS, tenant, *columns([_end(run, end) for run, end in ends])
         )
+
+
+def share(room: float, count: int) -> list[float]:
+    """Divide room among so many runs."""
+    if room == inf:
+        return [inf] * count
+    least, more = divmod(int(room), count)
+    return [least + (place < more) for place in range(count)]
 
 
 def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:

@@ -7,6 +7,8 @@ without quotas nothing is asked, but for a look at the row every few seconds.
 
 from __future__ import annotations
 
+from math import inf
+
 from daybell.core.tenant import Quotas
 from daybell.store.postgres.columns import IN_LEASE
 from daybell.store.postgres.connection import Link
@@ -37,6 +39,7 @@ class Metering(Connected):
             name = await self.names.tenant_name(link, tenant)
             raise exceeded(name, row["quota"], most=row["most"], wait=row["wait"])
 
+    LOCK_TENANT = "SELECT jobs_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
     QUEUED_ROOM = """
     SELECT t.queued_max - (SELECT count(*) FROM (SELECT FROM daybell.live l WHERE l.tenant = t.key
                                                   LIMIT t.queued_max + 1) u)
@@ -53,6 +56,22 @@ class Metering(Connected):
             await link.execute(self.LOCK_TENANT, tenant)
         return await link.fetchval(self.QUEUED_ROOM, tenant)
 
+    TRY_TENANT = f"{LOCK_TENANT} SKIP LOCKED"
+
+    async def node_room(self, link: Link, tenant: int) -> float:
+        """How many executions of nodes this transaction may create; without a quota, infinite.
+
+        It never waits for the tenant's lock, which a caller's open transaction may have for long:
+        the ends of nodes are not to wait for that. Then there is no room for now, and the run is
+        driven again after the commit, or by upkeep.
+        """
+        if (await self.names.quotas(link, tenant)).queued is None:
+            return inf
+        if await link.fetchrow(self.TRY_TENANT, tenant) is None:
+            return 0
+        room: int | None = await link.fetchval(self.QUEUED_ROOM, tenant)
+        return inf if room is None else max(0, room)
+
     COUNT_TICKS = "SELECT daybell.count_enqueued($1, $2)"
 
     async def count_ticks(self, link: Link, tenant: int, made: int) -> None:
@@ -64,7 +83,6 @@ class Metering(Connected):
     SELECT count(*) FROM daybell.job
      WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL
     """
-    LOCK_TENANT = "SELECT jobs_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
     COUNT_JOBS = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL"
 
     async def count_new_jobs(self, link: Link, tenant: int, names: set[str]) -> int:

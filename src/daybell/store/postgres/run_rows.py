@@ -18,7 +18,7 @@ from daybell.core.instant import Instant
 from daybell.core.rules import Counts
 from daybell.core.run import (
     Alike,
-    AnyAsk,
+    Ask,
     Edges,
     Failed,
     ItemResults,
@@ -62,7 +62,7 @@ READ_COLUMNS: Final = (
 RUN_COLUMNS: Final = (
     "r.id, r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast,"
     " r.is_todo, r.stopping, r.failed, r.finished_at, r.job, r.version, r.lane, r.priority,"
-    " r.depth, r.gate, r.schedule, r.parent, r.node"
+    " r.depth, r.gate, r.schedule, r.parent, r.node, r.is_blocked"
 )
 BRACKET: Final = "["  # after the name of a mapped node come its items; the next character ends them
 AFTER_BRACKET: Final = "\\"
@@ -166,7 +166,7 @@ class NodeRows:
     """
 
     async def answers(
-        self, link: Link, tenant: int, asks: Mapping[UUID, AnyAsk], seen: Seen
+        self, link: Link, tenant: int, asks: Mapping[UUID, Ask | Alike], seen: Seen
     ) -> dict[UUID, list[Node] | list[Waiting] | dict[str, Any]]:
         """What these runs ask for; those that ask the same kind of thing are asked for together.
         `seen`: what is known since the runs were locked.
@@ -346,4 +346,5 @@ def read_run(row: Row) -> Run:
         lost_leaves=row["lost_leaves"],
         failed=row["failed"],
         is_todo=row["is_todo"],
+        is_blocked=row["is_blocked"],
     )

@@ -74,20 +74,20 @@ class NodeWrites:
     UPDATE daybell.run r
        SET unended = u.unended, running = u.running, ready = u.ready, lost_leaves = u.lost_leaves,
            is_todo = u.is_todo, stopping = u.stopping, failed = u.failed,
-           finished_at = u.finished_at
+           finished_at = u.finished_at, is_blocked = u.is_blocked
       FROM (SELECT u.*, x.place
               FROM unnest({}::uuid[], {}::int[], {}::int[], {}::int[], {}::int[], {}::boolean[],
-                          {}::text[], {}::text[], {}::float8[])
+                          {}::text[], {}::text[], {}::float8[], {}::boolean[])
                    u(id, unended, running, ready, lost_leaves, is_todo, stopping, failed,
-                     finished_at),
+                     finished_at, is_blocked),
                    LATERAL (SELECT r.ctid AS place FROM daybell.run r
                              WHERE r.id = u.id AND r.tenant = $1 LIMIT 1) x
             OFFSET 0) u
      WHERE r.ctid = u.place
     """
-    CHANGE_RUNS = SET_RUNS.format(*numbered(2, 9))
+    CHANGE_RUNS = SET_RUNS.format(*numbered(2, 10))
     # Both at once: most often a few nodes and one run.
-    CHANGE_ALL = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 9))}"
+    CHANGE_ALL = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 10))}"
 
     async def write(
         self,
@@ -294,4 +294,5 @@ def _run_row(step: Advance, now: Instant) -> tuple[Any, ...]:
         None if run.stopping is None else run.stopping.value,
         run.failed,
         None if step.end is None else now,
+        run.is_blocked,
     )

@@ -20,6 +20,7 @@ from daybell.store.codes import STATES
 from daybell.store.driving import Standing, check_level, is_over, no_run, shown_node
 from daybell.store.postgres.apply import Applying
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
+from daybell.store.postgres.continuing import HAS_ROOM
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.moves import HELD, IS_HELD, by_lease, fences
 from daybell.store.postgres.node_attempts import Charting
@@ -50,7 +51,7 @@ class Running(Applying, Charting):
             return not await self.apply(tenant, worker=worker, transitions=[after_cancel(claimed)])
         if is_made:
             self.settle(worker, {claimed.lease: 1})
-            await self.after_commit()
+            await self.after_commit(key)
         return is_made
 
     # From here on it is in nobody's hands, which its state says: see IS_HELD.
@@ -124,8 +125,9 @@ class Running(Applying, Charting):
         return bool(has_more)
 
     # Runs with something to do; those that were to be stopped by somebody who is gone. Of
-    # what is being cancelled there is little: `+ 0` keeps off the index of all that runs.
-    UNFINISHED = """
+    # what is being cancelled there is little: `+ 0` keeps off the index of all that runs. Last,
+    # those for which there is room in their tenant's quota by now.
+    UNFINISHED = f"""
     (SELECT tenant, id, false AS is_stopping FROM daybell.run WHERE is_todo ORDER BY id LIMIT $1)
     UNION ALL
     (SELECT r.tenant, r.id, true FROM daybell.run r
@@ -140,6 +142,12 @@ class Running(Applying, Charting):
             LATERAL (SELECT r.tenant, r.id, r.stopping FROM daybell.run r
                       WHERE r.id = v.id AND r.tenant = v.tenant LIMIT 1) r
       WHERE r.stopping IS DISTINCT FROM 'cancel' LIMIT $1)
+    UNION ALL
+    (SELECT b.tenant, r.id, NULL
+       FROM (SELECT DISTINCT tenant FROM daybell.run WHERE is_blocked) b,
+            LATERAL (SELECT FROM daybell.tenant t WHERE t.key = b.tenant AND {HAS_ROOM} OFFSET 0) t,
+            LATERAL (SELECT id FROM daybell.run WHERE is_blocked AND tenant = b.tenant
+                      ORDER BY id LIMIT $1) r)
     """
 
     async def advance_runs(self, *, limit: int = 100) -> int:
@@ -161,7 +169,7 @@ class Running(Applying, Charting):
                 logger.exception("run %s cannot go on", run)
                 continue
             self.unfinished.pop((tenant, run), None)
-            advanced += 1
+            advanced += is_stopping is not None  # others may have taken the room
         self.say_news()
         return advanced
 

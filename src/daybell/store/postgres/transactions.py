@@ -158,7 +158,7 @@ class Transaction:
             raise Unavailable(f"PostgreSQL does not answer: {error}") from error
         if is_made:
             self._store.settle(worker, {move.lease: 1})
-            await self._store.after_commit()
+            await self._store.after_commit(self._store.names.known_tenant(tenant))
         return is_made
 
     async def _finish(self, tenant: str, worker: UUID, move: Transition) -> bool:

@@ -201,7 +201,8 @@ class Leasing(Applying):
            EXISTS (SELECT FROM daybell.worker
                     WHERE state <> {DEAD} AND lease_until < (SELECT daybell.now()))
         OR EXISTS (SELECT FROM daybell.lease l WHERE {IS_ORPHAN}) AS is_any,
-           EXISTS (SELECT FROM daybell.parked) AS is_any_waiting,
+           EXISTS (SELECT FROM daybell.parked)
+        OR EXISTS (SELECT FROM daybell.run WHERE is_blocked) AS is_any_waiting,
            EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
                AS is_any_overdue
     """

@@ -67,7 +67,9 @@ class Access(Protocol):
         if somebody else changes them at the same time. None is no limit.
 
         `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
-        and nothing is written. Claims take no more than `running` leaves. Ticks of schedules are
+        and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as
+        far as `queued` leaves room, one of each run in any case; the others start when something
+        ends, or `advance_runs` finds room. Ticks of schedules are
         counted and never refused: a quota delays work, it does not lose it. What is over a new
         quota already stays. Other processes heed a change within 5 seconds.
         """

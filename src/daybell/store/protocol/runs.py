@@ -43,7 +43,8 @@ class Runs(Protocol):
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         """The same for runs of all tenants whose helpers have gone, a part for each; answers for
-        how many. For upkeep.
+        how many. Runs that wait for their tenant's quota go on, too, if it has room; a store may
+        leave those out of the answer. For upkeep.
         """
         ...
 

@@ -47,4 +47,4 @@ def go_on(tx: Transaction, key: RunKey, parts: int = 1) -> list[RunKey]:
     to do: this one, those inside it, or those around it.
     """
     progress.go_on(tx, key, parts=parts)
-    return progress.left_to_do(tx)
+    return progress.left_to_do(tx, key[0])

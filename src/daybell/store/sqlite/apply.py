@@ -48,7 +48,7 @@ class SqliteApply(Advancing):
         def operation(tx: Transaction) -> tuple[list[Verdict], list[RunKey]]:
             owner = tx.names.tenant(tx, tenant)
             verdicts = apply(tx, owner, worker.bytes, transitions)
-            return verdicts, left_to_do(tx)
+            return verdicts, left_to_do(tx, owner)
 
         verdicts, todo = await self._write(operation)
         if todo:

@@ -27,7 +27,7 @@ class SqliteInterventions(Advancing):
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         def operation(tx: Transaction) -> tuple[list[Cancellation], list[RunKey]]:
             owner = tx.names.tenant(tx, tenant)
-            return [cancel(tx, owner, id) for id in ids], left_to_do(tx)
+            return [cancel(tx, owner, id) for id in ids], left_to_do(tx, owner)
 
         answers, todo = await self._write(operation)
         await self._go_on(todo)

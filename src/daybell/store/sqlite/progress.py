@@ -32,6 +32,7 @@ from daybell.store.sqlite.bulk import Bulk, Groups
 from daybell.store.sqlite.endings import LINKS, Links, follow_up
 from daybell.store.sqlite.names import RunKey, Transaction
 from daybell.store.sqlite.node_rows import insert_nodes
+from daybell.store.sqlite.quotas import queued_room
 from daybell.store.sqlite.run_rows import RUN_COLUMNS, RunRows, insert_run, read_run
 from daybell.store.wakeups import Signal
 
@@ -111,11 +112,29 @@ def settle(tx: Transaction) -> None:
             go_on(tx, key, ends)
 
 
-def left_to_do(tx: Transaction) -> list[RunKey]:
-    """The same at the end of an operation; answers the runs in which there is more to do."""
+def left_to_do(tx: Transaction, owner: int | None = None) -> list[RunKey]:
+    """The same at the end of an operation; answers the runs in which there is more to do. If it has
+    ended executions of `owner`, runs of that tenant may have got room to go on.
+    """
     settle(tx)
     todo, tx.todo = tx.todo, {}
+    if owner is not None and tx.names.quotas(tx, owner).queued is not None:
+        first = tx.execute(f"{_BLOCKED} AND e.tenant = ? LIMIT 1", (owner,)).fetchone()
+        if first is not None and queued_room(tx, owner) > 0:
+            todo[first] = None
     return list(todo)
+
+
+_BLOCKED: Final = """
+SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution WHERE r.is_blocked = 1
+"""
+
+
+def unblocked(tx: Transaction) -> list[RunKey]:
+    """Runs that have waited for room in their tenant's quota, and for which there is some now."""
+    keys: list[RunKey] = tx.execute(_BLOCKED).fetchall()
+    room = {owner: queued_room(tx, owner) for owner in {owner for owner, _ in keys}}
+    return [key for key in keys if room[key[0]] > 0]
 
 
 def go_on(
@@ -138,7 +157,7 @@ def go_on(
         ended = [*ended, *cancelled]
     going = _going(held.run, ended, parts, just_note=just_note)
     rows = RunRows(tx, held.n)
-    step = driving.drive(going, rows.answer)
+    step = driving.drive(going, rows.answer, lambda: queued_room(tx, key[0]))
     is_todo = step.run.is_todo or is_cut
     if is_todo:
         tx.todo[key] = None

@@ -41,12 +41,13 @@ from daybell.store.sqlite.rows import Row
 
 RUN_COLUMNS: Final = """
 r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast, r.is_todo,
-r.stopping, r.failed
+r.stopping, r.failed, r.is_blocked
 """
 
 
 def read_run(id: UUID, row: Row) -> Run:
-    total, left, running, ready, lost, max_running, fail_fast, is_todo, stopping, failed = row
+    total, left, running, ready, lost, max_running, fail_fast, is_todo, *others = row
+    stopping, failed, is_blocked = others
     return Run(
         id=id,
         total=total,
@@ -59,6 +60,7 @@ def read_run(id: UUID, row: Row) -> Run:
         is_todo=bool(is_todo),
         stopping=None if stopping is None else Stopping(stopping),
         failed=failed,
+        is_blocked=bool(is_blocked),
     )
 
 
@@ -69,7 +71,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _UPDATE_RUN: Final = """
 UPDATE run
-   SET unended = ?, running = ?, ready = ?, lost_leaves = ?, is_todo = ?, stopping = ?, failed = ?
+   SET unended = ?, running = ?, ready = ?, lost_leaves = ?, is_todo = ?, is_blocked = ?,
+       stopping = ?, failed = ?
  WHERE execution = ?
 """
 
@@ -193,7 +196,8 @@ class RunRows:
             update_all_of(tx, n, ended, step.results)
         update_nodes(tx, n, step.changed, step.results, self._rows, self._known)
         counts = run.left, run.running, run.ready, run.lost_leaves
-        tx.execute(_UPDATE_RUN, (*counts, int(is_todo), run.stopping, run.failed, n))
+        marks = int(is_todo), int(run.is_blocked)
+        tx.execute(_UPDATE_RUN, (*counts, *marks, run.stopping, run.failed, n))
 
 
 def _json(labels: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ class SqliteRuns(Advancing):
 
     async def advance_runs(self, *, limit: int = 100) -> int:
         check_limit(limit)
-        found = await self._read(lambda tx: tx.execute(_TODO, (limit,)).fetchall())
+        found = await self._read(lambda tx: todo(tx, limit))
         for key in found:
             await self._write(lambda tx, key=key: go_on(tx, key))
         return len(found)
@@ -98,6 +98,12 @@ _TODO: Final = """
 SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution
  WHERE r.is_todo = 1 AND e.state = 5 AND e.worker IS NULL ORDER BY r.execution LIMIT ?
 """
+
+
+def todo(tx: Transaction, limit: int) -> list[RunKey]:
+    """Runs in which something can be done now."""
+    found: list[RunKey] = tx.execute(_TODO, (limit,)).fetchall()
+    return [*found, *progress.unblocked(tx)][:limit]
 
 
 _RUN: Final = f"""

@@ -246,7 +246,10 @@ _LOST: Final = f"""
 SELECT {CLAIMED_COLUMNS}, started_at, lease FROM execution
  WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
 """
-_ANY_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)"
+_ANY_WAITING: Final = """
+SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)
+    OR EXISTS (SELECT 1 FROM run WHERE is_blocked = 1)
+"""
 
 
 def lost(tx: Transaction, limit: int) -> Losses:
