@@ -9,6 +9,7 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.cli.logs import Lines
 from daybell.client.sealing import Sealer, new_key
+from daybell.core.masking import MASK
 from daybell.core.references import SECRET_MARK, literal
 from daybell.core.secret import NewSecret
 from daybell.engine.pacemaker import pacemaker_of
@@ -16,7 +17,7 @@ from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
 from daybell.sdk import secrets, worker
 from daybell.sdk.capture import captured
-from daybell.sdk.masking import MASK, masks
+from daybell.sdk.masking import masks
 from tests.sdk import secret_app
 from tests.sdk.waiting import WAIT, eventually
 

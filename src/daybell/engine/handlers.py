@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
+from daybell.core.masking import Masks
 from daybell.core.retry import Retry
 from daybell.core.run import Plan
 
@@ -49,6 +51,15 @@ class Running(Protocol):
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
         """Add a line to its log. Written a moment later; may be called from any thread."""
+        ...
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Mask these secrets in all that is kept of it: it has opened them."""
+        ...
+
+    @property
+    def hidden(self) -> Masks:
+        """The secrets that it has opened."""
         ...
 
     def mask(self, text: str) -> str:
@@ -120,9 +131,10 @@ class Handlers(Protocol):
         ...
 
     def mask(self, text: str) -> str:
-        """A line of a log without what must not be kept in it."""
+        """A text as the app's own masks leave it."""
         ...
 
-    def mask_json(self, text: str) -> str:
-        """JSON without the secrets in it: a result, a checkpoint."""
+    @property
+    def settings(self) -> Masks:
+        """The settings of this worker that no output may show."""
         ...

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, cast
 
 from daybell.core import arguments, payload
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.core.masking import Masks
 from daybell.core.references import may_refer
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, UsageError
@@ -36,6 +37,9 @@ class Running(Protocol):
     def is_cancelled(self) -> bool: ...
     @property
     def patience(self) -> Seconds: ...
+    @property
+    def hidden(self) -> Masks: ...
+    def hide(self, values: Iterable[str]) -> None: ...
     def report(
         self,
         *,

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, TextIO, cast
@@ -26,6 +26,7 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import Claimed
 from daybell.core.failure import Account, Excerpt
+from daybell.core.masking import NO_MASKS
 from daybell.core.retry import Retry, when
 from daybell.core.size import format_size
 from daybell.errors import RetryLater, UsageError, is_permanent
@@ -58,7 +59,11 @@ class ChildRunning:
         self.is_cancelled = False
         self.is_watchful = False
         self.patience = 0.0  # the worker's to have
+        self.hidden = NO_MASKS  # masks are the worker's, who has opened the secrets
         self._line = line
+
+    def hide(self, values: Iterable[str]) -> None:
+        """The worker has done so."""
 
     def report(
         self,
