@@ -57,13 +57,14 @@ class Running(Protocol):
         """Mask these secrets in all that is kept of it: it has opened them."""
         ...
 
-    @property
-    def hidden(self) -> Masks:
-        """The secrets that it has opened."""
+    def without_secrets(self, text: str) -> str:
+        """A text of its own without the secrets that it has opened, and without settings of its
+        worker.
+        """
         ...
 
     def mask(self, text: str) -> str:
-        """A text without secrets. All that is kept is masked anyway; this is for what is cut
+        """The same, as the app masks it. All that is kept is masked anyway; this is for what is cut
         before, since half a secret is not found.
         """
         ...

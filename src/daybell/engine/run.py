@@ -171,7 +171,7 @@ class Run(msgspec.Struct, eq=False):
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
         """Return a text without secrets and settings of the worker, and as the app masks it."""
-        return self.host.mask(self._masks()(text), is_cut=is_cut)
+        return self.host.mask(self.without_secrets(text), is_cut=is_cut)
 
     def mask_json(self, text: str) -> str:
         """Return JSON without secrets, and without settings of the worker."""
@@ -184,9 +184,8 @@ class Run(msgspec.Struct, eq=False):
         """Leave a text as it is from now on: the execution was given it."""
         self._masks().give(text)
 
-    @property
-    def hidden(self) -> Masks:
-        return NO_MASKS if self.masks is None else self.masks.secrets
+    def without_secrets(self, text: str) -> str:
+        return self._masks()(text)
 
     def _masks(self) -> ExecutionMask:
         if self.masks is None:

@@ -11,7 +11,6 @@ from daybell.core import arguments, payload
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
 from daybell.core.limits import RESULT_BYTES_MAX
-from daybell.core.masking import Masks
 from daybell.core.references import may_refer
 from daybell.core.retry import Retry
 from daybell.errors import InvalidArguments, UsageError
@@ -37,8 +36,7 @@ class Running(Protocol):
     def is_cancelled(self) -> bool: ...
     @property
     def patience(self) -> Seconds: ...
-    @property
-    def hidden(self) -> Masks: ...
+    def without_secrets(self, text: str) -> str: ...
     def hide(self, values: Iterable[str]) -> None: ...
     def report(
         self,

@@ -26,7 +26,6 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import Claimed
 from daybell.core.failure import Account, Excerpt
-from daybell.core.masking import NO_MASKS
 from daybell.core.retry import Retry, when
 from daybell.core.size import format_size
 from daybell.errors import RetryLater, UsageError, is_permanent
@@ -59,11 +58,13 @@ class ChildRunning:
         self.is_cancelled = False
         self.is_watchful = False
         self.patience = 0.0  # the worker's to have
-        self.hidden = NO_MASKS  # masks are the worker's, who has opened the secrets
         self._line = line
 
     def hide(self, values: Iterable[str]) -> None:
-        """The worker has done so."""
+        """The worker has opened them, and masks them."""
+
+    def without_secrets(self, text: str) -> str:
+        return text
 
     def report(
         self,

@@ -47,11 +47,13 @@ class WorkerMasks:
             self.settings, self._values, self._opened = NO_MASKS, frozenset(), {}
 
     def __call__(self, text: str, running: Running | None = None) -> str:
-        """Return a text without settings and secrets: those of an execution, if it has written the
-        text, else all.
+        """Return a text without settings and secrets. One that an execution has written is masked
+        as in the log of that execution, which the same records go into.
         """
-        all_opened = tuple(self._opened.values()) if running is None else (running.hidden,)
-        found = [form for masks in (self.settings, *all_opened) for form in masks.find(text)]
+        if running is not None:
+            return running.without_secrets(text)
+        all_masks = (self.settings, *tuple(self._opened.values()))
+        found = [form for masks in all_masks for form in masks.find(text)]
         return replaced(text, found) if found else text
 
 
