@@ -128,6 +128,14 @@ def repeat(ctx: Context, guess: Any, *, is_failing: bool) -> Any:
     return {"guess": guess, "said": said, said: said.upper()}
 
 
+@app.task
+async def wait_for_guess(ctx: Context, token: str) -> Any:
+    event = await ctx.wait_for_event("guessed", timeout="1m")
+    assert event is not None
+    print(event.data)
+    return event.data
+
+
 met: dict[str, str] = {}  # what executions of `meet` were called with, by their own names
 are_here = threading.Event()
 

@@ -316,6 +316,16 @@ async def test_what_a_caller_sends_stays_whether_it_is_a_setting_or_not(idle, ke
     assert result["value"] == guesses
 
 
+@pytest.mark.parametrize("guess", [VALUE, "wrong"])
+async def test_an_event_comes_back_as_it_was_sent(app, guess):
+    handle = await app.tasks["wait_for_guess"].enqueue(TOKEN)
+    await eventually(handle.status, lambda status: status == "waiting")
+
+    await app.publish("guessed", {"guess": guess})
+
+    assert await handle.result(timeout=WAIT) == {"guess": guess}
+
+
 @pytest.mark.parametrize("task", ["meet_on_the_loop", "meet_in_a_thread"])
 async def test_executions_that_run_at_once_mask_their_own_secrets_only(idle, task):
     app = idle

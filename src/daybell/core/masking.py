@@ -81,7 +81,7 @@ class Masks:
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self.parts: Final = parts
         self.forms: Final = frozenset(form for part in parts for form in part.forms)
-        self._probes = list(self.forms)
+        self.probes = list(self.forms)  # one of which is in every text that has a form in it
 
     @staticmethod
     @lru_cache(VALUES_REMEMBERED)
@@ -90,7 +90,7 @@ class Masks:
         parts = dict.fromkeys(part for value in sorted(values) for part in parts_of(value))
         masks = Masks(tuple(parts))
         if len(masks.forms) <= FEW_FORMS:
-            masks._probes = _shortest(masks.forms)
+            masks.probes = _shortest(masks.forms)
         return masks
 
     def without(self, given: Given) -> Masks:
@@ -99,13 +99,12 @@ class Masks:
         return self if len(left) == len(self.parts) else Masks(left)
 
     def __bool__(self) -> bool:
-        return bool(self._probes)
+        return bool(self.probes)
 
     def find(self, text: str) -> list[str]:
-        """Return the forms that are in a text. Nearly all texts have none of them."""
-        for probe in self._probes:
-            if probe in text:
-                return [form for form in self.forms if form in text]
+        """Return the forms that are in a text."""
+        if any(probe in text for probe in self.probes):
+            return [form for form in self.forms if form in text]
         return []
 
     def __call__(self, text: str) -> str:
@@ -164,19 +163,36 @@ class ExecutionMask:
         # A right guess must not take longer than a wrong one: with much text, the time would show.
         if len(given) >= GIVEN_CHARS_LARGE:
             self._settings = settings.without(self._given)
+        self._gather()
+
+    def _gather(self) -> None:
+        self._probes = (*self.secrets.probes, *self._settings.probes)
+        self._chars_min = min(map(len, self._probes), default=0)
 
     def open(self, values: Iterable[str]) -> None:
         """Mask these from now on."""
         self._opened |= frozenset(values)
         self.secrets = Masks.of(self._opened).without(self._given)
+        self._gather()
 
     def give(self, text: str) -> None:
         """Leave this text, too, as it is: the execution was given it while it ran."""
         self._given = Given(f"{self._given.text}\n{text}")
         self.secrets = self.secrets.without(self._given)
+        self._gather()
 
     def __call__(self, text: str) -> str:
-        """Return the text without secrets and settings."""
+        """Return the text without secrets and settings. Nearly all texts have none of them."""
+        return self._masked(text) if self._may_be_in(text) else text
+
+    def _may_be_in(self, text: str) -> bool:
+        if len(text) >= self._chars_min:
+            for probe in self._probes:
+                if probe in text:
+                    return True
+        return False
+
+    def _masked(self, text: str) -> str:
         masked = self.secrets(text)
         found = self._find_settings(masked)
         if not found:
@@ -188,18 +204,22 @@ class ExecutionMask:
 
     def in_json(self, text: str) -> str:
         """Return JSON without them: inside of texts and keys, and numbers that are one."""
-        if not self.secrets and not self._settings:
-            return text
         # Without escapes, all that is in it can be seen from outside.
-        if "\\" not in text and not self.secrets.find(text) and not self._find_settings(text):
+        if not self._probes or ("\\" not in text and not self._is_in(text)):
             return text
         masked = self._inside(payload.decode(text))
         return payload.encode(masked, what="result", bytes_max=2 * len(text.encode()) + 100)
+
+    def _is_in(self, text: str) -> bool:
+        if not self._may_be_in(text):
+            return False
+        return bool(self.secrets.find(text) or self._find_settings(text))
 
     def _find_settings(self, text: str) -> list[str]:
         found = self._settings.find(text)
         if found:
             self._settings = self._settings.without(self._given)
+            self._gather()
             found = self._settings.find(text)
         return found
 

@@ -171,11 +171,11 @@ class Run(msgspec.Struct, eq=False):
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
         """Return a text without secrets and settings of the worker, and as the app masks it."""
-        return self.host.mask(self.without_secrets(text), is_cut=is_cut)
+        return self.host.mask((self.masks or self._masks())(text), is_cut=is_cut)
 
     def mask_json(self, text: str) -> str:
         """Return JSON without secrets, and without settings of the worker."""
-        return self._masks().in_json(text)
+        return (self.masks or self._masks()).in_json(text)
 
     def hide(self, values: Iterable[str]) -> None:
         self._masks().open(values)
@@ -185,14 +185,14 @@ class Run(msgspec.Struct, eq=False):
         self._masks().give(text)
 
     def without_secrets(self, text: str) -> str:
-        return self._masks()(text)
+        return (self.masks or self._masks())(text)
 
     def _masks(self) -> ExecutionMask:
         if self.masks is None:
             claimed = self.claimed
             settings = self.host.settings() if claimed.kind in SHOWS_SETTINGS else NO_MASKS
             # All of it can be seen by callers, and is as they or earlier attempts have put it.
-            given = f"{claimed.args}{claimed.checkpoint or ''}"
+            given = f"{claimed.args}{claimed.checkpoint}" if claimed.checkpoint else claimed.args
             self.masks = ExecutionMask(settings, given, self._report_withheld)
         return self.masks
 
