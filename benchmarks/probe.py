@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sqlite3
 import subprocess
@@ -22,7 +23,8 @@ from typing import Any, Final
 import asyncpg
 
 from benchmarks.loops import run
-from daybell import App
+from daybell import App, Context
+from daybell.client.sealing import new_key
 
 CALLERS: Final = 50
 SINGLES: Final = 1_000
@@ -34,6 +36,12 @@ DRAIN: Final = 30_000
 STEADY: Final = 400
 PER_SECOND: Final = 100
 LIMIT_SECONDS: Final = 120.0
+MASKED_LINES: Final = 1_000  # so many are kept
+MASKED_NOTES: Final = 10_000
+MASKED_SECRETS: Final = 20
+MASKED_TEXT: Final = (
+    "a line is longer than a secret, so that it has to be searched for each of them"
+)
 
 app = App(os.environ.get("DAYBELL_DATABASE_URL"))
 
@@ -168,6 +176,41 @@ async def latency(place: Place) -> dict[str, float]:
     return {"latency p50, ms": median(waits), "latency p99, ms": waits[len(waits) * 99 // 100]}
 
 
+async def masking_rates() -> dict[str, float]:
+    """Texts per second of processor time that an execution with secrets says, masks included."""
+    os.environ["DAYBELL_SECRETS_KEY"] = new_key()
+    masked = App("memory://")
+    log = logging.getLogger("benchmarks")
+    log.setLevel(logging.INFO)
+
+    @masked.task
+    async def tell(ctx: Context, tokens: list[str]) -> dict[str, float]:
+        spent: dict[str, float] = {}
+        for what, count, say in (
+            ("lines", MASKED_LINES, lambda: log.info("order %d: %s", 17, MASKED_TEXT)),
+            ("notes", MASKED_NOTES, lambda: ctx.progress(50, MASKED_TEXT)),
+            ("results", MASKED_NOTES, lambda: ctx.checkpoint.update(sent=17, said=MASKED_TEXT)),
+        ):
+            began = time.process_time()
+            for _ in range(count):
+                say()
+            spent[what] = count / (time.process_time() - began)
+        return spent
+
+    rates: dict[str, float] = {}
+    async with masked:
+        for number in range(MASKED_SECRETS):
+            await masked.client().set_secret(f"TOKEN_{number}", f"{number}-{new_key()}")
+        async with masked.worker():
+            for count in (1, MASKED_SECRETS):
+                tokens = [{"secret": f"TOKEN_{number}"} for number in range(count)]
+                for _ in range(2):  # once to warm up
+                    handle = await tell.enqueue(tokens)  # pyright: ignore[reportArgumentType]
+                    found = await handle.result(timeout=LIMIT_SECONDS)
+                rates |= {f"masked {what}, {count} secrets": rate for what, rate in found.items()}
+    return rates
+
+
 class Worker:
     """A `daybell worker` process of this side."""
 
@@ -208,7 +251,7 @@ async def measure(url: str) -> dict[str, float]:
         figures = await enqueue_rates(place)
         figures |= await drain_rate(place)
         figures |= await latency(place)
-    return figures
+    return figures | await masking_rates()
 
 
 if __name__ == "__main__":

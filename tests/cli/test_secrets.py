@@ -87,7 +87,7 @@ async def test_one_line_break_at_the_end_is_left_out(command, client, key, stdin
         (("TOKEN", VALUE), "", "not given as an argument"),
         ((f"TOKEN={VALUE}",), "", "not given as an argument"),
         (("TOKEN",), "", "standard input is empty"),
-        (("TOKEN",), "abc\n", "at least 4 characters"),
+        (("TOKEN",), "abc4567\n", "at least 8 characters"),
         (("TOKEN",), f"{VALUE}\0", "NUL"),
         (("TOKEN",), b"\xff\xfe" + VALUE.encode(), "not UTF-8"),
         (("TOKEN",), VALUE + "ü" * SECRET_BYTES_MAX, "at most 65,536 bytes"),

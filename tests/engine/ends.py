@@ -31,7 +31,6 @@ def an_executor(*, clock=None, **tasks):
     host = Host(
         clock,
         mask=known.mask,
-        mask_json=known.mask_json,
         begin=partial(MemoryStore().begin, mint()),
     )
     executor = Executor(

@@ -177,15 +177,17 @@ async def test_the_reason_to_retry_later_is_masked():
 @in_virtual_time
 async def test_secrets_are_taken_out_of_results_and_checkpoints():
     async def tell(running):
-        running.report(checkpoint='{"token": "hunter2"}')
+        running.hide(["hunter22"])
+        running.report(checkpoint='{"token": "hunter22"}')
         raise RetryLater(delay="5m")
 
     async def answer(running):
-        return '["hunter2"]'
+        running.hide(["hunter22"])
+        return '["hunter22"]'
 
     told, answered = await the_end_of(a_claimed(), tell), await the_end_of(a_claimed(), answer)
 
-    assert told.checkpoint == '{"token": "***"}'
+    assert told.checkpoint == '{"token":"***"}'
     assert answered.result == '["***"]'
 
 

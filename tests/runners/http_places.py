@@ -46,6 +46,10 @@ class Running:
         )
         self.said: list[tuple[str, str, str]] = []
 
+    def hide(self, values): ...
+    def without_secrets(self, text):
+        return text
+
     def report(self, **_): ...
     def say(self, level, source, message, *, length=None):
         self.said.append((level, source, message))

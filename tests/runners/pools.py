@@ -35,6 +35,10 @@ class Running:
         self.notes: list[str] = []
         self.checkpoint: str | None = None
 
+    def hide(self, values): ...
+    def without_secrets(self, text):
+        return text
+
     def report(self, *, progress=None, note=None, checkpoint=None):
         self.notes += [note] if note is not None else []
         self.checkpoint = checkpoint or self.checkpoint

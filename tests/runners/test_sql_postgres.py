@@ -316,6 +316,15 @@ async def test_statements_run_behind_a_pooler(place):
         assert "42P01" in await pooled.job("SELECT * FROM u").lasting()
 
 
+@pytest.mark.parametrize("guess", ["correct-horse", "correct-house"])
+async def test_a_parameter_that_is_the_password_comes_back_like_any_other(url, guess):
+    async with place_at(url.replace("postgres@", "postgres:correct-horse@")) as place:
+        job = place.job("SELECT CAST(:guess AS text)::int", args={"guess": guess})
+        failed = await job.lasting()
+
+    assert f'invalid input syntax for type integer: "{guess}"' in failed
+
+
 async def test_a_database_that_is_not_there_is_tried_again_without_telling_its_password():
     async with place_at("postgresql://me:hunter2@127.0.0.1:1/db") as place:
         failed = await place.job("SELECT 1").passing()

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from functools import partial
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from daybell import App, ExecutionFailed
 from daybell.cli.logs import Lines
 from daybell.client.sealing import Sealer, new_key
+from daybell.core.masking import MASK, WITHHELD
 from daybell.core.references import SECRET_MARK, literal
 from daybell.core.secret import NewSecret
 from daybell.engine.pacemaker import pacemaker_of
@@ -16,7 +18,7 @@ from daybell.errors import InvalidArguments, Unavailable
 from daybell.runners.processes import PoolOptions
 from daybell.sdk import secrets, worker
 from daybell.sdk.capture import captured
-from daybell.sdk.masking import MASK, masks
+from daybell.sdk.masking import masks
 from tests.sdk import secret_app
 from tests.sdk.waiting import WAIT, eventually
 
@@ -276,26 +278,73 @@ async def test_other_tenants_secrets_are_not_there(app):
         await handle.result(timeout=WAIT)
 
 
-async def test_the_key_itself_is_masked(app, key):
-    await (await app.tasks["echo"].enqueue(TOKEN)).result(timeout=WAIT)
-
-    result = await (await app.tasks["echo"].enqueue({"key": key})).result(timeout=WAIT)
-
-    assert result["value"] == {"key": MASK}
+SETTINGS = {
+    "DAYBELL_CONNECTION_SHOP": "postgresql://me:hunter22@db/x",
+    "DAYBELL_API_KEY": "dbk_0123456789abcdef",
+}
 
 
-async def test_what_a_worker_was_given_is_masked_from_the_start(idle, key, monkeypatch):
-    monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", "postgresql://me:hunter22@db/x")
+@pytest.mark.parametrize("name", ["DAYBELL_SECRETS_KEY", *SETTINGS])
+async def test_a_setting_of_the_worker_is_withheld_with_its_line(idle, monkeypatch, caplog, name):
+    for variable, value in SETTINGS.items():
+        monkeypatch.setenv(variable, value)
+
+    async with idle.worker():  # no secret was opened yet
+        handle = await idle.tasks["read_setting"].enqueue(name)
+        result = await handle.result(timeout=WAIT)
+
+    assert result == [WITHHELD, "rest"]
+    parts = await idle.client().store.read_log("default", handle.id)
+    said = [line.message for part in parts for line in part.lines if line.level == "stdout"]
+    assert said == ["first", WITHHELD, "last"]
+    (report,) = [text for text in caplog.messages if "wrote a setting of this worker" in text]
+    assert str(handle.id) in report and os.environ[name] not in report
+
+
+async def test_what_a_caller_sends_stays_whether_it_is_a_setting_or_not(idle, key, monkeypatch):
+    monkeypatch.setenv("DAYBELL_CONNECTION_SHOP", SETTINGS["DAYBELL_CONNECTION_SHOP"])
     # A URL with a secret, of which the store that is open knows nothing.
     keep_lease = partial(pacemaker_of, idle.url)
     monkeypatch.setattr(worker, "pacemaker_of", lambda _url, *one, **more: keep_lease(*one, **more))
     monkeypatch.setattr(idle, "_url", f"{idle.url}?key=of-the-app")
 
-    async with idle.worker():  # no secret was opened yet
-        handle = await idle.tasks["echo"].enqueue([key, "hunter22", "of-the-app"])
+    async with idle.worker():
+        guesses = [key, "hunter22", "of-the-app", "hunter23", key[:8], "of-the-ap"]
+        handle = await idle.tasks["echo"].enqueue(guesses)
         result = await handle.result(timeout=WAIT)
 
-    assert result["value"] == [MASK, MASK, MASK]
+    assert result["value"] == guesses
+
+
+@pytest.mark.parametrize("guess", [VALUE, "wrong"])
+async def test_an_event_comes_back_as_it_was_sent(app, guess):
+    handle = await app.tasks["wait_for_guess"].enqueue(TOKEN)
+    await eventually(handle.status, lambda status: status == "waiting")
+
+    await app.publish("guessed", {"guess": guess})
+
+    assert await handle.result(timeout=WAIT) == {"guess": guess}
+
+
+@pytest.mark.parametrize("task", ["meet_on_the_loop", "meet_in_a_thread"])
+async def test_executions_that_run_at_once_mask_their_own_secrets_only(idle, task):
+    app = idle
+    secret_app.met.clear()
+    secret_app.are_here.clear()
+    tokens = {"A": "secret-of-the-first", "B": "secret-of-the-other"}
+    for name, value in tokens.items():
+        await app.client().set_secret(name, value)
+
+    async with app.worker():
+        calls = [{"name": name, "token": {"secret": name}} for name in tokens]
+        handles = await app.tasks[task].enqueue_many(calls)
+        results = [await handle.result(timeout=WAIT) for handle in handles]
+
+    assert results == [tokens | {"A": MASK}, tokens | {"B": MASK}]
+    for handle, result in zip(handles, results, strict=True):
+        parts = await app.client().store.read_log("default", handle.id)
+        said = [line.message for part in parts for line in part.lines]
+        assert said == [f"{name} {value}" for name, value in result.items()]
 
 
 def test_records_are_masked_for_whichever_handlers_there_are(caplog):

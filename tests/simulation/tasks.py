@@ -12,6 +12,7 @@ import msgspec
 from daybell.client import Client
 from daybell.core.execution import Claimed
 from daybell.core.job import JobDefinition
+from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
 from daybell.engine.handlers import Running
 from daybell.errors import DaybellError, RetryLater
@@ -209,8 +210,9 @@ class Unmasked:
     def mask(self, text: str) -> str:
         return text
 
-    def mask_json(self, text: str) -> str:
-        return text
+    @property
+    def settings(self) -> Masks:
+        return NO_MASKS
 
 
 @dataclass

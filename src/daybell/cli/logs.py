@@ -6,6 +6,7 @@ import logging
 import sys
 
 from daybell.cli.show import printable
+from daybell.sdk.context import current
 from daybell.sdk.masking import masks
 
 
@@ -13,7 +14,7 @@ class Lines(logging.Formatter):
     """One record, one line, without secrets; a traceback follows as it is."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(masks(super().format(record)), keep="\n")
+        return printable(masks(super().format(record), current.get()), keep="\n")
 
 
 def configure(*, level: int = logging.WARNING, who: str = "") -> None:

@@ -92,14 +92,13 @@ def check_value(value: object) -> str:
     """Return what can be a secret's value. What it is, no message tells."""
     if not isinstance(value, str):
         raise UsageError("a secret's value must be text", field="value")
-    if len(value) < SECRET_CHARS_MIN:
+    if len(value.strip()) < SECRET_CHARS_MIN:
         raise UsageError(
-            f"a secret's value has at least {SECRET_CHARS_MIN} characters; a shorter one could not"
-            " be kept out of logs",
+            f"a secret's value has at least {SECRET_CHARS_MIN} characters, not counting blanks"
+            " around it; a shorter one can be guessed and cannot be kept out of logs. Use a longer"
+            " one",
             field="value",
         )
-    if not value.strip():
-        raise UsageError("a secret's value is more than blanks", field="value")
     if "\0" in value:
         raise UsageError("a secret's value has a NUL character in it", field="value")
     try:

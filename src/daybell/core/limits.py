@@ -94,7 +94,7 @@ NOTIFY_CHARS_MAX: Final = 100_000
 
 # Secrets and templates.
 SECRET_NAME_CHARS_MAX: Final = 100
-SECRET_CHARS_MIN: Final = 4  # shorter ones could not be masked: they are in every other word
+SECRET_CHARS_MIN: Final = 8  # shorter ones are guessed, and are in every other word
 SECRET_BYTES_MAX: Final = 64 * 1024
 PARAMETERS_MAX: Final = 100
 

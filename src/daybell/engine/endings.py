@@ -67,9 +67,7 @@ class Endings:
             delay=delay,
             at=at,
             ran=ran,
-            reason=self._host.mask(asked.reason)[:PROGRESS_MESSAGE_CHARS_MAX]
-            if asked.reason
-            else None,
+            reason=run.mask(asked.reason)[:PROGRESS_MESSAGE_CHARS_MAX] if asked.reason else None,
             checkpoint=run.checkpoint,
         )
 
@@ -94,7 +92,7 @@ class Endings:
 
     def failed(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Transition:
         """It has raised this."""
-        failure = Failure.from_exception(error, mask=self._host.mask)
+        failure = Failure.from_exception(error, mask=run.mask)
         return lifecycle.after_failure(
             run.claimed,
             self._policy(run),
@@ -114,7 +112,7 @@ class Endings:
         """Log that a retry function failed. The execution's own log has it, too, unless the task
         runs in a process of its own.
         """
-        failed = Failure.from_exception(mistake, mask=self._host.mask)
+        failed = Failure.from_exception(mistake, mask=run.mask)
         said = f"its retry function failed, so the default wait is used: {failed.type}"
         said = f"{said}: {failed.message}" if failed.message else said
         logger.warning("%s (execution %s of %s)", said, run.claimed.id, run.claimed.job)

@@ -273,7 +273,7 @@ class Executor:
                 return back
             result = await run.handler.run(run)
             if result is not None:
-                result = self._host.mask_json(result)
+                result = run.mask_json(result)
         except RetryLater as asked:
             return self._endings.put_off(run, asked)
         except BaseException as error:

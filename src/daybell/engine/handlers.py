@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
+from daybell.core.masking import Masks
 from daybell.core.retry import Retry
 from daybell.core.run import Plan
 
@@ -51,8 +53,18 @@ class Running(Protocol):
         """Add a line to its log. Written a moment later; may be called from any thread."""
         ...
 
+    def hide(self, values: Iterable[str]) -> None:
+        """Mask these secrets in all that is kept of it: it has opened them."""
+        ...
+
+    def without_secrets(self, text: str) -> str:
+        """A text of its own without the secrets that it has opened, and without settings of its
+        worker.
+        """
+        ...
+
     def mask(self, text: str) -> str:
-        """A text without secrets. All that is kept is masked anyway; this is for what is cut
+        """The same, as the app masks it. All that is kept is masked anyway; this is for what is cut
         before, since half a secret is not found.
         """
         ...
@@ -120,9 +132,10 @@ class Handlers(Protocol):
         ...
 
     def mask(self, text: str) -> str:
-        """A line of a log without what must not be kept in it."""
+        """A text as the app's own masks leave it."""
         ...
 
-    def mask_json(self, text: str) -> str:
-        """JSON without the secrets in it: a result, a checkpoint."""
+    @property
+    def settings(self) -> Masks:
+        """The settings of this worker that no output may show."""
         ...

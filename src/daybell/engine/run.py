@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
@@ -19,8 +20,9 @@ from daybell.core.limits import (
     PROGRESS_MESSAGE_CHARS_MAX,
 )
 from daybell.core.log import MASKED_CHARS_MAX, NewLogPart, joined, line_text
+from daybell.core.masking import NO_MASKS, ExecutionMask, Masks
 from daybell.core.run import Plan
-from daybell.core.step import NewStep, Step
+from daybell.core.step import NewStep, Step, StepKind
 from daybell.core.worker import Report
 from daybell.engine.clock import Clock
 from daybell.engine.handlers import Handler
@@ -28,8 +30,12 @@ from daybell.engine.recorder import Recorder
 from daybell.errors import RetryLater, Unavailable, UsageError
 from daybell.store.protocol.transactions import TaskTransaction
 
+logger = logging.getLogger("daybell.worker")
+
 Fence = tuple[UUID, int]
 
+# What others answer to a job of another kind may be anything, and is never a setting of its worker.
+SHOWS_SETTINGS: Final = frozenset({"task", "command"})
 GRACE_SECONDS: Final = 5.0  # for what was stopped to end
 EXPAND_SECONDS: Final = 1.0  # until a run that could not begin is tried again
 NOTHING: Final = ("", 0)
@@ -72,6 +78,8 @@ class Run(msgspec.Struct, eq=False):
     has_news: bool = False
     is_shown: bool = False
     durable: Any = None  # what it has done durably, if it has: `runners.durable.Durable`
+    masks: ExecutionMask | None = None  # None: it has opened nothing and said nothing
+    is_reported: bool = False  # a line of its output was withheld
 
     @property
     def fence(self) -> Fence:
@@ -101,17 +109,17 @@ class Run(msgspec.Struct, eq=False):
         if progress is not None:
             self.progress = progress
         if note is not None:
-            masked = self.host.mask(note, is_cut=len(note) >= MASKED_CHARS_MAX)
+            masked = self.mask(note, is_cut=len(note) >= MASKED_CHARS_MAX)
             self.note = masked[:PROGRESS_MESSAGE_CHARS_MAX]
         if checkpoint is not None:
-            self.checkpoint = self.host.mask_json(checkpoint)
+            self.checkpoint = self.mask_json(checkpoint)
         self.has_news = True
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
         if self.log is None:
             self.log = Log(deque())
         if self.log.has_room:
-            self.log.add(self.host.write(level, source, message, length=length))
+            self.log.add(self._line(level, source, message, length=length))
         else:
             self.log.left_out += 1
 
@@ -147,8 +155,56 @@ class Run(msgspec.Struct, eq=False):
         line, length = begun
         return line + text[: MASKED_CHARS_MAX - len(line)], length + len(text)
 
-    def mask(self, text: str) -> str:
-        return self.host.mask(text)
+    def _line(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
+        """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
+        now = self.host.clock.now()
+        if length is None:
+            length = len(message)
+            if length <= LOG_LINE_CHARS_MAX:  # as nearly all are
+                return line_text(now, level, source, self.mask(message))
+        if length > MASKED_CHARS_MAX:
+            message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
+            return line_text(now, level, source, message, cut_from=length)
+        message = self.mask(message)
+        cut_from = length if len(message) > LOG_LINE_CHARS_MAX else None
+        return line_text(now, level, source, message, cut_from=cut_from)
+
+    def mask(self, text: str, *, is_cut: bool = False) -> str:
+        """Return a text without secrets and settings of the worker, and as the app masks it."""
+        return self.host.mask((self.masks or self._masks())(text), is_cut=is_cut)
+
+    def mask_json(self, text: str) -> str:
+        """Return JSON without secrets, and without settings of the worker."""
+        return (self.masks or self._masks()).in_json(text)
+
+    def hide(self, values: Iterable[str]) -> None:
+        self._masks().open(values)
+
+    def give(self, text: str) -> None:
+        """Leave a text as it is from now on: the execution was given it."""
+        self._masks().give(text)
+
+    def without_secrets(self, text: str) -> str:
+        return (self.masks or self._masks())(text)
+
+    def _masks(self) -> ExecutionMask:
+        if self.masks is None:
+            claimed = self.claimed
+            settings = self.host.settings() if claimed.kind in SHOWS_SETTINGS else NO_MASKS
+            # All of it can be seen by callers, and is as they or earlier attempts have put it.
+            given = f"{claimed.args}{claimed.checkpoint}" if claimed.checkpoint else claimed.args
+            self.masks = ExecutionMask(settings, given, self._report_withheld)
+        return self.masks
+
+    def _report_withheld(self) -> None:
+        if not self.is_reported:
+            self.is_reported = True
+            logger.warning(
+                "execution %s of job %s wrote a setting of this worker (a password or a key); such"
+                " lines of its output are withheld",
+                self.claimed.id,
+                self.claimed.job,
+            )
 
     async def begin(self) -> Any:
         if self.has_begun:
@@ -215,7 +271,7 @@ class Run(msgspec.Struct, eq=False):
             log.begun = None
         if log.left_out:
             full = FULL.format(log.left_out, LOG_CHARS_MAX)
-            log.add(self.host.write("warning", "daybell", full))
+            log.add(self._line("warning", "daybell", full))
             log.left_out = 0
         if len(log.lines) == 1:  # as most often
             return log.lines.popleft()
@@ -249,8 +305,8 @@ class Ledger:
         self.now: Callable[[], Instant] = recorder.clock.now
         self.monotonic: Callable[[], Seconds] = recorder.clock.monotonic
         self.jitter: Callable[[], float] = recorder.clock.jitter
-        self.mask: Callable[[str], str] = run.host.mask
-        self.mask_json: Callable[[str], str] = run.host.mask_json
+        self.mask: Callable[[str], str] = run.mask
+        self.mask_json: Callable[[str], str] = run.mask_json
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -266,14 +322,21 @@ class Ledger:
         return self._run.is_over
 
     async def recall(self) -> list[Step]:
-        return await self._recorder.recall(self._run.claimed.id)
+        return self._given(await self._recorder.recall(self._run.claimed.id))
 
     async def record(self, steps: Sequence[NewStep]) -> list[Step]:
         found = await self._recorder.record(steps)
         if found is None:
             self._recorder.stop({self._run.fence}, Stop.STALE)
             raise asyncio.CancelledError
-        return found
+        return self._given(found)
+
+    def _given(self, steps: list[Step]) -> list[Step]:
+        """Leave the text of events as it is: whoever publishes one chooses it."""
+        for step in steps:
+            if step.kind is StepKind.WAIT and step.result:
+                self._run.give(step.result)
+        return steps
 
 
 class Log(msgspec.Struct, eq=False):
@@ -306,37 +369,24 @@ class Host:
         self,
         clock: Clock,
         *,
-        mask: Callable[[str], str],
-        mask_json: Callable[[str], str] = str,
         begin: Callable[[], Awaitable[TaskTransaction]],
+        mask: Callable[[str], str] = str,
+        settings: Callable[[], Masks] = lambda: NO_MASKS,
         recorder: Recorder | None = None,
         expand: Callable[[Claimed, Plan], Awaitable[bool]] | None = None,
     ) -> None:
         self.begin = begin
+        self.clock = clock
         self.expand = expand or _unable
         self.recorder = recorder
-        self.mask_json = mask_json
-        self._clock = clock
+        self.settings = settings
         self._mask = mask
 
-    def write(self, level: str, source: str, message: str, *, length: int | None = None) -> str:
-        """A line as it is kept. `length` is that of the whole, if this is only its beginning."""
-        if length is None:
-            length = len(message)
-            if length <= LOG_LINE_CHARS_MAX:  # as nearly all are
-                return line_text(self._clock.now(), level, source, self.mask(message))
-        if length > MASKED_CHARS_MAX:
-            message = self.mask(message[:MASKED_CHARS_MAX], is_cut=True)
-            return line_text(self._clock.now(), level, source, message, cut_from=length)
-        message = self.mask(message)
-        cut_from = length if len(message) > LOG_LINE_CHARS_MAX else None
-        return line_text(self._clock.now(), level, source, message, cut_from=cut_from)
-
     def mask(self, text: str, *, is_cut: bool = False) -> str:
-        """What a task says, without what must not be kept of it.
+        """Return a text as the app's own masks leave it.
 
-        What was cut may end in the middle of a secret, and a mask may have moved that to where it
-        would be seen: as much as a line can show goes.
+        A cut may have split a secret, and a mask may have moved that to where it would be seen. So
+        as much as a line can show is dropped.
         """
         try:
             masked: Any = self._mask(text)

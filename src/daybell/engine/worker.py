@@ -87,7 +87,6 @@ class Worker:
     def _assemble(self) -> None:
         """Make the parts, under a new id."""
         options, clock, store = self._options, self._clock, self._store
-        mask, mask_json = self._handlers.mask, self._handlers.mask_json
         self.id = self._mint()
         self._is_registered = self._is_lost = False
         self._leases = Leases()
@@ -95,8 +94,8 @@ class Worker:
         self.recorder = Recorder(store, tenant=tenant, worker=worker, clock=clock)
         host = Host(
             clock,
-            mask=mask,
-            mask_json=mask_json,
+            mask=self._handlers.mask,
+            settings=lambda: self._handlers.settings,
             begin=partial(store.begin, worker),
             recorder=self.recorder,
             expand=lambda claimed, plan: store.expand(

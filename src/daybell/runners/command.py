@@ -181,9 +181,9 @@ def _give_up(running: Running, type: str, message: str) -> NoReturn:
     raise Described.as_text(type, message) from None
 
 
-def _refuse_start(running: Running, order: Order, error: OSError | ValueError) -> NoReturn:
+def _refuse_start(running: Stoppable, order: Order, error: OSError | ValueError) -> NoReturn:
     """Say why it could not be started."""
-    program = shown(order.argv[0])
+    program = shown(running.mask(order.argv[0]))  # which may cut it
     if not isinstance(error, OSError):
         _give_up(running, FAILED, f"{program} cannot be started: {error}")
     if error.errno is None or error.errno in _PASSING:
@@ -197,7 +197,7 @@ def _refuse_start(running: Running, order: Order, error: OSError | ValueError) -
         case errno.ENOENT | errno.ENOTDIR if "/" in order.argv[0]:
             why = "this worker has no such file, or not what its first line names"
         case errno.ENOENT | errno.ENOTDIR:
-            path = shown(order.env.get("PATH", os.defpath))
+            path = shown(running.mask(order.env.get("PATH", os.defpath)))
             why = f"this worker finds no such program in its PATH, which is {path}"
         case errno.EACCES:
             why = "this worker may not execute it (chmod +x?), or it is a folder"

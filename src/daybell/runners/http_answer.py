@@ -18,6 +18,7 @@ from daybell.core.limits import (
     PAYLOAD_DEPTH_MAX,
     RETRY_AFTER_SECONDS_MAX,
 )
+from daybell.core.masking import CUT_CHARS
 from daybell.errors import PayloadError
 
 # Packed, what is kept does not take as much in honest hands.
@@ -91,7 +92,8 @@ class Answer(msgspec.Struct, kw_only=True):
         named = _CHARSET.search(self.headers.get("content-type", "").lower())
         charset = named[1] if named and named[1] in _CHARSETS else "utf-8"
         text = self.body.decode(charset, errors="replace")
-        return text if self.is_whole else _without_half_word(text)
+        # What was cut may end in the middle of a secret.
+        return text if self.is_whole else self.mask(text)[:-CUT_CHARS]
 
     @property
     def excerpt(self) -> str:
@@ -195,17 +197,10 @@ def beginning(text: str, chars_max: int) -> str:
     """A text as it begins, in whole words."""
     if len(text) <= chars_max:
         return text
-    return f"{_without_half_word(text[:chars_max])}…"
-
-
-def _without_half_word(text: str) -> str:
-    """A text that was cut, without the word at the cut, however long it is: no mask would find half
-    a secret.
-    """
-    end = len(text)
+    end = chars_max
     while end and text[end - 1] not in _BETWEEN_WORDS:
         end -= 1
-    return text[:end]
+    return f"{text[:end]}…"
 
 
 def _instant(text: str) -> Instant | None:

@@ -160,4 +160,5 @@ def _without(headers: Mapping[str, str], names: set[str]) -> dict[str, str]:
 
 
 def _cut(path: str) -> str:
-    return path if len(path) <= _PATH_CHARS_SHOWN else f"{path[:_PATH_CHARS_SHOWN]}…"
+    # All or nothing: a redirect may have a secret in it, which a cut would split.
+    return path if len(path) <= _PATH_CHARS_SHOWN else "/…"

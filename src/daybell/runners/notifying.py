@@ -83,7 +83,7 @@ class Sender:
 
     def send(self, message: Message) -> None:
         for number, url in message.to.items():
-            self._hide.parts_of(url)
+            self._hide.parts_of(url, message)
             self._complaint = self._cause = ""
             self._confinement.take_refused()
             try:
@@ -101,12 +101,12 @@ class Sender:
             elif refused is not None:
                 self.answer(Answer(failed=number, why=refused, is_lasting=True))
             else:
-                self.answer(Answer(failed=number, why=why[:LINE_CHARS_MAX]))
+                self.answer(Answer(failed=number, why=_cut(why)))
         self._hide.forget()
         self.answer(Answer(is_done=True))
 
     def say(self, level: str, text: str) -> None:
-        self.answer(Answer(line=(level, self._hide(text)[:LINE_CHARS_MAX])))
+        self.answer(Answer(line=(level, _cut(self._hide(text)))))
 
     def complain(self, text: str) -> None:
         """Remember why a place was not told, as far as apprise says so."""
@@ -160,9 +160,11 @@ class _Hide:
     def __init__(self) -> None:
         self._parts: list[str] = []
 
-    def parts_of(self, url: str) -> None:
+    def parts_of(self, url: str, message: Message) -> None:
         parts = {url, *re.split(r"[/?&=@:#]+", url.partition("://")[2])}
         parts |= {unquote(part) for part in parts}
+        # What callers may have put into the message must not show that it is a part.
+        parts = {part for part in parts if part not in f"{message.title}\n{message.body}"}
         self._parts = sorted(
             {part for part in (*self._parts, *parts) if len(part) >= PART_CHARS_MIN},
             key=len,
@@ -193,6 +195,11 @@ class _Relay(logging.Handler):
         if record.levelno >= logging.WARNING:
             self._sender.complain(text)
         self._sender.say("warning" if record.levelno >= logging.WARNING else "info", text)
+
+
+def _cut(text: str) -> str:
+    # All or nothing: the worker masks what comes, and half a secret is not found.
+    return text if len(text) <= LINE_CHARS_MAX else f"({len(text):,} characters are left out)"
 
 
 def _scheme(url: str) -> str:

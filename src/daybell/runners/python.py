@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, cast
 
 from daybell.core import arguments, payload
@@ -36,6 +36,8 @@ class Running(Protocol):
     def is_cancelled(self) -> bool: ...
     @property
     def patience(self) -> Seconds: ...
+    def without_secrets(self, text: str) -> str: ...
+    def hide(self, values: Iterable[str]) -> None: ...
     def report(
         self,
         *,

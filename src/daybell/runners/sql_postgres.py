@@ -164,7 +164,7 @@ class PostgresDatabase:
             said = self._said(error) or "no answer in time"
             return StatementFailed(f"{where}, the database cannot be used: {said}",
                                    is_lasting=False)  # fmt: skip
-        said = self._said(error, with_detail=not parameters.has_secrets)
+        said = _message(error, with_detail=not parameters.has_secrets)
         if _SEVERAL in said:
             said = (
                 "the statement is several; a job runs one. Put them into a function or a DO block"
@@ -173,19 +173,26 @@ class PostgresDatabase:
             f"{where}, SQLSTATE {state}: {said}", is_lasting=state.startswith(LASTING)
         )
 
-    def _said(self, error: Exception, *, with_detail: bool = True) -> str:
-        """A message with its detail and hint, and without the password. A detail shows values,
-        and of long ones only the beginning: with secrets among them, it is left out.
+    def _said(self, error: Exception) -> str:
+        """A message of the driver, without the password. In one of the server there may be values
+        that a caller has chosen, and it has no password.
         """
-        extra = [getattr(error, name, None) for name in ("detail", "hint")[not with_detail :]]
-        parts = (getattr(error, "message", None) or str(error), *extra)
-        said = ". ".join(str(part).rstrip(".") for part in parts if part)
+        said = _message(error)
         said = said.replace(self._url, masked_url(self._url))
         with suppress(ValueError):
             password = urlsplit(self._url).password or ""
             for secret in {password, unquote(password)} - {""}:
                 said = said.replace(secret, MASK)
         return said
+
+
+def _message(error: Exception, *, with_detail: bool = True) -> str:
+    """A message with its detail and hint. A detail shows values, and of long ones only the
+    beginning: with secrets among them, it is left out.
+    """
+    extra = [getattr(error, name, None) for name in ("detail", "hint")[not with_detail :]]
+    parts = (getattr(error, "message", None) or str(error), *extra)
+    return ". ".join(str(part).rstrip(".") for part in parts if part)
 
 
 _NUMBER: Final = re.compile(r"^invalid input for query argument \$([0-9]+)")

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, cast
 
 from daybell.core.log import MASKED_CHARS_MAX
+from daybell.core.masking import CUT_CHARS
 from daybell.runners.python import Running
 from daybell.sdk.context import current
 from daybell.sdk.masking import masks
@@ -105,22 +106,22 @@ class MaskedRecords:
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record = self._make(*args, **kwargs)
         if masks:
-            self._mask(record)
+            self._mask(record, current.get())
         return record
 
     @staticmethod
-    def _mask(record: logging.LogRecord) -> None:
+    def _mask(record: logging.LogRecord, running: Running | None) -> None:
         try:
             message = record.getMessage()
         except Exception:
             # Its handlers will say that it cannot be formatted, and show the parts.
             message = f"{record.msg!r} {record.args!r}"
-        masked = masks(message)
+        masked = masks(message, running)
         if masked != message:
             record.msg, record.args = masked, None
         if record.exc_info:
             # Formatters write this instead of the exception.
-            record.exc_text = masks(_formatter.formatException(record.exc_info))
+            record.exc_text = masks(_formatter.formatException(record.exc_info), running)
 
 
 class Tee:
@@ -151,15 +152,18 @@ class Tee:
             self._begun += text
             if "\n" in text:
                 lines, end, self._begun = self._begun.rpartition("\n")
-                self.original.write(masks(lines + end))
+                self.original.write(masks(lines + end, running))
             if len(self._begun) > MASKED_CHARS_MAX:
-                self._let_go()
+                # Its end may be the beginning of a secret, and stays until it goes on.
+                self._begun = masks(self._begun, running)
+                self.original.write(self._begun[:-CUT_CHARS])
+                self._begun = self._begun[-CUT_CHARS:]
         return len(text)
 
     def _let_go(self) -> None:
         begun, self._begun = self._begun, ""
         if begun:
-            self.original.write(masks(begun))
+            self.original.write(masks(begun, self._by))
 
     def flush(self) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, TextIO, cast
@@ -59,6 +59,12 @@ class ChildRunning:
         self.is_watchful = False
         self.patience = 0.0  # the worker's to have
         self._line = line
+
+    def hide(self, values: Iterable[str]) -> None:
+        """The worker has opened them, and masks them."""
+
+    def without_secrets(self, text: str) -> str:
+        return text
 
     def report(
         self,

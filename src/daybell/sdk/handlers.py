@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from daybell.core.execution import Claimed
 from daybell.core.job import Job, JobDefinition, task_of
+from daybell.core.masking import Masks
 from daybell.core.run import node_name
 from daybell.core.worker import TASK
 from daybell.errors import NotFound, Unavailable
@@ -214,20 +215,21 @@ class AppHandlers:
         return self._app.stand_in is None
 
     def hide_settings(self) -> None:
-        """Have the keys and passwords that this process was given masked in all that jobs say: a
+        """Withhold the keys and passwords that this process was given from all that jobs say: a
         command can read the environment of its worker.
         """
         if self._app.stand_in is None:
-            masks.add_own(Settings.load().secrets | Settings(database_url=self._app.url).secrets)
+            own = Settings(database_url=self._app.url).secrets
+            masks.add_settings(Settings.load().secrets | own)
+
+    @property
+    def settings(self) -> Masks:
+        return masks.settings
 
     def mask(self, text: str) -> str:
-        text = masks(text)  # before others change what it looks for
         for mask in self._app.masks:
             text = mask(text)
         return text
-
-    def mask_json(self, text: str) -> str:
-        return masks.in_json(text)
 
     async def close(self) -> None:
         """End the child processes of this event loop, and what jobs without code share in it."""

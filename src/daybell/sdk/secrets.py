@@ -28,7 +28,7 @@ Opened = dict[str, str]  # values by name
 
 class Secrets:
     """Puts in what references to secrets stand for, for the executions of an app: a `Reveal` of
-    runners/kind.py. Whatever is opened is masked from then on.
+    runners/kind.py. An execution masks what was opened for it.
     """
 
     def __init__(self, app: App) -> None:
@@ -66,6 +66,8 @@ class Secrets:
                 missing = [name for name in names if name not in found]
                 if missing:
                     found |= await self._fetch(running, missing)
+        masks.add(found.values())
+        running.hide(found.values())
         return found
 
     def _look_up(self, tenant: str, names: Collection[str]) -> Opened:
@@ -111,7 +113,6 @@ class Secrets:
             raise _failed("SecretUnopenable", str(error)) from None
         except UsageError as error:
             raise _failed("SecretsKeyMissing", f"at this worker: {error}") from None
-        masks.add(opened.values())
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
         self._kept |= {(tenant, name): (at, value) for name, value in opened.items()}
@@ -121,7 +122,7 @@ class Secrets:
 def _sealer_of(client: Client) -> Sealer:
     """What opens its secrets. The key is a secret, too: of a task that prints its environment."""
     sealer = client.sealer()
-    masks.add(part.strip() for part in (client.secrets_key or "").split(","))
+    masks.add_settings(part.strip() for part in (client.secrets_key or "").split(","))
     return sealer
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.core.instant import Seconds
+from daybell.core.masking import Masks
 from daybell.engine.handlers import Handler, Handlers, Running
 from daybell.errors import Suspended
 from daybell.runners.around import Around
@@ -44,8 +45,9 @@ class BenchHandlers:
     def mask(self, text: str) -> str:
         return self._handlers.mask(text)
 
-    def mask_json(self, text: str) -> str:
-        return self._handlers.mask_json(text)
+    @property
+    def settings(self) -> Masks:
+        return self._handlers.settings
 
 
 class Watched(Around):

@@ -1,4 +1,6 @@
-"""Secrets are taken out of what is written, however it writes them."""
+"""Secrets are masked in the output of the execution that opened them, however it writes them; text
+that the execution was given stays.
+"""
 
 import base64
 import html
@@ -6,7 +8,6 @@ import json
 import random
 import re
 import string
-import threading
 import time
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -16,15 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.limits import LOG_LINE_CHARS_MAX
 from daybell.core.log import MASKED_CHARS_MAX
-from daybell.sdk import masking
-from daybell.sdk.finder import Finder
-from daybell.sdk.forms import PIECE_CHARS, forms_of
-from daybell.sdk.masking import MASK, Masks
+from daybell.core.masking import (
+    CUT_CHARS,
+    GIVEN_CHARS_LARGE,
+    MASK,
+    NO_MASKS,
+    WITHHELD,
+    ExecutionMask,
+    Masks,
+)
 
 TOKEN = 's3cr3t/va+lue=ü "quoted" it\'s'
-values = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0*"), min_size=4)
+chars = st.characters(exclude_categories=["Cs"], exclude_characters="\0*")
+values = st.text(chars, min_size=8).filter(lambda value: len(value.strip()) >= 8)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
@@ -34,9 +40,14 @@ json_values = st.recursive(
 
 
 def masks_of(*values):
-    masks = Masks()
-    masks.add(values)
-    return masks
+    return Masks.of(frozenset(values))
+
+
+def a_mask(*opened, args="{}", settings=(), report=list):
+    """What masks the output of an execution with these arguments."""
+    mask = ExecutionMask(masks_of(*settings), args, report)
+    mask.open(opened)
+    return mask
 
 
 @pytest.mark.parametrize(
@@ -108,17 +119,9 @@ def test_other_texts_stay_as_they_are():
         assert masks(text) is text
 
 
-def test_without_secrets_nothing_is_looked_at():
-    text = "an ordinary line"
-
-    assert not Masks() and Masks()(text) is text and Masks().in_json(text) is text
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_value_that_contains_another_leaves_nothing_of_itself(order):
-    masks = Masks()
-    for value in ["hunter2", "hunter2-and-more", "more-of-it"][::order]:
-        masks.add([value])
+    masks = masks_of(*["hunter2", "hunter2-and-more", "more-of-it"][::order])
 
     assert masks("hunter2-and-more") == MASK
     assert masks("hunter2-and-more-of-it") == MASK
@@ -130,56 +133,10 @@ def test_each_longer_line_of_a_value_is_a_secret():
     masks = masks_of(pem)
 
     assert masks("got hkiG9w0BAQEFAASC!") == f"got {MASK}!"
-    assert masks(pem) == MASK
-    assert masks(pem.replace("\n", "\r\n")) == MASK
-    assert masks(json.dumps(pem)) == f'"{MASK}"'
+    assert masks(pem).strip() == MASK
+    assert masks(pem.replace("\n", "\r\n")).strip() == MASK
+    assert masks(json.dumps(pem)) == f'"{MASK}\\n"'
     assert masks("ab==") == "ab=="  # too short: it is in other texts as well
-
-
-@pytest.mark.parametrize(
-    "cut",
-    [
-        "it was 0123456789ab",
-        "'0123456789abcdefgh…' is not one of red",
-        "input_value='0123456789...456789xyz', input_type=str",
-        "89abcdefghijklmnopqrstuvwxyz and all that follows",
-        "x" * 9_000 + "0123456789ab",
-        "89abcdefghijklmnopqrstuvwxyz" + "x" * 9_000,
-        "it was 0123456789abcdefgh …",
-        "it was 0123456789abcdefgh  ... and more",
-        "… 89abcdefghijklmnopqrstuvwxyz",
-        "it was 0123456789abcdefgh\n",
-    ],
-)
-def test_where_a_text_was_cut_half_a_value_is_masked(cut):
-    masks = masks_of("0123456789abcdefghijklmnopqrstuvwxyz", "some-other-0123456789xyz")
-
-    masked = masks(cut)
-    in_json = json.loads(masks.in_json(json.dumps({"a": cut, "b": [cut]}, ensure_ascii=False)))
-
-    assert "89ab" not in masked and "0123456789" not in masked and "789xyz" not in masked
-    assert MASK in masked and in_json == {"a": masked, "b": [masked]}
-
-
-def test_half_a_value_is_masked_although_a_shorter_one_is_there_as_a_whole():
-    assert masks_of("01234567", "0123456789abcdef")("0123456789ab") == MASK
-
-
-@pytest.mark.parametrize("length", [500, 1_000, 5_000])
-def test_of_a_long_value_nothing_is_left_wherever_it_was_cut(length):
-    value = "".join(random.Random(length).choices(string.ascii_letters, k=length))
-    masks = masks_of(value)
-
-    assert masks(f"<{value}>") == f"<{MASK}>"
-    for cut in (10, 300, length - 400, length - 10):
-        assert masks(f"it was {value[:cut]} …") == f"it was {MASK} …"
-        assert masks(f"it was … {value[cut:]}!") == f"it was … {MASK}!"
-
-
-def test_a_beginning_that_goes_on_otherwise_stays():
-    masks = masks_of("https://hooks.example.org/services/T000/B000")
-
-    assert masks("see https://example.org/") == "see https://example.org/"
 
 
 def test_a_value_with_blanks_around_it_is_found_without_them():
@@ -190,7 +147,7 @@ def test_of_a_text_that_is_cut_no_long_piece_of_a_value_is_left():
     value = "".join(f"{number:05d}" for number in range(5_000))
     text = "x" * 1_000 + value
 
-    masked = masks_of(value)(text[:MASKED_CHARS_MAX])[:-LOG_LINE_CHARS_MAX]
+    masked = masks_of(value)(text[:MASKED_CHARS_MAX])[:-CUT_CHARS]
 
     assert not any(f"{number:05d}{number + 1:05d}" in masked for number in range(5_000))
 
@@ -198,17 +155,17 @@ def test_of_a_text_that_is_cut_no_long_piece_of_a_value_is_left():
 @given(value=json_values, secret=values)
 def test_json_stays_json(value, secret):
     text = msgspec.json.encode([value, secret, {secret: value}]).decode()
-    masks = masks_of(secret)
+    masks = a_mask(secret)
 
     masked = masks.in_json(text)
 
-    assert msgspec.json.decode(masked)[1] == MASK
-    assert MASK in msgspec.json.decode(masked)[2]
+    assert msgspec.json.decode(masked)[1].strip() == MASK
+    assert MASK in map(str.strip, msgspec.json.decode(masked)[2])
     assert masks.in_json(masked) == masked
 
 
 def test_numbers_that_are_a_secret_are_masked_and_others_stay():
-    masks = masks_of("12345678", "2.5e10", "true")
+    masks = a_mask("12345678", "2.5e10", "true")
 
     masked = masks.in_json('[12345678,-12345678,123456789,12,{"12345678":true,"a":"x12345678"}]')
 
@@ -216,68 +173,102 @@ def test_numbers_that_are_a_secret_are_masked_and_others_stay():
 
 
 def test_escapes_hide_nothing_in_json():
-    masks = masks_of(TOKEN)
+    masks = a_mask(TOKEN)
 
     assert json.loads(masks.in_json(json.dumps({"a": repr(TOKEN)})))["a"].strip("'\"") == MASK
     assert json.loads(masks.in_json(json.dumps([TOKEN, "ü"]))) == [MASK, "ü"]
     quoted = 'it\'s "q" xyz'
-    assert masks_of(quoted).in_json(json.dumps([repr(quoted)])) == json.dumps([f"'{MASK}'"])
+    assert a_mask(quoted).in_json(json.dumps([repr(quoted)])) == json.dumps([f"'{MASK}'"])
 
 
-def test_a_number_in_the_thousands_is_masked_and_changed_by_parts(monkeypatch):
-    monkeypatch.setattr(masking, "VALUES_MAX", 500)
-    masks = Masks()
-    for number in range(500):
-        masks.add([f"secret-{number:05d}"])
+@pytest.mark.parametrize("size", [36, 1_000])
+def test_a_value_is_compared_as_a_whole(size):
+    value = "".join(random.Random(size).choices(string.ascii_letters, k=size))
+    masks = masks_of(value)
 
-    assert all(masks(f"<secret-{number:05d}>") == f"<{MASK}>" for number in range(500))
-
-    masks.add(["secret-00000"])  # opened again
-    masks.add(["one-too-many"])
-
-    assert masks("secret-00000 one-too-many secret-00499") == f"{MASK} {MASK} {MASK}"
-    assert masks("secret-00001") == "secret-00001"
+    for part in (value[:8], value[-8:], value[:32], value[3:-1][:200], value[: size // 4]):
+        for text in (part, f"it was {part}", f"{part} …", f"… {part}"):
+            assert masks(text) is text
+    assert masks(f"<{value}>") == f"<{MASK}>"
 
 
-def test_threads_may_add_and_ask_at_once():
-    masks = masks_of("hunter2")
-    seen = []
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        pytest.param("{0}", "{0}", id="as it is"),
+        pytest.param("a {0} b", "a {0} b", id="in a longer text"),
+        pytest.param("{0}", "{upper}", id="in another case"),
+        pytest.param("{base64}", "{0}", id="from base64"),
+        pytest.param("{0}", "{base64}", id="to base64"),
+        pytest.param("{quoted}", "{0}", id="from a URL"),
+    ],
+)
+@pytest.mark.parametrize("value", [TOKEN, "hunter2-and-more", "!§$%&/()=?", "12345678"])
+@pytest.mark.parametrize("is_setting", [False, True])
+def test_what_was_given_stays_whether_it_is_a_secret_or_not(value, sent, said, is_setting):
+    ways = {
+        "upper": value.upper(),
+        "base64": base64.b64encode(value.encode()).decode(),
+        "quoted": quote(value),
+    }
+    args = msgspec.json.encode({"guess": [sent.format(value, **ways)]}).decode()
+    mask = a_mask(args=args, settings=[value]) if is_setting else a_mask(value, args=args)
+    text = said.format(value, **ways)
 
-    def ask():
-        while not is_over.is_set():
-            seen.append(masks("hunter2 and others"))
-
-    is_over = threading.Event()
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(100):
-        masks.add([f"secret-{number:05d}"])
-    is_over.set()
-    for thread in threads:
-        thread.join()
-
-    assert set(seen) <= {f"{MASK} and others"}
-    assert masks("secret-00042") == MASK
-
-
-def test_all_can_be_forgotten():
-    masks = masks_of("hunter2")
-
-    masks.forget()
-
-    assert not masks and masks("hunter2") == "hunter2"
+    assert mask(text) == text
+    assert json.loads(mask.in_json(json.dumps([text]))) == [text]
 
 
-def test_what_is_kept_for_good_is_never_dropped(monkeypatch):
-    monkeypatch.setattr(masking, "VALUES_MAX", 20)
-    masks = Masks()
-    masks.add_own(["hunter2", "abc"])
-    for number in range(100):
-        masks.add([f"secret-{number:05d}"])
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"first": "hunter", "last": "twenty-two"}, "huntertwenty-two"),
+        ({"first": "hunter", "last": "twenty-two"}, "hunter twenty-two"),
+        ({"number": 1234567890}, "1234567890"),
+        ({"huntertwenty-two": 1}, "huntertwenty-two"),
+        ({"lines": 'hunter\n"twenty-two"'}, 'hunter\n"twenty-two"'),
+    ],
+)
+def test_what_a_task_joins_of_its_arguments_was_given(args, said):
+    for text in (msgspec.json.encode(args).decode(), json.dumps(args)):
+        assert a_mask(said, args=text)(said) == said
+        assert a_mask(settings=[said], args=text)(said) == said
 
-    assert masks("hunter2 secret-00099 abc") == f"{MASK} {MASK} abc"
-    assert masks("secret-00001") == "secret-00001"
+
+def test_what_was_given_later_stays_and_the_rest_is_masked():
+    mask = a_mask("hunter2-and-more", "correct horse", settings=["of-the-worker"])
+
+    mask.give('{"data": "hunter2-and-more of-the-worker"}')
+
+    assert mask("hunter2-and-more of-the-worker") == "hunter2-and-more of-the-worker"
+    assert mask("hunter2-and-more, correct horse") == f"hunter2-and-more, {MASK}"
+
+
+def test_a_setting_is_withheld_with_its_line_and_that_is_reported():
+    reports = []
+    mask = a_mask("correct horse", settings=["of-the-worker"], report=lambda: reports.append(1))
+
+    assert mask("a correct horse\nPASSWORD=of-the-worker\nb") == f"a {MASK}\n{WITHHELD}\nb"
+    assert reports == [1]
+    assert json.loads(mask.in_json('{"a":["x of-the-worker","b"]}')) == {"a": [WITHHELD, "b"]}
+    assert mask("nothing of it") == "nothing of it" and len(reports) == 2
+
+
+@pytest.mark.parametrize("size", [0, GIVEN_CHARS_LARGE])
+def test_a_setting_that_was_given_is_looked_for_no_more(size):
+    """So a right guess takes no longer than a wrong one, however often it is said."""
+    args = json.dumps({"guess": "of-the-worker", "more": "x" * size})
+    mask = a_mask(settings=["of-the-worker"], args=args)
+
+    if not size:
+        assert mask("of-the-worker") == "of-the-worker"
+    assert not mask._settings  # pyright: ignore[reportPrivateUsage]
+
+
+def test_without_secrets_nothing_is_looked_at():
+    text = '"an ordinary line with \\n"'
+
+    assert not NO_MASKS and NO_MASKS(text) is text and a_mask().in_json(text) is text
 
 
 PEM = "\n".join(
@@ -307,25 +298,12 @@ NESTED = ["a" * length for length in range(8, 500)]
     ],
 )
 def test_whoever_makes_a_text_for_it_cannot_make_it_take_long(values, unit):
-    masks = masks_of(*values)
+    masks = a_mask(*values)
     text = unit * (8_000 // len(unit))
 
     for ask in (masks, lambda text: masks.in_json(json.dumps(text, ensure_ascii=False))):
         once, four_times = seconds_of(ask, text), seconds_of(ask, 4 * text)
         assert four_times < 8 * once + 0.05  # it would be 16 times, were all compared with all
-
-
-def test_all_that_is_compared_is_short():
-    assert max(len(form) for form in forms_of("a" * 60_000 + "\n" + PEM)) == PIECE_CHARS
-
-
-def test_with_few_values_ordinary_texts_are_not_searched(monkeypatch):
-    masks = masks_of("f0Kc1LrV7yHBxD2eQ9sTzWnApMgUjE4o", "a-password-0123", "dbk_0123456789abcdef")
-    monkeypatch.delattr(Finder, "find")
-    line, result = "an ordinary line of a task", '{"an ordinary result":12345678,"b":"of a task"}'
-
-    assert masks(line * 100) == line * 100 and masks(f"{line} ...") == f"{line} ..."
-    assert masks.in_json(result) == result
 
 
 def seconds_of(function, text):

@@ -1,0 +1,324 @@
+"""Masking of secrets in the output of an execution.
+
+A caller sees the output, and may have a part of it made from arguments of its own choice. So the
+output must not show which of them are right guesses of a secret. ADR 0022 has the rules:
+
+- An execution masks the values that it opened itself, and none of another execution.
+- A value is compared as a whole. A beginning or an end of one is compared nowhere. Whoever cuts a
+  text masks it first and then drops `CUT_CHARS` at the cut.
+- Text that the execution was given stays, whether it is a secret or not.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from daybell.core import payload
+
+MASK: Final = "***"
+WITHHELD: Final = "(withheld)"  # stands for a line with a setting of the worker
+
+FORM_CHARS_MIN: Final = 4  # shorter ones are in every other word
+WORD_CHARS_MIN: Final = 8  # a line of a longer value, and what base64 makes of one
+# A long value is looked for in pieces, each as a whole. They overlap, so that all of them together
+# are one place in a text.
+PIECE_CHARS: Final = 256
+PIECES_OVERLAP: Final = 8
+CUT_CHARS: Final = 4_096  # no form of a piece is longer
+VALUES_REMEMBERED: Final = 1_000
+FEW_FORMS: Final = 500  # each of which is compared with all others
+GIVEN_CHARS_LARGE: Final = 4_096
+
+_HEX: Final = re.compile(r"%[0-9A-F]{2}")
+_HOST_CHARS_MAX: Final = 63
+_NOISE: Final = re.compile(r"[\W_]+")
+_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.S)
+_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"\s*:')
+
+
+class Part(NamedTuple):
+    """A piece of a value, or a line of one, in the ways that programs write it."""
+
+    forms: tuple[str, ...]
+    letters: tuple[str, ...]  # of these forms
+    bare: tuple[str, ...]  # forms with too few letters
+
+
+class Given:
+    """The text that an execution was given, as JSON: a caller may have chosen it.
+
+    A task may write it otherwise than it came. So neither case, nor blanks and punctuation, nor the
+    borders between values count.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+
+    @cached_property
+    def letters(self) -> str:
+        text = _ESCAPE.sub("", self.text)
+        return f"{_letters(text)}\0{_letters(_KEY.sub('', text))}"
+
+    def has(self, part: Part) -> bool:
+        """True if a part of a value may have come from it."""
+        return any(one in self.letters for one in part.letters) or any(
+            form in self.text for form in part.bare
+        )
+
+
+class Masks:
+    """Parts of values that must not be shown, each compared as a whole."""
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        self.parts: Final = parts
+        self.forms: Final = frozenset(form for part in parts for form in part.forms)
+        self.probes = list(self.forms)  # one of which is in every text that has a form in it
+
+    @staticmethod
+    @lru_cache(VALUES_REMEMBERED)
+    def of(values: frozenset[str]) -> Masks:
+        """Return the masks of some values."""
+        parts = dict.fromkeys(part for value in sorted(values) for part in parts_of(value))
+        masks = Masks(tuple(parts))
+        if len(masks.forms) <= FEW_FORMS:
+            masks.probes = _shortest(masks.forms)
+        return masks
+
+    def without(self, given: Given) -> Masks:
+        """Return them without what was given."""
+        left = [part for part in self.parts if not given.has(part)]
+        return self if len(left) == len(self.parts) else Masks(left)
+
+    def __bool__(self) -> bool:
+        return bool(self.probes)
+
+    def find(self, text: str) -> list[str]:
+        """Return the forms that are in a text."""
+        if any(probe in text for probe in self.probes):
+            return [form for form in self.forms if form in text]
+        return []
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        found = self.find(text)
+        return replaced(text, found) if found else text
+
+
+def _shortest(forms: Iterable[str]) -> list[str]:
+    """Return the forms without those that have another one in them."""
+    found: list[str] = []
+    for one in sorted(forms, key=len):
+        if not any(known in one for known in found):
+            found.append(one)
+    return found
+
+
+def replaced(text: str, forms: Iterable[str]) -> str:
+    """Return the text with a mask for each place of a form, and one for places that overlap."""
+    shown: list[str] = []
+    done = 0
+    for start, end in sorted(place for form in forms for place in _places(text, form)):
+        if start >= done:
+            shown += (text[done:start], MASK)
+        done = max(done, end)
+    return "".join(shown) + text[done:]
+
+
+def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
+    start = text.find(form)
+    while start >= 0:
+        end = start + len(form)
+        # Of those that overlap, one place: there could be one for each character.
+        following = text.find(form, start + 1)
+        while 0 <= following < end:
+            end = following + len(form)
+            following = text.find(form, following + 1)
+        yield start, end
+        start = following
+
+
+NO_MASKS: Final = Masks()
+
+
+class ExecutionMask:
+    """Removes from the output of one execution the secrets that it opened, and lines with settings
+    of its worker. `report` is called when a line was withheld.
+    """
+
+    def __init__(self, settings: Masks, given: str, report: Callable[[], object]) -> None:
+        self.secrets = NO_MASKS
+        self._settings = settings
+        self._given = Given(given)
+        self._report = report
+        self._opened: frozenset[str] = frozenset()
+        # A right guess must not take longer than a wrong one: with much text, the time would show.
+        if len(given) >= GIVEN_CHARS_LARGE:
+            self._settings = settings.without(self._given)
+        self._gather()
+
+    def _gather(self) -> None:
+        self._probes = (*self.secrets.probes, *self._settings.probes)
+        self._chars_min = min(map(len, self._probes), default=0)
+
+    def open(self, values: Iterable[str]) -> None:
+        """Mask these from now on."""
+        self._opened |= frozenset(values)
+        self.secrets = Masks.of(self._opened).without(self._given)
+        self._gather()
+
+    def give(self, text: str) -> None:
+        """Leave this text, too, as it is: the execution was given it while it ran."""
+        self._given = Given(f"{self._given.text}\n{text}")
+        self.secrets = self.secrets.without(self._given)
+        self._gather()
+
+    def __call__(self, text: str) -> str:
+        """Return the text without secrets and settings. Nearly all texts have none of them."""
+        return self._masked(text) if self._may_be_in(text) else text
+
+    def _may_be_in(self, text: str) -> bool:
+        if len(text) >= self._chars_min:
+            for probe in self._probes:
+                if probe in text:
+                    return True
+        return False
+
+    def _masked(self, text: str) -> str:
+        masked = self.secrets(text)
+        found = self._find_settings(masked)
+        if not found:
+            return masked
+        self._report()
+        return "\n".join(
+            WITHHELD if any(form in line for form in found) else line for line in masked.split("\n")
+        )
+
+    def in_json(self, text: str) -> str:
+        """Return JSON without them: inside of texts and keys, and numbers that are one."""
+        # Without escapes, all that is in it can be seen from outside.
+        if not self._probes or ("\\" not in text and not self._is_in(text)):
+            return text
+        masked = self._inside(payload.decode(text))
+        return payload.encode(masked, what="result", bytes_max=2 * len(text.encode()) + 100)
+
+    def _is_in(self, text: str) -> bool:
+        if not self._may_be_in(text):
+            return False
+        return bool(self.secrets.find(text) or self._find_settings(text))
+
+    def _find_settings(self, text: str) -> list[str]:
+        found = self._settings.find(text)
+        if found:
+            self._settings = self._settings.without(self._given)
+            self._gather()
+            found = self._settings.find(text)
+        return found
+
+    def _inside(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            return {self(key): self._inside(one) for key, one in given.items()}
+        if isinstance(value, list):
+            return [self._inside(one) for one in cast("list[Any]", value)]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = msgspec.json.encode(value).decode().lstrip("-")
+            is_one = number in self.secrets.forms or number in self._settings.forms
+            masked = self(number) if is_one else number
+            return value if masked == number else masked
+        return value
+
+
+def parts_of(value: str) -> Iterator[Part]:
+    """Return a value in the ways that it may be written: as a whole, and each longer line."""
+    lines = [line.strip() for line in value.splitlines()]
+    words = [line for line in lines if len(line) >= WORD_CHARS_MIN] if len(lines) > 1 else []
+    # As an environment or a form of a web page may have changed it.
+    whole = value.strip().replace("\r\n", "\n")
+    for text in dict.fromkeys((whole, whole.replace("\n", "\r\n"), *words)):
+        for piece in _pieces(text):
+            forms = sorted(form for form in _written(piece) if len(form) >= FORM_CHARS_MIN)
+            letters = {form: _letters(form) for form in forms}
+            yield Part(
+                forms=tuple(forms),
+                letters=tuple({one for one in letters.values() if len(one) >= WORD_CHARS_MIN}),
+                bare=tuple(form for form in forms if len(letters[form]) < WORD_CHARS_MIN),
+            )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    last = len(text) - PIECE_CHARS
+    for at in range(0, last, PIECE_CHARS - PIECES_OVERLAP):
+        yield text[at : at + PIECE_CHARS]
+    yield text[max(last, 0) :]
+
+
+def _letters(text: str) -> str:
+    return _NOISE.sub("", text).casefold()
+
+
+def _written(value: str) -> set[str]:
+    quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
+    return {
+        value,
+        *_in_json(value),
+        repr(value)[1:-1],
+        ascii(value)[1:-1],
+        *quoted,
+        *(_HEX.sub(lambda found: found[0].lower(), one) for one in quoted),
+        *_in_base64(value.encode()),
+        *_in_html(value),
+        *_as_host(value),
+    }
+
+
+def _in_json(value: str) -> set[str]:
+    """As it is in JSON, and in a text in JSON that is JSON itself: an answer that repeats a
+    request.
+    """
+    once = {json.dumps(value)[1:-1], msgspec.json.encode(value).decode()[1:-1]}
+    return once.union(
+        *({json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]} for one in once)
+    )
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """What base64 makes of it, wherever in a longer text it stands: of that, what is its own."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for before in range(3):
+            encoded = encode(bytes(before) + raw).decode()
+            first = -(-8 * before // 6)
+            own = encoded[first : (8 * before + 8 * len(raw)) // 6]
+            if len(own) >= WORD_CHARS_MIN:
+                yield own
+        yield encode(raw).decode()
+
+
+def _in_html(value: str) -> Iterator[str]:
+    """As pages show it: programs do not agree on how to write quotes."""
+    yield html.escape(value, quote=False)
+    escaped = html.escape(value)
+    for single in ("&#x27;", "&#39;", "&apos;"):
+        for double in ("&quot;", "&#34;"):
+            yield escaped.replace("&#x27;", single).replace("&quot;", double)
+
+
+def _as_host(value: str) -> Iterator[str]:
+    """As the name of a host comes back: in small letters, and in ASCII."""
+    yield value.lower()
+    yield value.casefold()
+    if not value.isascii() and len(value) <= _HOST_CHARS_MAX:
+        try:
+            yield value.lower().encode("idna").decode()
+        except UnicodeError:
+            return  # no host has such a name
