@@ -1,7 +1,6 @@
 """Without a key, `daybell dev` answers the user that started it and root, and no other user."""
 
 import asyncio
-import os
 import socket
 import struct
 from contextlib import AsyncExitStack
@@ -15,21 +14,10 @@ from daybell.api.peer import find_user
 from daybell.api.server import ServerOptions
 from daybell.client import Client
 from daybell.engine.clock import SystemClock
+from tests.api.sockets import OWN, a_socket
 from tests.postgres import NOBODY
 
-OWN = os.geteuid()
 RESET = struct.pack("ii", 1, 0)
-
-
-def a_socket(uid=OWN, family=socket.AF_INET):
-    """A socket that this user has made. Only root can make those of others."""
-    if uid == OWN:
-        return socket.socket(family)
-    os.seteuid(uid)
-    try:
-        return socket.socket(family)
-    finally:
-        os.seteuid(OWN)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_local_user import OWN, a_socket
+from tests.api.sockets import OWN, a_socket
 from tests.cli.terminal import Running, daybell, environment
 from tests.postgres import NOBODY
 

@@ -19,6 +19,10 @@ async def verify(store, *, tenant=TENANT, **options):
     return await Client(store, tenant=tenant).verify_audit(**options)
 
 
+def broken_at(check):
+    return None if check.broken is None else check.broken.number
+
+
 async def write(store, count, *, tenant=TENANT):
     for n in range(count):
         await store.write_audit(tenant, [an_entry(target=f"job {n}")])
@@ -85,7 +89,7 @@ async def test_a_head_that_was_kept_elsewhere_finds_a_log_that_was_written_anew(
     check = await verify(store, cursor=kept)
     behind = await verify(store, cursor="9:" + "ab" * 32)
 
-    assert (check.broken.number, behind.broken.number) == (3, 9)
+    assert (broken_at(check), broken_at(behind)) == (3, 9)
     with pytest.raises(UsageError, match="not a position"):
         await verify(store, cursor="nonsense")
 
@@ -176,7 +180,7 @@ async def test_the_log_goes_on_after_its_head_was_removed_and_stays_broken(share
     await write(shared_store, 2)
 
     check = await verify(shared_store)
-    assert (check.entries, check.broken.number) == (3, 4)
+    assert (check.entries, broken_at(check)) == (3, 4)
 
 
 async def test_entries_that_are_older_than_the_chain_are_counted(shared, shared_store):
