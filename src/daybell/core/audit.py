@@ -128,24 +128,16 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
 def link_hash(previous: bytes, number: int, entry: Entry) -> bytes:
     """Return the hash of an entry that follows one with the hash `previous`.
 
-    It is the SHA-256 of a text: each field as `LENGTH:VALUE` with the length in characters, `-` if
-    there is none. `daybell.audit_hash` in PostgreSQL computes the same.
+    It is the SHA-256 of the previous hash and a text: number, time in microseconds and id, the
+    lengths of the other fields in characters (-1: none), and then these fields without anything
+    between them. `daybell.record_audit` in PostgreSQL computes the same.
     """
-    fields = (
-        previous.hex(),
-        str(number),
-        entry.tenant,
-        str(entry.id),
-        str(round(entry.at * 1e6)),
-        entry.actor,
-        entry.action,
-        entry.target,
-        entry.before,
-        entry.after,
-        entry.source,
-    )
-    text = "".join("-" if field is None else f"{len(field)}:{field}" for field in fields)
-    return hashlib.sha256(text.encode()).digest()
+    e = entry
+    fields = (e.tenant, e.actor, e.action, e.target, e.before, e.after, e.source)
+    lengths = (-1 if field is None else len(field) for field in fields)
+    head = ":".join(map(str, (number, round(e.at * 1e6), e.id, *lengths)))
+    text = f"{head}:{''.join(field or '' for field in fields)}"
+    return hashlib.sha256(previous + text.encode()).digest()
 
 
 def extend_chain(head: Head, entries: Sequence[Entry]) -> tuple[Head, list[Link]]:

@@ -17,21 +17,6 @@ CREATE TABLE daybell.audit_head (
   anchor   bytea NOT NULL DEFAULT ''   -- the hash of the last removed entry
 ) WITH (fillfactor = 50);
 
--- `core.audit.link_hash` is the reference.
-CREATE FUNCTION daybell.audit_field(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT coalesce(length(value) || ':' || value, '-')
-$$;
-CREATE FUNCTION daybell.audit_hash(previous bytea, number bigint, tenant text, id uuid, at float8,
-    actor text, action text, target text, before text, after text, source text)
-  RETURNS bytea LANGUAGE sql STABLE AS $$
-  SELECT sha256(convert_to(
-    daybell.audit_field(encode(previous, 'hex')) || daybell.audit_field(number::text)
-      || daybell.audit_field(tenant) || daybell.audit_field(id::text)
-      || daybell.audit_field((at * 1e6)::bigint::text) || daybell.audit_field(actor)
-      || daybell.audit_field(action) || daybell.audit_field(target) || daybell.audit_field(before)
-      || daybell.audit_field(after) || daybell.audit_field(source), 'UTF8'))
-$$;
-
 -- Append entries with different ids to a tenant's chain, except those that exist. The head stays locked until
 -- the end of the transaction: to call this is the last step of one.
 CREATE FUNCTION daybell.record_audit(for_tenant int, ids uuid[], actors text[], actions text[],
@@ -42,9 +27,8 @@ DECLARE
   owner text;
   last_number bigint;
   last_hash bytea;
-  known uuid[];
   now float8;
-  numbers bigint[];
+  contents bytea[];
   hashes bytea[];
 BEGIN
   LOOP
@@ -57,27 +41,42 @@ BEGIN
     SELECT for_tenant, coalesce(max(a.number), 0), '' FROM daybell.audit a WHERE a.tenant = for_tenant
     ON CONFLICT DO NOTHING;
   END LOOP;
-  known := ARRAY(SELECT a.id FROM daybell.audit a WHERE a.id = ANY(ids) AND a.tenant + 0 = for_tenant);
+  IF EXISTS (SELECT FROM daybell.audit a WHERE a.id = ANY(ids) AND a.tenant + 0 = for_tenant) THEN
+    SELECT array_agg(u.id ORDER BY n), array_agg(u.actor ORDER BY n), array_agg(u.action ORDER BY n),
+           array_agg(u.target ORDER BY n), array_agg(u.before ORDER BY n),
+           array_agg(u.after ORDER BY n), array_agg(u.source ORDER BY n)
+      INTO ids, actors, actions, targets, befores, afters, sources
+      FROM unnest(ids, actors, actions, targets, befores, afters, sources) WITH ORDINALITY
+           u(id, actor, action, target, before, after, source, n)
+     WHERE NOT EXISTS (SELECT FROM daybell.audit a WHERE a.id = u.id AND a.tenant + 0 = for_tenant);
+  END IF;
+  IF coalesce(cardinality(ids), 0) = 0 THEN
+    RETURN;
+  END IF;
   now := daybell.now();
+  -- `core.audit.link_hash` is the reference.
+  contents := ARRAY(
+    SELECT convert_to(concat(
+             last_number + u.n, ':', (now * 1e6)::bigint, ':', u.id, ':', length(owner), ':',
+             length(u.actor), ':', length(u.action), ':', length(u.target), ':',
+             coalesce(length(u.before), -1), ':', coalesce(length(u.after), -1), ':',
+             length(u.source), ':',
+             owner, u.actor, u.action, u.target, u.before, u.after, u.source), 'UTF8')
+      FROM unnest(ids, actors, actions, targets, befores, afters, sources) WITH ORDINALITY
+           u(id, actor, action, target, before, after, source, n));
   FOR i IN 1 .. cardinality(ids) LOOP
-    IF ids[i] = ANY(known) THEN
-      numbers[i] := NULL;
-      hashes[i] := NULL;
-      CONTINUE;
-    END IF;
-    last_number := last_number + 1;
-    last_hash := daybell.audit_hash(last_hash, last_number, owner, ids[i], now, actors[i], actions[i],
-                                    targets[i], befores[i], afters[i], sources[i]);
-    numbers[i] := last_number;
+    last_hash := sha256(last_hash || contents[i]);
     hashes[i] := last_hash;
   END LOOP;
-  INSERT INTO daybell.audit (at, tenant, id, actor, action, target, before, after, source, number, hash)
-  SELECT now, for_tenant, u.*
-    FROM unnest(ids, actors, actions, targets, befores, afters, sources, numbers, hashes)
-         u(id, actor, action, target, before, after, source, number, hash)
-   WHERE u.number IS NOT NULL;
-  UPDATE daybell.audit_head h SET number = last_number, hash = last_hash
-   WHERE h.tenant = for_tenant AND h.number < last_number;
+  WITH added AS (
+    INSERT INTO daybell.audit (at, tenant, id, actor, action, target, before, after, source, hash,
+                               number)
+    SELECT now, for_tenant, u.id, u.actor, u.action, u.target, u.before, u.after, u.source, u.hash,
+           last_number + u.n
+      FROM unnest(ids, actors, actions, targets, befores, afters, sources, hashes) WITH ORDINALITY
+           u(id, actor, action, target, before, after, source, hash, n))
+  UPDATE daybell.audit_head h SET number = last_number + cardinality(ids), hash = last_hash
+   WHERE h.tenant = for_tenant;
 END $$;
 
 -- Programs that are older than this insert entries themselves.
@@ -127,8 +126,7 @@ BEGIN
   END LOOP;
   RETURN removed;
 END $$;
-REVOKE ALL ON FUNCTION daybell.audit_field, daybell.audit_hash, daybell.record_audit, daybell.chain_audit
-  FROM PUBLIC;
+REVOKE ALL ON FUNCTION daybell.record_audit, daybell.chain_audit FROM PUBLIC;
 
 -- As before, but for the audit log, which only these functions write.
 CREATE OR REPLACE FUNCTION daybell.grant_to(role name) RETURNS void LANGUAGE plpgsql
