@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from typing import Any
 from daybell.api.guard import Guard
 from daybell.api.server import ApiServer, ServerOptions
 
+OWN = os.geteuid()
 PATIENCE = 10  # seconds, before a test gives up
 TLS = Path(__file__).parent / "tls"
 TLS_FILES: dict[str, Any] = {"tls_cert": str(TLS / "cert.pem"), "tls_key": str(TLS / "key.pem")}
@@ -131,3 +134,14 @@ class Reader:
 
     async def _until(self, mark: bytes) -> bytes:
         return await asyncio.wait_for(self._reader.readuntil(mark), PATIENCE)
+
+
+def a_socket(uid: int = OWN, family: int = socket.AF_INET) -> socket.socket:
+    """A socket that this user has made. Only root can make those of others."""
+    if uid == OWN:
+        return socket.socket(family)
+    os.seteuid(uid)
+    try:
+        return socket.socket(family)
+    finally:
+        os.seteuid(OWN)

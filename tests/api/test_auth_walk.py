@@ -26,8 +26,9 @@ NEEDED = {
     },
     Role.ADMIN: {
         "create_job", "update_job", "delete_job", "rollback_job", "backfill_job", "create_key",
-        "list_keys", "revoke_key", "delete_key", "list_audit", "list_secrets", "set_secret",
-        "delete_secret", "apply_job", "create_template", "set_template", "delete_template",
+        "list_keys", "revoke_key", "delete_key", "list_audit", "verify_audit", "list_secrets",
+        "set_secret", "delete_secret", "apply_job", "create_template", "set_template",
+        "delete_template",
     },
     Role.SUPERADMIN: {"create_tenant", "list_tenants", "get_tenant", "update_tenant"},
 }  # fmt: skip

@@ -42,6 +42,7 @@ ADMIN = {
     "revoke_key",
     "delete_key",
     "list_audit",
+    "verify_audit",
     "list_secrets",
     "set_secret",
     "delete_secret",

@@ -112,6 +112,26 @@ async def test_a_key_that_could_be_several_is_not_revoked(command, client):
     assert "key deploy (" in command("keys", "revoke", "deploy").out
 
 
+async def test_a_broken_audit_log_is_found(command, client):
+    for name in ("a", "b", "c"):
+        command("tenants", "create", name)
+
+    good = command("audit", "verify")
+    head = good.out.split()[-1]
+    again = command("audit", "verify", "--after", head)
+    wrong = command("audit", "verify", "--after", "2:" + "0" * 64)
+    report = json.loads(command("audit", "verify", "--json", "--after", "2:" + "0" * 64).out)
+    nonsense = command("audit", "verify", "--after", "x")
+
+    assert (good.code, good.out) == (0, f"3 entries checked; head {head}\n")
+    assert (again.code, again.out) == (0, f"0 entries checked; head {head}\n")
+    (entry, *_) = (await client.audit()).items
+    assert wrong.code == 1
+    assert wrong.err.startswith(f"the audit log is broken: entry 3 ({entry.id}) was altered")
+    assert report["broken"]["entry_id"] == str(entry.id)
+    assert (nonsense.code, "NUMBER:HASH" in nonsense.err) == (2, True)
+
+
 async def test_tenants_are_created_listed_and_changed(command, client):
     created = command("tenants", "create", "acme", "--queued", "1000", "--running", "5")
     changed = command("tenants", "update", "acme", "--queued", "none", "--jobs", "3")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.sockets import OWN, a_socket
 from tests.cli.terminal import Running, daybell, environment
+from tests.postgres import NOBODY
 
 UP = r"Daybell .* is up after"
 UP_SECONDS_MOST = 2.0  # of CPU
@@ -45,6 +47,20 @@ def test_it_says_what_runs_where(folder):
         assert running.end() == 0
         assert re.search(UP, running.lines[0])  # nothing that a newcomer cannot make sense of
         assert "leading" not in running.said
+
+
+def test_another_user_of_the_machine_needs_a_key(folder):
+    with dev(folder, "app:app") as running:
+        host, port = address(running).removeprefix("http://").split(":")
+        said = {}
+        for uid in {OWN, NOBODY} if OWN == 0 else {OWN}:  # only root can be another user
+            with a_socket(uid) as caller:
+                caller.connect((host, int(port)))
+                caller.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                said[uid] = caller.recv(12)
+
+    assert said.pop(OWN) == b"HTTP/1.1 200"
+    assert set(said.values()) <= {b"HTTP/1.1 401"}
 
 
 def test_it_is_up_quickly(folder):

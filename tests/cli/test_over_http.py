@@ -43,6 +43,7 @@ CHANGING = [
     # Over HTTP it is the key that does things, and the terminal's user on the database.
     (re.compile(r'"(author|created_by|actor|source)": "[^"]*"'), "<who>"),
     (re.compile(r"\b(cli\b|key superadmin) ?\S*"), "<who>"),
+    (re.compile(r"\b\d+:[0-9a-f]{64}"), "<head>"),
     (re.compile(r"[ ]{2,}"), "  "),
 ]
 
@@ -110,6 +111,8 @@ def ids(said: tuple[Said, Said], position: int = 0) -> dict[str, str]:
         "tenants list",
         "tenants list --json",
         "audit list --since 1h --target nobody --json",
+        "audit verify --tenant default",
+        "audit verify --json",
         "top --once --interval 1s",
         "jobs backfill report --since 7d --dry-run --json",
     ],

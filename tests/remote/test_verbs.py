@@ -325,6 +325,11 @@ async def test_the_audit_log_is_read_as_it_is(store, remote):
     assert wire.page(entries, wire.entry) == wire.page(known, wire.entry)
     assert len((await remote.audit(limit=1)).items) == 1
     assert (await remote.audit(since=0.0, until=1.0)).items == ()
+    check = await remote.verify_audit(limit=1)
+    assert (check.entries, check.next_cursor) == (1, check.head)
+    wrong = await remote.verify_audit(cursor="1:" + "0" * 64)
+    assert wrong == await store.verify_audit(cursor="1:" + "0" * 64)
+    assert wrong.broken.number == 2
 
 
 async def test_the_whole_is_seen_at_a_glance(store, remote):

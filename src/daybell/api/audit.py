@@ -10,7 +10,7 @@ from daybell.api.caller import Admin
 from daybell.api.contract import operation
 from daybell.api.lists import BoundFilter, Cursor, Limit, TextFilter
 from daybell.client import wire
-from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 
 router = APIRouter(prefix="/audit", tags=["access"])
 
@@ -39,3 +39,18 @@ async def list_audit(
         cursor=cursor,
     )
     return answer(wire.page(page, wire.entry))
+
+
+@router.get(
+    "/verify",
+    **operation("verify_audit", answers=sights.AuditCheck, says="How far the chain holds."),
+)
+async def verify_audit(
+    caller: Admin, limit: Limit = PAGE_ITEMS_MAX, cursor: Cursor = None
+) -> Response:
+    """Check the hashes of the audit log, oldest entries first.
+
+    `cursor` is `next_cursor` of the answer before, or the `head` of an earlier check, from which
+    the log must still continue.
+    """
+    return answer(wire.audit_check(await caller.client.verify_audit(limit=limit, cursor=cursor)))

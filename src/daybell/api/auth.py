@@ -21,6 +21,7 @@ from fastapi import Request
 
 from daybell.api.caller import Caller, KeyNeeded, api_of
 from daybell.api.denials import Denial, Denials
+from daybell.api.guard import PEER
 from daybell.api.options import ApiOptions
 from daybell.api.problems import TooManyRequests
 from daybell.api.throttle import Throttle
@@ -34,6 +35,7 @@ NOTE_SECONDS: Final = 30.0  # between two notes of when keys were last used
 LANES: Final = 4  # lookups at a time for addresses that were wrong too often
 LANE_WAITS_MAX: Final = 100
 
+ROOT: Final = 0  # a uid
 CALLER: Final = "daybell.caller"  # in a scope
 _TOKEN: Final = re.compile(r"dbk_[A-Za-z0-9_-]{20,100}")
 
@@ -97,6 +99,7 @@ class Gatekeeper:
         source = (scope.get("client") or ("",))[0]
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
         if not sent and self._options.open_tenant is not None:
+            self._check_local_user(scope)
             return self._anybody(self._options.open_tenant, source)
         if not sent:
             raise KeyNeeded("send a key, as Authorization: Bearer dbk_…")
@@ -118,6 +121,22 @@ class Gatekeeper:
             )
         self._used.add(known.key.id)
         return self._caller(known.key, source)
+
+    def _check_local_user(self, scope: Scope) -> None:
+        """Refuse a request without a key by another user of this machine. Raises KeyNeeded."""
+        own = self._options.open_uid
+        if own is None:
+            return
+        find: Callable[[], int | None] | None = scope.get(PEER)
+        uid = None if find is None else find()
+        if uid in (ROOT, own):
+            return
+        by = "a user that cannot be determined" if uid is None else f"uid {uid}"
+        raise KeyNeeded(
+            f"without a key, this server answers only the user that started it (uid {own}), and"
+            f" this connection was opened by {by}. Send a key, as Authorization: Bearer dbk_…;"
+            " `daybell keys create NAME --role ROLE` makes one"
+        )
 
     def _anybody(self, tenant: str, source: str) -> Caller:
         client = self._client_of(tenant)

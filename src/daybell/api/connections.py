@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from daybell.api.guard import ABORT, LINGER
+from daybell.api.guard import ABORT, LINGER, PEER
+from daybell.api.peer import find_user
 from daybell.core.limits import HEADER_BYTES_MAX, HEADER_SECONDS_MAX, HEADERS_MAX
 
 _REFUSAL: Final = (
@@ -24,6 +25,8 @@ _REFUSAL: Final = (
 )
 _PROBLEM: Final = '{"type":"urn:daybell:problem:%s","title":"%s","status":%d,"detail":"%s"}'
 _TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+NOT_ASKED: Final = -1
 
 
 class HeadTooLarge(Exception):
@@ -41,6 +44,7 @@ class Connection(HttpToolsProtocol):
     _head_bytes: int = 0
     _is_too_large = False
     _has_ended_one = False  # a message ended in what came last
+    _peer: int | None = NOT_ASKED
     _is_lingering = False  # all is said; what still comes is thrown away
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -88,6 +92,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self.scope[LINGER] = self._linger  # type: ignore[typeddict-unknown-key]
+        self.scope[PEER] = self._find_peer  # type: ignore[typeddict-unknown-key]
         self._start_timer()
 
     def on_headers_complete(self) -> None:
@@ -131,6 +136,12 @@ class Connection(HttpToolsProtocol):
         """Be among those that make way: nobody waits for anything but the end."""
         self._is_lingering = True
         self.waiting[self] = None
+
+    def _find_peer(self) -> int | None:
+        """Return the uid of the local user at the other end; the kernel is asked once."""
+        if self._peer == NOT_ASKED:
+            self._peer = find_user(self.transport.get_extra_info("socket"))
+        return self._peer
 
     def _make_room(self) -> None:
         """Close the connection that has been without a request for longest, or else this one."""

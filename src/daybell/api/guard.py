@@ -42,6 +42,9 @@ BULK_PATHS: Final = frozenset({"/api/v1/executions"})
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
 LINGER_PAUSE_SECONDS: Final = 2.0  # without a piece: it has stopped to send
 ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
+PEER: Final = (
+    "daybell.peer"  # likewise: returns the uid of the local user at the other end, or None
+)
 LINGER: Final = "daybell.linger"  # likewise: tells it that from now on it may make way for others
 
 _STREAM: Final = b"text/event-stream"

@@ -10,3 +10,5 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # Whoever asks without a key is a superadmin of this tenant: `daybell dev` on this machine only.
     open_tenant: str | None = None
+    # Of these, only this local user and root. None: everybody that can connect.
+    open_uid: int | None = None

@@ -249,6 +249,26 @@ class Entries(BaseModel):
     next_cursor: str | None
 
 
+class AuditBreak(BaseModel):
+    """The first place where the chain does not hold. Without an `entry_id`, entries are missing."""
+
+    number: int
+    entry_id: Id | None
+    problem: str
+
+
+class AuditCheck(BaseModel):
+    """The result of checking a part of the audit log. `head` is the last entry that was checked,
+    `NUMBER:HASH`; `unchained` entries are older than the chain.
+    """
+
+    entries: int
+    unchained: int
+    head: str
+    broken: AuditBreak | None
+    next_cursor: str | None
+
+
 class Template(BaseModel):
     """A job with blanks."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daybell.cli.edge import DONE
+from daybell.cli.edge import DONE, FAILED
 from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, group, run
 
 if TYPE_CHECKING:
@@ -55,6 +55,53 @@ def list_entries(
         as_json=as_json,
     )
     run(context, command, database_url)
+
+
+@app.command("verify")
+def verify_entries(
+    context: typer.Context,
+    after: Annotated[
+        Text,
+        typer.Option(
+            "--after",
+            metavar="HEAD",
+            help="Start after the head that an earlier run printed; the log must still lead on from"
+            " it.",
+        ),
+    ] = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Check that no entry was altered or removed. Exit status 1: the log is broken."""
+    command = partial(_verify, after=after, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
+
+
+async def _verify(settings: Settings, *, after: Text, tenant: Text, as_json: bool) -> int:
+    from msgspec.structs import replace
+
+    from daybell.cli import show
+    from daybell.cli.connecting import client_for
+    from daybell.client import wire
+
+    async with client_for(settings, tenant=tenant) as client:
+        check = await client.verify_audit(cursor=after)
+        while check.next_cursor is not None:
+            more = await client.verify_audit(cursor=check.next_cursor)
+            entries = check.entries + more.entries
+            check = replace(more, entries=entries, unchained=check.unchained)
+    broken = check.broken
+    if as_json:
+        show.echo_json(wire.audit_check(check))
+        return DONE if broken is None else FAILED
+    older = f", {check.unchained} older than the chain not checked" if check.unchained else ""
+    typer.echo(f"{check.entries} entries checked{older}; head {check.head}")
+    if broken is None:
+        return DONE
+    place = f"entry {broken.number}" + ("" if broken.id is None else f" ({broken.id})")
+    typer.echo(f"the audit log is broken: {place} {broken.problem}", err=True)
+    return FAILED
 
 
 async def _list(

@@ -146,7 +146,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
 
 @asynccontextmanager
 async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
-    """Serve the API, and yield its address. Nobody needs a key where only this machine gets in."""
+    """Serve the API, and yield its address. On loopback, the user that starts it needs no key."""
     # What only this needs takes longer to import than all the rest.
     from daybell.api.front import Front
     from daybell.api.listening import is_loopback
@@ -159,7 +159,7 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
     front = Front(
         client,
         options=ServerOptions(host=options.host, port=options.port),
-        api=ApiOptions(open_tenant=app.tenant if is_open else None),
+        api=ApiOptions(open_tenant=app.tenant if is_open else None, open_uid=os.geteuid()),
         monotonic=clock.monotonic,
         ask=client.check_ready,
         allowed_hosts=options.allowed_hosts,
@@ -178,7 +178,7 @@ async def served(app: App, options: DevOptions) -> AsyncGenerator[str]:
 
 
 def allow(app: App, settings: Settings, options: DevOptions) -> None:
-    """Where only this machine gets in, who asks could do as much without us."""
+    """Allow commands on loopback: the user that may define them could run them anyway."""
     from daybell.api.listening import is_loopback
 
     is_own = is_loopback(options.host)
@@ -246,7 +246,7 @@ def offered(kinds: Sequence[str], *, host: str) -> str:
     said = ", ".join(kinds)
     if "command" not in kinds or not is_loopback(host):
         return said
-    return f"{said}; anybody on this machine may define jobs (--no-allow-command)"
+    return f"{said}; only you may define jobs, on this machine (--no-allow-command)"
 
 
 def _say_stopping(worker: Worker, options: DevOptions) -> None:

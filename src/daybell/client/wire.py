@@ -17,7 +17,7 @@ from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
 from daybell.core import payload
 from daybell.core.access import Key
-from daybell.core.audit import Entry
+from daybell.core.audit import AuditCheck, Entry
 from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import Job, JobDefinition
@@ -373,6 +373,24 @@ def entry(of: Entry) -> dict[str, Any]:
         "before": value(of.before),
         "after": value(of.after),
         "source": of.source,
+    }
+
+
+def audit_check(of: AuditCheck) -> dict[str, Any]:
+    """The result of checking the audit log."""
+    broken = None
+    if of.broken is not None:
+        broken = {
+            "number": of.broken.number,
+            "entry_id": identity(of.broken.id),
+            "problem": of.broken.problem,
+        }
+    return {
+        "entries": of.entries,
+        "unchained": of.unchained,
+        "head": of.head,
+        "broken": broken,
+        "next_cursor": of.next_cursor,
     }
 
 

@@ -9,7 +9,7 @@ from daybell.core.view import Retention
 from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.upkeep import APPEND_ONLY, TABLES
+from daybell.store.postgres.upkeep import READ_ONLY, TABLES
 from tests.builders import an_entry, finished
 from tests.store.postgres.lifecycle import live_through_everything
 
@@ -93,6 +93,11 @@ FORBIDDEN = {
     "change the audit log": "UPDATE daybell.audit SET actor = 'eve'",
     "cut the audit log": "DELETE FROM daybell.audit",
     "empty the audit log": "TRUNCATE daybell.audit",
+    "forge an entry": "INSERT INTO daybell.audit (tenant, id, actor, action, target, source)"
+    " VALUES (1, gen_random_uuid(), 'eve', 'a.b', 'x', '')",
+    "forge a chain": "INSERT INTO daybell.audit_head (tenant, number, hash) VALUES (1, 0, '')",
+    "move the head of a chain": "UPDATE daybell.audit_head SET number = 0",
+    "forget a chain": "DELETE FROM daybell.audit_head",
     "drop the schema": "DROP SCHEMA daybell CASCADE",
 }
 
@@ -154,7 +159,8 @@ async def test_a_role_without_any_rights_is_told_so(place, sql):
 
 LACKING = {
     "INSERT ON daybell.log": "write daybell.log",
-    "INSERT ON daybell.audit": "write daybell.audit",
+    "SELECT ON daybell.audit": "read daybell.audit",
+    "EXECUTE ON FUNCTION daybell.record_audit": "call daybell.record_audit",
     "SELECT ON daybell.live": "read daybell.live",
     "UPDATE ON daybell.live, daybell.dead": "write daybell.dead, daybell.live",
     "EXECUTE ON FUNCTION daybell.make_days": "call daybell.make_days",
@@ -180,4 +186,4 @@ async def test_every_table_is_asked_for_but_for_days_and_migrations(sql):
 
     days = {name for name in found if re.search(r"_\d{8}$", name)}
 
-    assert {*TABLES, *APPEND_ONLY} == found - days - {"migration"}
+    assert {*TABLES, *READ_ONLY} == found - days - {"migration"}

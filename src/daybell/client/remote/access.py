@@ -8,9 +8,9 @@ from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Id, Time, read_id, read_limit
 from daybell.client.tenants import read_quotas
 from daybell.core.access import Key, Role
-from daybell.core.audit import Entry
+from daybell.core.audit import AuditCheck, Entry
 from daybell.core.duration import Duration
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.tenant import Tenant
 from daybell.core.view import Page
 from daybell.errors import InvalidName, TenantNotFound, shown
@@ -86,6 +86,13 @@ class Access:
             "cursor": cursor,
         }
         return await self.transport.get("/audit", asked, read=reading.page_of(reading.entry))
+
+    async def verify_audit(
+        self, *, limit: int = PAGE_ITEMS_MAX, cursor: str | None = None
+    ) -> AuditCheck:
+        """Check the hashes of up to `limit` entries of the audit log, oldest first."""
+        asked = {"limit": limit, "cursor": cursor}
+        return await self.transport.get("/audit/verify", asked, read=reading.audit_check)
 
 
 def _with_token(of: reading.Wire) -> tuple[Key, str]:

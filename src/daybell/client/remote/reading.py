@@ -18,7 +18,7 @@ from daybell.client.declaring import Applied
 from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.core import payload
 from daybell.core.access import Key, Role
-from daybell.core.audit import Entry
+from daybell.core.audit import AuditCheck, Break, Entry
 from daybell.core.execution import Attempt, Enqueued, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant, from_iso
 from daybell.core.job import Job, JobDefinition
@@ -375,4 +375,20 @@ def entry(of: Wire) -> Entry:
         before=text_or_none(of["before"]),
         after=text_or_none(of["after"]),
         source=of["source"],
+    )
+
+
+def audit_check(of: Wire) -> AuditCheck:
+    """The result of checking the audit log."""
+    found = of["broken"]
+    broken = None
+    if found is not None:
+        id = None if found["entry_id"] is None else UUID(found["entry_id"])
+        broken = Break(number=found["number"], id=id, problem=found["problem"])
+    return AuditCheck(
+        entries=of["entries"],
+        unchained=of["unchained"],
+        head=of["head"],
+        broken=broken,
+        next_cursor=of["next_cursor"],
     )

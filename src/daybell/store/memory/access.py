@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice, takewhile
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
 from daybell.core.access import Key, NewKey
-from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
+from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, Head, NewEntry, Stretch
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
@@ -127,18 +128,25 @@ class MemoryAccess(Part):
         last = checks.check_cursor(cursor)
         with self._begin(tenant) as tables:
             found = [
-                entry
-                for (owner, _), entry in tables.audit.items()
-                if owner == tenant and fits(entry, where)
+                link.entry
+                for (owner, _), link in tables.audit.items()
+                if owner == tenant and fits(link.entry, where)
             ]
             found.sort(key=in_log, reverse=True)
             if last is not None:
-                end = tables.audit.get((tenant, last))
-                found = [] if end is None else [one for one in found if in_log(one) < in_log(end)]
+                link = tables.audit.get((tenant, last))
+                end = None if link is None else in_log(link.entry)
+                found = [] if end is None else [one for one in found if in_log(one) < end]
         more = len(found) > limit
         return Page(
             items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None
         )
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> Stretch:
+        with self._begin(tenant) as tables:
+            links = (link for (owner, _), link in tables.audit.items() if owner == tenant)
+            found = islice((link for link in links if link.number > after), limit)
+            return Stretch(head=tables.audit_heads.get(tenant, Head()), links=tuple(found))
 
     async def begin_request(self, tenant: str, request: NewRequest) -> Request:
         with self._begin(tenant) as tables:
@@ -182,9 +190,14 @@ def remove_requests(tables: Tables, before: Instant) -> int:
 
 
 def remove_entries(tables: Tables, before: Instant) -> int:
-    old = [key for key, entry in tables.audit.items() if entry.at < before]
-    for key in old:
-        del tables.audit[key]
+    """Remove old entries from the beginnings of the chains; keep the hash of each last one."""
+    old = list(takewhile(lambda link: link.entry.at < before, tables.audit.values()))
+    for link in old:
+        tenant = link.entry.tenant
+        del tables.audit[tenant, link.entry.id]
+        tables.audit_heads[tenant] = replace(
+            tables.audit_heads[tenant], removed=link.number, anchor=link.hash
+        )
     return len(old)
 
 

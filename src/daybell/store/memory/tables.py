@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from daybell.core import event as news
 from daybell.core.access import Key
-from daybell.core.audit import Entry, NewEntry
+from daybell.core.audit import Entry, Head, Link, NewEntry, extend_chain
 from daybell.core.execution import Attempt, Claimed, Execution, State, reason_in
 from daybell.core.idempotency import Request
 from daybell.core.instant import Instant
@@ -137,7 +137,8 @@ class Tables(msgspec.Struct):
     logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
     keys: dict[tuple[str, UUID], KeyRow] = {}
     minutes: dict[tuple[str, int], int] = {}  # how many were enqueued, where that is limited
-    audit: dict[tuple[str, UUID], Entry] = {}
+    audit: dict[tuple[str, UUID], Link] = {}  # in the order of their numbers
+    audit_heads: dict[str, Head] = {}
     requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
     secrets: dict[tuple[str, str], SecretRow] = {}
     templates: dict[tuple[str, str], Template] = {}
@@ -158,11 +159,14 @@ class Tables(msgspec.Struct):
         self.rows[row.key] = row
 
     def record(self, tenant: str, entry: NewEntry, now: Instant) -> None:
-        """Add an entry to the audit log, unless it is there."""
+        """Append an entry to the tenant's chain, unless it exists."""
         if tenant not in self.tenants:
             raise TenantNotFound(f"no tenant named {shown(tenant)}")
+        if (tenant, entry.id) in self.audit:
+            return
         made = Entry(tenant=tenant, at=now, **asdict(entry))
-        self.audit.setdefault((tenant, entry.id), made)
+        head, (link,) = extend_chain(self.audit_heads.get(tenant, Head()), [made])
+        self.audit[tenant, entry.id], self.audit_heads[tenant] = link, head
 
     def definition(self, execution: Execution) -> JobDefinition:
         """What the job said at the execution's version."""

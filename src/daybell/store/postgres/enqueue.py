@@ -145,18 +145,21 @@ class Enqueueing(Entering):
     )
 
     # The same with entries of the audit log, if anything is created: one statement is one round
-    # trip, where a transaction would take four.
-    ALIKE_RECORDED = ALIKE.replace(
-        """
+    # trip, where a transaction would take four. The entries come last, since they lock the head of
+    # the tenant's chain.
+    ALIKE_RECORDED = (
+        ALIKE.replace(
+            """
     INSERT INTO daybell.agenda""",
-        """,
-    r AS (
-      INSERT INTO daybell.audit (tenant, id, actor, action, target, before, after, source)
-      SELECT $1, e.* FROM unnest($8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[],
-                                 $13::text[], $14::text[]) e
-       WHERE EXISTS (SELECT FROM l)
-      ON CONFLICT DO NOTHING)
+            """,
+    a AS (
     INSERT INTO daybell.agenda""",
+        )
+        + """
+    RETURNING 1)
+    SELECT n, CASE WHEN n > 0 THEN daybell.record_audit($1, $8, $9, $10, $11, $12, $13, $14) END
+      FROM (SELECT count(*) AS n FROM a) made
+    """
     )
 
     async def _enqueue_alike(
@@ -172,23 +175,22 @@ class Enqueueing(Entering):
             return False
         if spec.rule(first) is not Overlap.ALLOW:
             return False
+        values = (
+            spec.tenant,
+            spec.job.key,
+            spec.job.version,
+            spec.lane,
+            spec.job.priority if first.priority is None else first.priority,
+            [execution.id for execution in executions],
+            [execution.args for execution in executions],
+        )
         async with self.db.link() as link:
-            answer = await link.execute(
-                self.ALIKE_RECORDED
-                if entries
-                else self.ALIKE_ONE
-                if len(executions) == 1
-                else self.ALIKE,
-                spec.tenant,
-                spec.job.key,
-                spec.job.version,
-                spec.lane,
-                spec.job.priority if first.priority is None else first.priority,
-                [execution.id for execution in executions],
-                [execution.args for execution in executions],
-                *(columns(entries) if entries else ()),
-            )
-        if int(answer.rpartition(" ")[2]) < len(executions):
+            if entries:
+                made = await link.fetchval(self.ALIKE_RECORDED, *values, *columns(entries))
+            else:
+                statement = self.ALIKE_ONE if len(executions) == 1 else self.ALIKE
+                made = int((await link.execute(statement, *values)).rpartition(" ")[2])
+        if made < len(executions):
             return False
         self.notifier.touch(specs.tenant, specs.queues)
         return True

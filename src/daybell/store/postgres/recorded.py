@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 # may leave as it is say so themselves; see `recording.idle`.
 HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
-ADD: Final = """
-    INSERT INTO daybell.audit (tenant, id, actor, action, target, before, after, source)
-    SELECT $1, u.* FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[],
-                               $7::text[], $8::text[]) u
-    ON CONFLICT DO NOTHING
-    """
+ADD: Final = "SELECT daybell.record_audit($1, $2, $3, $4, $5, $6, $7, $8)"
 
 
 async def record_change(link: Link, wanted: Recording) -> bool:
@@ -36,18 +31,21 @@ async def record_change(link: Link, wanted: Recording) -> bool:
 
 
 async def record(link: Link, tenant: int, entries: Sequence[NewEntry]) -> None:
-    """Add these entries to the log, but for those that are there."""
+    """Append these entries to the tenant's chain, except those that exist. It locks the head of the
+    chain until the end of the transaction, so this is the last step of one.
+    """
     await link.execute(ADD, tenant, *columns(entries))
 
 
 def columns(entries: Sequence[NewEntry]) -> tuple[list[Any], ...]:
-    """Entries as a statement takes them."""
+    """Entries as a statement takes them, each once."""
+    each = {entry.id: entry for entry in entries}.values()
     return (
-        [entry.id for entry in entries],
-        [entry.actor for entry in entries],
-        [entry.action for entry in entries],
-        [entry.target for entry in entries],
-        [entry.before for entry in entries],
-        [entry.after for entry in entries],
-        [entry.source for entry in entries],
+        [entry.id for entry in each],
+        [entry.actor for entry in each],
+        [entry.action for entry in each],
+        [entry.target for entry in each],
+        [entry.before for entry in each],
+        [entry.after for entry in each],
+        [entry.source for entry in each],
     )

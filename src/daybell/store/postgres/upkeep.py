@@ -42,10 +42,10 @@ TABLES: Final = (
     "log_rest", "node", "parked", "paused_queue", "repeated", "run", "schedule", "secret", "step",
     "template", "tenant", "tenant_minute", "tick", "wait", "watch", "worker",
 )  # fmt: skip
-APPEND_ONLY: Final = ("audit",)
+READ_ONLY: Final = ("audit", "audit_head")  # functions write them
 FUNCTIONS: Final = (
-    "charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now", "refuse_repeated",
-    "rest_repeats",
+    "charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now", "record_audit",
+    "refuse_repeated", "rest_repeats",
 )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
       SELECT CASE WHEN bool_or(r.word <> 'SELECT') THEN 'write' ELSE 'read' END AS verb, t.name
         FROM unnest($1::text[] || $3::text[]) t(name),
              unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(word)
-       WHERE NOT (t.name = ANY($3::text[]) AND r.word IN ('UPDATE', 'DELETE'))
+       WHERE NOT (t.name = ANY($3::text[]) AND r.word <> 'SELECT')
          AND NOT has_table_privilege('daybell.' || t.name, r.word)
        GROUP BY t.name
       UNION ALL
@@ -183,7 +183,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
         known = known_migrations(MIGRATIONS)
         steps = ", ".join(f"({one.version}, '{one.checksum}')" for one in known)
         missing = self.MISSING_RIGHTS
-        for number, names in enumerate((TABLES, FUNCTIONS, APPEND_ONLY), start=1):
+        for number, names in enumerate((TABLES, FUNCTIONS, READ_ONLY), start=1):
             words = ", ".join(f"'{name}'" for name in names)
             missing = missing.replace(f"${number}::text[]", f"ARRAY[{words}]::text[]")
         return f"""NOT EXISTS (
@@ -198,7 +198,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
         async with self.db.link() as link:
             version = check(known_migrations(MIGRATIONS), await self._applied(link))
         async with self.db.link() as link:
-            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS, APPEND_ONLY)
+            missing = await link.fetch(self.MISSING_RIGHTS, TABLES, FUNCTIONS, READ_ONLY)
         if missing:
             names: dict[str, list[str]] = {}
             for row in missing:

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from daybell.core.access import Key, NewKey
-from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
+from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry, Stretch
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
@@ -101,6 +101,13 @@ class Access(Protocol):
         cursor: str | None = None,
     ) -> Page[Entry]:
         """Entries, newest first. There is no way to change or remove one younger than a year."""
+        ...
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> Stretch:
+        """Return the head of a tenant's chain and the entries with numbers above `after`, in order,
+        at most `limit`. Entries join the chain in the order of their commits; `retain` removes them
+        from its beginning only, and the head keeps the hash of the last removed one.
+        """
         ...
 
     # Requests that may come twice.

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from uuid import UUID
 
-from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, NewEntry
+from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, Head, Link, NewEntry, Stretch
 from daybell.core.view import Page
 from daybell.store import checks, recording
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.recorded import record
+from daybell.store.sqlite.recorded import read_head, record
 
 
 class SqliteAudit(Part):
@@ -37,6 +37,9 @@ class SqliteAudit(Part):
         checks.check_limit(limit)
         last = checks.check_cursor(cursor)
         return await self._read(lambda tx: list_entries(tx, tenant, where, limit, last))
+
+    async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> Stretch:
+        return await self._read(lambda tx: read_stretch(tx, tenant, after, limit))
 
 
 # Each with the value that it compares with.
@@ -67,6 +70,33 @@ def list_entries(
     ).fetchall()
     items = tuple(read_entry(tenant, row) for row in rows[:limit])
     return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+
+
+_STRETCH: Final = """
+SELECT number, hash, id, at, actor, action, target, before, after, source FROM audit
+ WHERE tenant = ? AND number > ? ORDER BY number LIMIT ?
+"""
+# Younger than the chain is what was inserted without its trigger.
+_UNCHAINED: Final = """
+SELECT count(*), min(CASE WHEN a.at >= h.since THEN a.id END)
+  FROM audit a LEFT JOIN audit_head h ON h.tenant = a.tenant
+ WHERE a.tenant = ? AND a.number IS NULL
+"""
+
+
+def read_stretch(tx: Transaction, tenant: str, after: int, limit: int) -> Stretch:
+    owner = tx.names.tenant(tx, tenant)
+    links = tuple(
+        Link(number=number, hash=hash or b"", entry=read_entry(tenant, rest))
+        for number, hash, *rest in tx.execute(_STRETCH, (owner, after, limit))
+    )
+    unchained, stray = (0, None) if after else tx.execute(_UNCHAINED, (owner,)).fetchone()
+    return Stretch(
+        head=read_head(tx, owner) or Head(),
+        links=links,
+        unchained=unchained,
+        stray=None if stray is None else UUID(bytes=stray),
+    )
 
 
 def read_entry(tenant: str, row: Any) -> Entry:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sqlite3
 import stat
+from itertools import takewhile
 from typing import Final
 from uuid import UUID
 
@@ -134,10 +135,10 @@ DELETE FROM event
 _MOVE_BOUND: Final = """
 UPDATE audit_bound SET since = ?1 WHERE (SELECT at FROM audit ORDER BY rowid LIMIT 1) < ?1
 """
-_OLD_ENTRIES: Final = """
-DELETE FROM audit
- WHERE at < ? AND rowid IN (SELECT rowid FROM audit ORDER BY rowid LIMIT ?)
-"""
+# In the order in which they were written, which is that of each chain.
+_FIRST_ENTRIES: Final = "SELECT rowid, tenant, at, number, hash FROM audit ORDER BY rowid LIMIT ?"
+_REMOVE_ENTRIES: Final = "DELETE FROM audit WHERE rowid <= ?"
+_MOVE_ANCHOR: Final = "UPDATE audit_head SET removed = ?, anchor = ? WHERE tenant = ?"
 
 
 def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed]:
@@ -159,7 +160,7 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         old(_OLD_REQUESTS, tx.now - REPEAT_SECONDS_KEPT),
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
-        old(_OLD_ENTRIES, tx.now - AUDIT_KEPT_SECONDS),
+        remove_entries(tx, tx.now - AUDIT_KEPT_SECONDS),
         old(_OLD_EVENTS, tx.now - EVENT_SECONDS_KEPT),
         old(_OLD_EVENT_KEYS, tx.now - EVENT_SECONDS_KEPT),
     )
@@ -175,6 +176,18 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         others=sum(others),
         is_complete=is_complete,
     )
+
+
+def remove_entries(tx: Transaction, before: Instant) -> int:
+    """Remove old entries from the beginnings of the chains; keep the hash of each last one."""
+    rows = tx.execute(_FIRST_ENTRIES, (REMOVED_MAX,)).fetchall()
+    old = list(takewhile(lambda row: row[2] < before, rows))
+    if not old:
+        return 0
+    tx.execute(_REMOVE_ENTRIES, (old[-1][0],))
+    last = {tenant: (number, hash) for _, tenant, _, number, hash in old if number is not None}
+    tx.executemany(_MOVE_ANCHOR, [(*end, tenant) for tenant, end in last.items()])
+    return len(old)
 
 
 _WALK: Final = """
