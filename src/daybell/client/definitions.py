@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
@@ -35,8 +36,8 @@ from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.graph import Graph
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.view import JobFilter, Page
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.view import JobFilter, Page, read_pages
 from daybell.core.when import Misfire, Schedule
 from daybell.errors import (
     DuplicateKey,
@@ -116,9 +117,16 @@ class Definitions:
         chosen = JobFilter(**where)
         return await self.store.list_jobs(self.tenant, chosen, limit=limit, cursor=cursor)
 
+    async def versions_page(
+        self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Job]:
+        """Versions of a job, newest first."""
+        return await self.store.list_versions(self.tenant, name, limit=limit, cursor=cursor)
+
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        return await self.store.list_versions(self.tenant, name)
+        read = partial(self.versions_page, name, limit=PAGE_ITEMS_MAX)
+        return [job async for page in read_pages(lambda at: read(cursor=at)) for job in page]
 
     async def create(
         self,
@@ -179,7 +187,7 @@ class Definitions:
             there = await self.store.get_job(self.tenant, name)
         except JobNotFound:
             # A deleted one comes back: under its old id, as another version of it.
-            last = (await self.store.list_versions(self.tenant, name))[0].version
+            last = (await self.store.list_versions(self.tenant, name, limit=1)).items[0].version
             return await self._add(definition, run, author=author, expect=last, promote=True)
         if there.id == id:
             again = [] if run is None else [run]

@@ -14,7 +14,7 @@ from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks, recording
 from daybell.store.memory.tables import KeyRow, Part, Tables
@@ -135,9 +135,11 @@ class MemoryAccess(Part):
             if last is not None:
                 end = tables.audit.get((tenant, last))
                 found = [] if end is None else [one for one in found if in_log(one) < in_log(end)]
-        more = len(found) > limit
-        return Page(
-            items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None
+        return cut_page(
+            found,
+            limit,
+            size=lambda one: bytes_of(one.before, one.after),
+            cursor=lambda one: str(one.id),
         )
 
     async def begin_request(self, tenant: str, request: NewRequest) -> Request:

@@ -13,9 +13,15 @@ from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
 from daybell.core.tenant import Tenant
-from daybell.core.view import ALL_JOBS, JobFilter, Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
-from daybell.store.checks import check_batch, check_definition, check_job_filter, check_limit
+from daybell.store.checks import (
+    check_batch,
+    check_definition,
+    check_job_filter,
+    check_limit,
+    check_version,
+)
 from daybell.store.memory.enqueue import enqueue, make_gate
 from daybell.store.memory.quotas import charge, check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
@@ -95,13 +101,17 @@ class MemoryDefinitions(Part):
                 and (cursor is None or name > cursor)
                 and matches(row.current.definition, where)
             ]
-        more = len(found) > limit
-        return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+        return cut_page(found, limit, size=job_bytes, cursor=lambda one: one.name)
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        before = check_version(cursor)
         with self._begin(tenant) as tables:
             row = tables.job(tenant, name, or_deleted=True)
-            return [row.shown(job) for job in reversed(row.versions)]
+            found = [row.shown(job) for job in reversed(row.versions) if job.version < before]
+        return cut_page(found, limit, size=job_bytes, cursor=lambda one: str(one.version))
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         with self._begin(tenant) as tables:
@@ -119,6 +129,11 @@ class MemoryDefinitions(Part):
             elif (tenant, queue) in tables.paused:
                 del tables.paused[tenant, queue]
                 tables.signals[Signal.CLAIM] = None
+
+
+def job_bytes(of: Job) -> int:
+    """Count the bytes of a job's definition."""
+    return bytes_of(of.definition.to_json())
 
 
 def matches(definition: JobDefinition, where: JobFilter) -> bool:

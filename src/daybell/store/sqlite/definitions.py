@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,9 +10,9 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
-from daybell.core.view import ALL_JOBS, JobFilter, Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
-from daybell.store.checks import check_definition, check_job_filter, check_limit
+from daybell.store.checks import check_definition, check_job_filter, check_limit, check_version
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import make_gate
@@ -81,8 +81,12 @@ class SqliteDefinitions(Part):
         check_job_filter(where, cursor)
         return await self._read(lambda tx: list_jobs(tx, tenant, where, limit, cursor))
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
-        return await self._read(lambda tx: list_versions(tx, tenant, name))
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        before = check_version(cursor)
+        return await self._read(lambda tx: list_versions(tx, tenant, name, limit, before))
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         await self._write(lambda tx: delete_job(tx, tenant, name, expect))
@@ -214,19 +218,30 @@ def list_jobs(
         # No name is empty, so every one is greater than "".
         (tx.names.tenant(tx, tenant), cursor or "", *values, limit + 1),
     )
-    found = [read_job(tenant, row) for row in rows]
-    more = len(found) > limit
-    return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+    return page_of(tenant, rows, limit, cursor=lambda one: one.name)
 
 
-_VERSIONS: Final = f"{JOB_SQL} WHERE j.tenant = ? AND j.name = ? ORDER BY v.version DESC"
+_VERSIONS: Final = f"""
+{JOB_SQL} WHERE j.tenant = ? AND j.name = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?
+"""
 
 
-def list_versions(tx: Transaction, tenant: str, name: str) -> list[Job]:
-    rows = tx.execute(_VERSIONS, (tx.names.tenant(tx, tenant), name)).fetchall()
-    if not rows:
+def list_versions(tx: Transaction, tenant: str, name: str, limit: int, before: int) -> Page[Job]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(_VERSIONS, (owner, name, before, limit + 1))
+    page = page_of(tenant, rows, limit, cursor=lambda one: str(one.version))
+    if not page.items and tx.execute(_FIND, (owner, name)).fetchone() is None:
         raise JobNotFound(f"no job named {shown(name)}")
-    return [read_job(tenant, row) for row in rows]
+    return page
+
+
+def page_of(
+    tenant: str, rows: Iterable[Any], limit: int, *, cursor: Callable[[Job], str]
+) -> Page[Job]:
+    """A page of jobs, whose rows are read as far as they fit."""
+    sized = ((read_job(tenant, row), bytes_of(row[2])) for row in rows)
+    page = cut_page(sized, limit, size=lambda one: one[1], cursor=lambda one: cursor(one[0]))
+    return Page(items=tuple(job for job, _ in page.items), next_cursor=page.next_cursor)
 
 
 _DELETE_JOB: Final = """
