@@ -174,5 +174,8 @@ def remove_workers(tables: Tables, before: Instant) -> int:
     for key in old:
         del tables.workers[key]
     tables.excused.difference_update(old)
-    tables.leases = {lease: key for lease, key in tables.leases.items() if key not in old}
+    if old:
+        gone = set(old)
+        for lease in [one for one, key in tables.leases.items() if key in gone]:
+            del tables.leases[lease]
     return len(old)
