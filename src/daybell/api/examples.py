@@ -132,6 +132,7 @@ VERSION: Final[Example] = {
     "created_at": _AT,
     "is_current": True,
     "paused_at": None,
+    "once": False,
     "pause_note": "",
     "truncated": False,
     "link": None,

@@ -304,6 +304,7 @@ class JobVersion(BaseModel):
     on_dependency_failure: Literal["wait", "skip", "run"]
     template: dict[str, Any] | None
     source: str
+    once: bool = Field(description="Made to run one time: it is deleted with its last execution.")
     author: str
     created_at: Time
     is_current: bool

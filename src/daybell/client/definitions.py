@@ -30,7 +30,7 @@ from daybell.client.requests import (
     check_options,
     read_definition,
 )
-from daybell.client.when import is_after, is_after_any, keep_options, without_times
+from daybell.client.when import is_after, is_after_any, is_one_time, keep_options, without_times
 from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
@@ -179,6 +179,8 @@ class Definitions:
             way_out = '; say args, or "schedule": "manual" to have it run when it is triggered'
             check_args(definition, run.args, what="it would run once, now:", way_out=way_out)
         await check_dependencies(self.store, self.tenant, definition)
+        if run is not None or is_one_time(definition.schedules):
+            definition = msgspec.structs.replace(definition, once=True)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
         except VersionConflict:
@@ -308,6 +310,9 @@ class Definitions:
         now = (await self.store.health()).now if is_new else None
         definition = check_call(read_definition(name, now=now, **{**kept, **changed}))
         await check_dependencies(self.store, self.tenant, definition)
+        runs_once = is_one_time(definition.schedules)
+        if runs_once or (old.definition.once and not definition.runs_by_itself):
+            definition = msgspec.structs.replace(definition, once=True)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
         )

@@ -157,6 +157,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     workers: Seconds = 86400.0  # dead ones
 
 
+JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is still used is looked at again
+JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # beyond retention: whole days of history are dropped
+
+
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
     """What a round of retention took away. Whole partitions are dropped without being counted
     row by row.
@@ -167,6 +171,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     ticks: int = 0
     workers: int = 0
     log_parts: int = 0
+    jobs: int = 0  # deleted ones, and those that ran once, of which nothing is left
     gates: int = 0  # that were made by themselves, and let nobody in any more
     partitions: int = 0
     others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own

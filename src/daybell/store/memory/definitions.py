@@ -118,8 +118,7 @@ class MemoryDefinitions(Part):
             row = tables.job(tenant, name)
             if expect is not None and row.current.version != expect:
                 raise moved(name, at=row.current.version, expect=expect)
-            tables.jobs[tenant, name] = replace(row, is_deleted=True, paused_at=None, pause_note="")
-            remove_schedules(tables, tenant, name)
+            delete(tables, tenant, name, self._clock())
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         check_name(queue, what="queue")
@@ -129,6 +128,19 @@ class MemoryDefinitions(Part):
             elif (tenant, queue) in tables.paused:
                 del tables.paused[tenant, queue]
                 tables.signals[Signal.CLAIM] = None
+
+
+def delete(tables: Tables, tenant: str, name: str, now: Instant) -> None:
+    """Let a job fire and be enqueued no more."""
+    tables.jobs[tenant, name] = replace(
+        tables.jobs[tenant, name],
+        is_deleted=True,
+        paused_at=None,
+        pause_note="",
+        over_at=now,
+        unused_at=None,
+    )
+    remove_schedules(tables, tenant, name)
 
 
 def job_bytes(of: Job) -> int:
@@ -172,7 +184,10 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         )
         older = tuple(replace(version, is_current=False) for version in row.versions)
         row = replace(row, versions=(*older, job))
-    row = tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
+    row = replace(row, is_deleted=False)
+    if becomes_current or comes_back:
+        row = replace(row, over_at=now if definition.once else None, unused_at=None)
+    tables.jobs[tenant, definition.name] = row
     if definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
         make_gate(tables, tenant, definition.name)
     if becomes_current or comes_back:

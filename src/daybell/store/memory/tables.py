@@ -110,6 +110,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     is_deleted: bool = False
     paused_at: Instant | None = None
     pause_note: str = ""
+    over_at: Instant | None = None  # deleted, or made to run once: looked at by retention since
+    unused_at: Instant | None = None  # nothing of it is left since
 
     @property
     def current(self) -> Job:

@@ -177,8 +177,9 @@ class Defining(Scheduling):
     WITH n AS MATERIALIZED (
       SELECT *, daybell.now() AS now
         FROM unnest($1::int[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[],
-                           $7::text[], $8::text[], $9::bool[])
-                    u(job, version, definition, author, queue, needs, user_id, words, is_new)),
+                           $7::text[], $8::text[], $9::bool[], $11::bool[])
+                    u(job, version, definition, author, queue, needs, user_id, words, is_new,
+                      is_once)),
     a AS (
       INSERT INTO daybell.job_version (job, version, definition, author, created_at)
       SELECT job, version, definition, author, now FROM n WHERE is_new),
@@ -186,7 +187,8 @@ class Defining(Scheduling):
       DELETE FROM daybell.schedule
        WHERE job = ANY($1::int[]) AND is_declared AND id <> ALL($10::uuid[]))
     UPDATE daybell.job j SET version = n.version, queue = n.queue, user_id = n.user_id,
-                             words = n.words, deleted_at = NULL
+                             words = n.words, deleted_at = NULL, unused_at = NULL,
+                             over_at = CASE WHEN n.is_once THEN n.now END
       FROM n WHERE j.key = n.job
     RETURNING j.id, j.name, n.version AS current, n.version, n.definition, n.author,
               n.now AS created_at, j.paused_at, j.pause_note, n.queue, n.needs,
@@ -271,6 +273,7 @@ class Defining(Scheduling):
             [definition.words for definition in definitions],
             [back is None for _, _, back in changed],
             [schedule.id for schedule in schedules],
+            [definition.once for definition in definitions],
         )
         if schedules:
             scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
@@ -367,7 +370,8 @@ class Defining(Scheduling):
         return _page(rows, tenant, limit, "version")
 
     DELETE = """
-    UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
+    UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = '',
+           over_at = daybell.now(), unused_at = NULL
      WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL AND version = coalesce($3, version)
     RETURNING key
     """

@@ -117,6 +117,7 @@ _REFRESH: Final = """
 UPDATE job SET user_id = ?, words = ? WHERE n = ? AND (user_id IS NOT ? OR words <> ?)
 """
 _REVIVE: Final = "UPDATE job SET is_deleted = 0 WHERE n = ?"
+_SET_END: Final = "UPDATE job SET over_at = ?, unused_at = NULL WHERE n = ?"
 
 
 def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
@@ -149,6 +150,7 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
         wanted = new.definition.user_id, new.definition.words
         tx.execute(_REFRESH, (*wanted, n, *wanted))
     if is_new or comes_back:
+        tx.execute(_SET_END, (tx.now if new.definition.once else None, n))
         declare_schedules(tx, owner, n, new.schedules)
     return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
 
@@ -245,7 +247,8 @@ def page_of(
 
 
 _DELETE_JOB: Final = """
-UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '' WHERE n = ?
+UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '', over_at = ?, unused_at = NULL
+ WHERE n = ?
 """
 
 
@@ -255,7 +258,12 @@ def delete_job(tx: Transaction, tenant: str, name: str, expect: int | None) -> N
         version = tx.execute(_LATEST, (job,)).fetchone()[1]
         if version != expect:
             raise moved(name, at=version, expect=expect)
-    tx.execute(_DELETE_JOB, (job,))
+    mark_deleted(tx, job)
+
+
+def mark_deleted(tx: Transaction, job: int) -> None:
+    """Let a job fire and be enqueued no more."""
+    tx.execute(_DELETE_JOB, (tx.now, job))
     tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
     tx.names.job_changed()
 
