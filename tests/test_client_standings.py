@@ -186,9 +186,9 @@ async def test_who_has_left_the_code_is_found_without_a_look_at_every_job(client
     looked = []
     list_versions = client.store.list_versions
 
-    async def versions(tenant, name):
+    async def versions(tenant, name, **options):
         looked.append(name)
-        return await list_versions(tenant, name)
+        return await list_versions(tenant, name, **options)
 
     monkeypatch.setattr(client.store, "list_versions", versions)
     monkeypatch.setattr(schedules, "ROLLBACKS_MAX", 2)

@@ -351,7 +351,12 @@ async def test_every_documented_parameter_is_accepted(document, http):
         name = one["name"]
         value = VALUES.get(name, "true" if one["schema"].get("type") == "boolean" else "resize")
         more = WITH.get(name, {"cron": "0 0 * * *"}) if "preview" in path else {}
-        address = path.removeprefix("/api/v1").replace("{job}", "resize").replace("{id}", UNKNOWN)
+        address = (
+            path.removeprefix("/api/v1")
+            .replace("{job}", "resize")
+            .replace("{id}", UNKNOWN)
+            .replace("{version}", "1")
+        )
         params = {name: value} if name in ALONE else {**more, name: value}
         answer = await http.get(address.replace("{name}", "default"), params=params)
         there[path, name] = answer.status_code

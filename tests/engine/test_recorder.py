@@ -109,7 +109,7 @@ async def test_a_run_whose_steps_are_refused_is_stopped_and_reports_nothing():
         # Somebody else has taken it meanwhile: it is another attempt's now.
         (key,) = store.store._tables.rows
         row = store.store._tables.rows[key]
-        store.store._tables.rows[key] = _raised(row)
+        store.store._tables.put(_raised(row))
         await running.ledger.record([a_step(running.claimed)])
         went_on.append("yes")
 

@@ -127,9 +127,9 @@ async def test_the_versions_of_an_older_job_are_read_once(start, client, monkeyp
     reads = []
     list_versions = client.store.list_versions
 
-    async def counted(tenant, name):
+    async def counted(tenant, name, **options):
         reads.append(name)
-        return await list_versions(tenant, name)
+        return await list_versions(tenant, name, **options)
 
     monkeypatch.setattr(client.store, "list_versions", counted)
     found = superseded([definition], [await client.job("sweep")])

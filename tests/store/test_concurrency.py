@@ -349,7 +349,11 @@ async def test_four_processes_that_define_the_same_jobs_agree_on_them(shared, sh
 
     assert len(ids) == 1
     assert final == {(2, 2, 2)}
-    assert [len(await shared_store.list_versions(TENANT, name)) for name in JOBS] == [2, 2, 2]
+    assert [len((await shared_store.list_versions(TENANT, name)).items) for name in JOBS] == [
+        2,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("kind", SHARED_KINDS)

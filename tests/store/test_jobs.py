@@ -88,7 +88,7 @@ async def test_an_equal_definition_changes_nothing(store, clock):
     (again,) = await store.define_jobs(TENANT, [a_job(timeout=5.0, author="bob")])
 
     assert again == first
-    assert await store.list_versions(TENANT, "resize") == [first]
+    assert (await store.list_versions(TENANT, "resize")).items == (first,)
 
 
 async def test_a_policy_with_a_function_of_its_own_equals_itself(store):
@@ -109,7 +109,7 @@ async def test_a_different_definition_becomes_the_next_version(store, clock):
 
     assert (second.id, second.version, second.is_current) == (first.id, 2, True)
     assert second.created_at == first.created_at + 10
-    newest, oldest = await store.list_versions(TENANT, "resize")
+    newest, oldest = (await store.list_versions(TENANT, "resize")).items
     assert newest == second
     assert (oldest.version, oldest.is_current, oldest.definition.timeout) == (1, False, 5.0)
 
@@ -131,7 +131,7 @@ async def test_a_superseded_definition_that_is_promoted_becomes_the_next_version
     (answer,) = await defined(store, timeout=5.0, promote=True)
 
     assert (answer.version, answer.definition.timeout) == (3, 5.0)
-    assert [job.version for job in await store.list_versions(TENANT, "resize")] == [3, 2, 1]
+    assert [job.version for job in (await store.list_versions(TENANT, "resize")).items] == [3, 2, 1]
 
 
 async def test_promoting_what_is_current_changes_nothing(store):
@@ -371,7 +371,7 @@ async def test_a_deleted_job_is_not_shown_but_its_versions_are(store):
     with pytest.raises(JobNotFound):
         await store.get_job(TENANT, "resize")
     assert (await store.get_job(TENANT, "resize", version=1)).definition.timeout == 1.0
-    assert [job.version for job in await store.list_versions(TENANT, "resize")] == [2, 1]
+    assert [job.version for job in (await store.list_versions(TENANT, "resize")).items] == [2, 1]
     with pytest.raises(JobNotFound):
         await store.delete_job(TENANT, "resize")
 

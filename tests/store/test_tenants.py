@@ -256,7 +256,7 @@ async def everything_of(store, tenant):
     jobs = (await store.list_jobs(tenant)).items
     executions = (await store.list_executions(tenant, EVERYTHING)).items
     return {
-        "jobs": [await store.list_versions(tenant, job.name) for job in jobs],
+        "jobs": [(await store.list_versions(tenant, job.name)).items for job in jobs],
         "executions": [await store.get_execution(tenant, one.id) for one in executions],
         "steps": [await store.steps(tenant, one.id) for one in executions],
         "events": (await store.list_events(tenant)).items,
@@ -265,7 +265,7 @@ async def everything_of(store, tenant):
         "queues": await store.list_queues(tenant),
         "keys": await store.list_keys(tenant),
         "secrets": await store.list_secrets(tenant),
-        "templates": await store.list_templates(tenant),
+        "templates": (await store.list_templates(tenant)).items,
         "audit": (await store.list_audit(tenant)).items,
     }
 
@@ -319,7 +319,7 @@ async def test_a_tenant_sees_nothing_of_another(store, clock):
         "queues": [],
         "keys": [],
         "secrets": [],
-        "templates": [],
+        "templates": (),
         "audit": (),
     }
     assert await store.count_executions(OTHER, EVERYTHING) == {}

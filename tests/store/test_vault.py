@@ -143,7 +143,7 @@ async def test_a_template_is_kept_as_it_was_given(store, clock):
     assert (made.name, made.tenant, made.author, made.version) == ("export", TENANT, "ana", 1)
     assert (made.created_at, made.updated_at) == (clock.now(), clock.now())
     assert await store.get_template(TENANT, "export") == made
-    assert await store.list_templates(TENANT) == [made]
+    assert (await store.list_templates(TENANT)).items == (made,)
 
 
 async def test_a_template_that_is_set_again_is_replaced_and_its_version_rises(store, clock):
@@ -188,7 +188,7 @@ async def test_a_template_that_somebody_else_has_changed_is_not_replaced(store):
     with pytest.raises(VersionConflict, match="is at version 0, not 1"):
         await store.set_template(TENANT, a_template("other"), expect=1)
 
-    assert await store.list_templates(TENANT) == [second]
+    assert (await store.list_templates(TENANT)).items == (second,)
 
 
 async def test_of_many_who_change_a_template_at_once_one_is_first(crowd):
@@ -216,7 +216,7 @@ async def test_of_many_who_make_a_template_at_once_one_is_first(crowd):
 
     refused = [one for one in answers if isinstance(one, DuplicateKey)]
     assert len(refused) == len(answers) - 1
-    assert [one.version for one in await crowd[1].list_templates(TENANT)] == [1]
+    assert [one.version for one in (await crowd[1].list_templates(TENANT)).items] == [1]
 
 
 async def test_a_template_that_was_deleted_is_gone(store):
@@ -225,11 +225,11 @@ async def test_a_template_that_was_deleted_is_gone(store):
 
     with pytest.raises(VersionConflict, match="template 'a' is at version 1, not 2"):
         await store.delete_template(TENANT, "a", expect=2)
-    assert [one.name for one in await store.list_templates(TENANT)] == ["B", "a"]
+    assert [one.name for one in (await store.list_templates(TENANT)).items] == ["B", "a"]
     await store.delete_template(TENANT, "a", expect=1)
     await store.delete_template(TENANT, "B")
 
-    assert await store.list_templates(TENANT) == []
+    assert (await store.list_templates(TENANT)).items == ()
     for expect in (None, 1):
         with pytest.raises(TemplateNotFound, match="no template named 'a'"):
             await store.delete_template(TENANT, "a", expect=expect)
@@ -244,8 +244,8 @@ async def test_templates_of_tenants_are_apart(store):
 
     assert theirs.version == 1
     await store.delete_template(OTHER, "export")
-    assert await store.list_templates(OTHER) == []
-    assert await store.list_templates(TENANT) == [ours]
+    assert (await store.list_templates(OTHER)).items == ()
+    assert (await store.list_templates(TENANT)).items == (ours,)
 
 
 async def test_what_cannot_name_a_template_is_refused(store):

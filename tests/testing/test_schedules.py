@@ -1,11 +1,14 @@
 """Schedules on a bench: they fire as the test lets time pass."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from daybell import App, Context, cron, every
 from daybell.core.execution import Outcome, State
+from daybell.store.memory.tables import Table
 from daybell.testing import START, Bench
 from daybell.testing.driver import EndlessRun
 
@@ -123,6 +126,40 @@ async def test_running_one_task_by_hand_fires_nothing(app: App, bench: Bench):
 
     assert await bench.run(report) == 1
     assert len(bench.executions(report)) == 1
+
+
+async def test_the_work_of_a_tick_does_not_grow_with_the_history(
+    app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    @app.task(schedule=every("1d"))
+    async def report() -> None: ...
+
+    work = 0
+
+    def counted(name: str) -> Callable[[Any], Any]:
+        def read(self: Any) -> Any:
+            nonlocal work
+            for one in getattr(dict, name)(self):
+                work += 1
+                yield one
+
+        return read
+
+    for name in ("values", "items", "copy"):
+        monkeypatch.setattr(Table, name, counted(name))
+    await bench.advance("10d")
+    first, work = work, 0
+    await bench.advance("100d")
+
+    assert work <= 10 * first
+    assert len(bench.executions(report)) == 110
+
+
+async def test_twenty_minutes_of_ticks_a_second_is_no_endless_run(app: App, bench: Bench):
+    @app.task(schedule=every("1s"))
+    async def tick() -> None: ...
+
+    assert len(await bench.advance("20m")) == 1200
 
 
 async def test_what_fires_too_often_for_a_test_is_ended(app: App, bench: Bench):

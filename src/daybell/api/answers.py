@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from fastapi import Response
+
+from daybell.core.limits import PAGE_BYTES_MAX
+from daybell.core.view import Page
+
+T = TypeVar("T")
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -31,6 +36,25 @@ def answer(
         headers=None if headers is None else dict(headers),
         media_type="application/json",
     )
+
+
+def answer_page(
+    page: Page[T], items: Iterable[Mapping[str, Any]], *, cursor: Callable[[T], str]
+) -> Response:
+    """An answer with a page of a list, `items` as JSON. It ends before the first item with which it
+    would have more than PAGE_BYTES_MAX bytes.
+    """
+    parts: list[bytes] = []
+    more, left = page.next_cursor, PAGE_BYTES_MAX - 1_100  # what is around them, and the cursor
+    for one in items:
+        part = encode(one)
+        left -= len(part) + 1
+        if parts and left < 0:
+            more = cursor(page.items[len(parts) - 1])
+            break
+        parts.append(part)
+    body = b'{"items":[%b],"next_cursor":%b}' % (b",".join(parts), encode(more))
+    return Response(body, media_type="application/json")
 
 
 def created(content: Any, *, location: str, headers: Mapping[str, str] | None = None) -> Response:

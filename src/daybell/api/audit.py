@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from daybell.api import sights
-from daybell.api.answers import answer
+from daybell.api.answers import answer, answer_page
 from daybell.api.caller import Admin
 from daybell.api.contract import operation
 from daybell.api.lists import BoundFilter, Cursor, Limit, TextFilter
@@ -38,7 +38,7 @@ async def list_audit(
         limit=limit,
         cursor=cursor,
     )
-    return answer(wire.page(page, wire.entry))
+    return answer_page(page, map(wire.entry, page.items), cursor=lambda one: str(one.id))
 
 
 @router.get(

@@ -104,8 +104,18 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     async def recorded(self, action: str, target: object, id: UUID) -> Entry | None:
         """The entry with this id, if it is there; then the change that it tells of was made."""
-        page = await self.client.audit(action=action, target=str(target), limit=PAGE_ITEMS_MAX)
-        return next((one for one in page.items if one.id == id), None)
+        seen, cursor = 0, None
+        while seen < PAGE_ITEMS_MAX:
+            page = await self.client.audit(
+                action=action, target=str(target), limit=PAGE_ITEMS_MAX, cursor=cursor
+            )
+            for one in page.items:
+                if one.id == id:
+                    return one
+            seen, cursor = seen + len(page.items), page.next_cursor
+            if cursor is None:
+                break
+        return None
 
 
 Authenticate = Callable[[Request], Awaitable[Caller]]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from daybell.api import shapes
-from daybell.api.answers import answer
+from daybell.api.answers import answer, answer_page
 from daybell.api.body import read_body
 from daybell.api.bulk import check_selection, counted
 from daybell.api.caller import Caller, Operator, Viewer, api_of
@@ -48,7 +48,7 @@ async def list_dead_letters(
         job=await name_of(caller, job_id), queue=queue, limit=limit, cursor=cursor
     )
     items = await told(api_of(request).job_ids, caller, page.items)
-    return answer({"items": items, "next_cursor": page.next_cursor})
+    return answer_page(page, items, cursor=lambda one: str(one.id))
 
 
 @router.post(

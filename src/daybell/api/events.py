@@ -209,9 +209,16 @@ async def _on_record(caller: Caller, event: NewEvent) -> Event | None:
     """What a try before this one has sent: who it was for may not wait any more. That was a moment
     ago, so it is among the last.
     """
-    page = await caller.client.events(limit=PAGE_ITEMS_MAX)
-    name = event.source, event.id
-    return next((one for one in page.items if (one.source, one.id) == name), None)
+    seen, cursor = 0, None
+    while seen < PAGE_ITEMS_MAX:
+        page = await caller.client.events(limit=PAGE_ITEMS_MAX, cursor=cursor)
+        for one in page.items:
+            if (one.source, one.id) == (event.source, event.id):
+                return one
+        seen, cursor = seen + len(page.items), page.next_cursor
+        if cursor is None:
+            break
+    return None
 
 
 @router.get(

@@ -47,6 +47,8 @@ EXECUTION: Final[Example] = {
     "result": {"pages": 12},
     "error": None,
     "is_discarded": False,
+    "truncated": False,
+    "link": None,
 }
 LISTED: Final[Example] = {**EXECUTION, "job_id": _JOB_ID}
 DETAIL: Final[Example] = {
@@ -130,7 +132,10 @@ VERSION: Final[Example] = {
     "created_at": _AT,
     "is_current": True,
     "paused_at": None,
+    "once": False,
     "pause_note": "",
+    "truncated": False,
+    "link": None,
 }
 SCHEDULE: Final[Example] = {
     "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
@@ -150,6 +155,7 @@ SCHEDULE: Final[Example] = {
     "skipped": 0,
     "missed": 0,
     "failures": 0,
+    "truncated": False,
 }
 JOB: Final[Example] = {
     **VERSION,
@@ -198,6 +204,8 @@ TEMPLATE: Final[Example] = {
     "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
     "created_at": _AT,
     "updated_at": _AT,
+    "truncated": False,
+    "link": None,
 }
 TENANT: Final[Example] = {
     "name": "acme",
@@ -244,21 +252,18 @@ SECRET: Final[Example] = {
     "updated_at": _LATER,
     "author": "key deploy",
 }
+LISTED_VERSION: Final[Example] = {
+    **VERSION,
+    "version": 2,
+    "changes": [{"field": "timeout", "before": None, "after": 3600.0}],
+}
 EXAMPLES: Final[dict[str, Example]] = {
     "Job": JOB,
     "NewJobAnswer": {**JOB, "execution_id": None, "warnings": []},
     "ChangedJob": {**JOB, "warnings": []},
     "JobPage": _page(JOB),
-    "JobVersions": {
-        "items": [
-            {
-                **VERSION,
-                "version": 2,
-                "changes": [{"field": "timeout", "before": None, "after": 3600.0}],
-            }
-        ],
-        "next_cursor": None,
-    },
+    "ListedVersion": LISTED_VERSION,
+    "JobVersions": _page(LISTED_VERSION),
     "AppliedJob": {
         "action": "changed",
         "before": {"name": "daily-report", "command": "python generate_report.py"},

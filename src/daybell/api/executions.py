@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import Raw
 
 from daybell.api import shapes
-from daybell.api.answers import answer
+from daybell.api.answers import answer, answer_page, encode
 from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Caller, Operator, Viewer, api_of
 from daybell.api.contract import LOCATION, REPLAYED, IdempotencyKey, operation
@@ -26,7 +27,8 @@ from daybell.core import payload
 from daybell.core.audit import NewEntry
 from daybell.core.execution import State
 from daybell.core.instant import to_iso
-from daybell.core.limits import PAGE_ITEMS_DEFAULT
+from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT
+from daybell.core.log import LogPart
 from daybell.errors import UsageError
 
 router = APIRouter(tags=["executions"])
@@ -79,7 +81,7 @@ async def list_executions(
     }
     page = await caller.client.executions(limit=limit, cursor=cursor, **filters)
     items = await told(api_of(request).job_ids, caller, page.items)
-    return answer({"items": items, "next_cursor": page.next_cursor})
+    return answer_page(page, items, cursor=lambda one: str(one.id))
 
 
 _LIST: dict[str, Any] = {
@@ -172,23 +174,38 @@ async def get_logs(
     after = _place(cursor)
     if attempt is not None:
         after = max(after, (attempt - 1, 2**31 - 1))
-    parts = await caller.client.log(known, after=after)
-    lines = [
-        {
-            "at": to_iso(line.at),
-            "attempt": part.attempt,
-            "level": line.level,
-            "source": line.source,
-            "message": line.message,
-        }
-        for part in parts
-        if attempt is None or part.attempt == attempt
-        for line in part.lines
-    ]
-    is_more = len(parts) == PARTS_PER_READ and (attempt is None or parts[-1].attempt <= attempt)
+    read = await caller.client.log(known, after=after)
+    parts, lines, left = list[LogPart](), list[Raw](), PAGE_BYTES_MAX
+    for part in read:
+        some = [] if attempt not in (None, part.attempt) else _lines(part)
+        left -= sum(len(line) + 1 for line in map(bytes, some))
+        if lines and left < 0:
+            break
+        parts.append(part)
+        lines += some
+    is_full = len(parts) < len(read) or len(read) == PARTS_PER_READ
+    is_more = is_full and (attempt is None or parts[-1].attempt <= attempt)
     end = f"{parts[-1].attempt}.{parts[-1].number}" if parts else cursor
     more = end if is_more else None
     return answer({"items": lines, "next_cursor": more, "end_cursor": end})
+
+
+def _lines(part: LogPart) -> list[Raw]:
+    """The lines of a part as JSON."""
+    return [
+        Raw(
+            encode(
+                {
+                    "at": to_iso(line.at),
+                    "attempt": part.attempt,
+                    "level": line.level,
+                    "source": line.source,
+                    "message": line.message,
+                }
+            )
+        )
+        for line in part.lines
+    ]
 
 
 def _place(cursor: str | None) -> tuple[int, int]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from daybell.api import shapes
-from daybell.api.answers import answer
+from daybell.api.answers import answer, answer_page
 from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Admin, Caller, Operator, Viewer
 from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMatch, operation
 from daybell.api.idempotency import Try, once
 from daybell.api.jobs import JobPath, precondition, read_version, tagged
-from daybell.api.lists import Cursor, Limit, paged
+from daybell.api.lists import Cursor, Limit
 from daybell.api.schema import BackfillRequest, Nothing, Pause, Rollback, Trigger
 from daybell.api.triggering import trigger
 from daybell.client import wire
+from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
 
 router = APIRouter(prefix="/jobs/{job}", tags=["jobs"])
@@ -106,19 +107,37 @@ async def list_versions(
 ) -> Response:
     """List a job's versions, each with what has changed since the one before it."""
     known = (await caller.client.standing(name)).job  # a deleted one has versions, too
-    versions = await caller.client.versions(known.name)
-    before = dict(zip((one.version for one in versions), [*versions[1:], None], strict=True))
-    return answer(
-        paged(
-            versions,
-            lambda one: wire.version(one, before[one.version]),
-            key=lambda one: one.version,
-            read=int,
-            limit=limit,
-            cursor=cursor,
-            newest_first=True,
-        )
-    )
+    page = await caller.client.versions_page(known.name, limit=limit, cursor=cursor)
+    before: list[Job | None] = list(page.items[1:])
+    if page.items:
+        before.append(await _before(caller, page.items[-1]))
+    pairs = zip(page.items, before, strict=True)
+    items = (wire.version(one, older, listed=True) for one, older in pairs)
+    return answer_page(page, items, cursor=lambda one: str(one.version))
+
+
+@router.get(
+    "/versions/{version}",
+    **operation(
+        "get_job_version", answers=shapes.ListedVersion, says="The version.", errors=(404,)
+    ),
+)
+async def get_version(
+    name: JobPath,
+    version: Annotated[int, Path(ge=1, le=2**31 - 1)],
+    caller: Viewer,
+) -> Response:
+    """Show a version of a job, with the changes since the one before it."""
+    known = (await caller.client.standing(name)).job
+    found = await caller.client.job(known.name, version=version)
+    return answer(wire.version(found, await _before(caller, found)))
+
+
+async def _before(caller: Caller, job: Job) -> Job | None:
+    """The version before one."""
+    if job.version == 1:
+        return None
+    return await caller.client.job(job.name, version=job.version - 1)
 
 
 @router.post(

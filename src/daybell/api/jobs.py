@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from daybell.api import shapes
-from daybell.api.answers import answer, created
+from daybell.api.answers import answer, answer_page, created
 from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Admin, Caller, Viewer
 from daybell.api.contract import (
@@ -140,7 +140,8 @@ async def list_jobs(
         limit=limit,
         cursor=cursor,
     )
-    return answer(wire.page(page, wire.standing))
+    items = (wire.standing(one, listed=True) for one in page.items)
+    return answer_page(page, items, cursor=lambda one: one.job.name)
 
 
 @router.get(

@@ -75,16 +75,14 @@ async def list_keys(
     caller: Admin, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List keys, revoked and expired ones too."""
-    return answer(
-        paged(
-            await caller.client.keys(),
-            wire.key,
-            key=lambda one: one.id,
-            read=UUID,
-            limit=limit,
-            cursor=cursor,
-            newest_first=True,
-        )
+    return paged(
+        await caller.client.keys(),
+        wire.key,
+        key=lambda one: one.id,
+        read=UUID,
+        limit=limit,
+        cursor=cursor,
+        newest_first=True,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Query
+from fastapi import Query, Response
 from pydantic import Field
 
+from daybell.api.answers import answer_page
 from daybell.api.rules import Bound, Id, JobStatusWord, StatusWord, by, plain
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.view import Page
 from daybell.errors import UsageError, shown
 
 T = TypeVar("T")
@@ -41,8 +43,8 @@ def paged(
     read: Callable[[str], Any] = str,
     write: Callable[[Any], str] = str,
     newest_first: bool = False,
-) -> dict[str, Any]:
-    """A page of a list, in the order of a key that no two have and that does not change.
+) -> Response:
+    """An answer with a page of a list, in the order of a key that is unique and constant.
 
     The cursor is the key of the last one, as `write` makes it text: so a page goes on at the right
     place even if that one is gone.
@@ -53,10 +55,8 @@ def paged(
         ordered = [one for one in ordered if (key(one) < last if newest_first else key(one) > last)]
     page = ordered[:limit]
     more = len(ordered) > limit
-    return {
-        "items": [told(one) for one in page],
-        "next_cursor": write(key(page[-1])) if more else None,
-    }
+    listed = Page(items=tuple(page), next_cursor=write(key(page[-1])) if more else None)
+    return answer_page(listed, map(told, page), cursor=lambda one: write(key(one)))
 
 
 def _read(cursor: str, read: Callable[[str], Any]) -> Any:

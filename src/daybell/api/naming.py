@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, Final
 
 from daybell.api.caller import Caller
@@ -12,19 +13,24 @@ from daybell.client.requests import id_in
 from daybell.core.execution import Execution
 
 KNOWN_MAX: Final = 10_000
+KNOWN_SECONDS: Final = 600.0
 
 
 class JobIds:
-    """Ids of jobs by name. A job keeps its id for good, a deleted one that comes back too: so what
-    was once found out stays true.
+    """Ids of jobs by name. A job keeps its id, a deleted one that comes back too; a name gets
+    another id only long after its job was removed. So they are remembered for a while.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._until = monotonic() + KNOWN_SECONDS
 
     async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
         """The ids of these jobs."""
         wanted = set(names)
+        if monotonic() > self._until:
+            self._known.clear()
+            self._until = monotonic() + KNOWN_SECONDS
         place = caller.tenant
         known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
         if len(known) < len(wanted):

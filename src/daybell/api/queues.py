@@ -29,7 +29,7 @@ async def list_queues(
 ) -> Response:
     """List queues with their numbers."""
     found = await caller.client.queues()
-    return answer(paged(found, wire.queue, key=lambda one: one.name, limit=limit, cursor=cursor))
+    return paged(found, wire.queue, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @router.post(

@@ -55,7 +55,7 @@ async def list_secrets(
 ) -> Response:
     """List secrets, without their values."""
     found = await caller.client.secrets()
-    return answer(paged(found, wire.secret, key=lambda one: one.name, limit=limit, cursor=cursor))
+    return paged(found, wire.secret, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @router.put(

@@ -14,6 +14,7 @@ from daybell.api.event_schema import Published as Published
 from daybell.api.event_schema import Step
 from daybell.api.rules import Id
 from daybell.api.run_shapes import Outcome, Status, WorkflowRun
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
 
 Time = str
 JobStatus = Literal[
@@ -31,6 +32,14 @@ JobStatus = Literal[
     "deleted",
 ]
 Word = Literal["critical", "high", "normal", "low"]
+
+
+# Of items of lists.
+TRUNCATED: Any = Field(
+    description=f"The list leaves values of more than {LIST_VALUE_BYTES_MAX:,} bytes out: they are"
+    " null here, and complete at `link`."
+)
+LINK: Any = Field(description="If `truncated`: the path of the complete item.")
 
 
 class FieldError(BaseModel):
@@ -63,7 +72,7 @@ class LastExecution(BaseModel):
     reason: str | None
     queue: str
     priority: Word
-    args: dict[str, Any]
+    args: dict[str, Any] | None = Field(description="Null if the list leaves it out.")
     attempt: int
     failures: int
     crashes: int
@@ -88,6 +97,8 @@ class LastExecution(BaseModel):
     result: Any
     error: Any
     is_discarded: bool
+    truncated: bool = TRUNCATED
+    link: str | None = LINK
 
 
 class Execution(LastExecution):
@@ -239,7 +250,7 @@ class Schedule(BaseModel):
     name: str
     rule: Any
     description: str | None
-    args: dict[str, Any]
+    args: dict[str, Any] | None = Field(description="Null if the list leaves it out.")
     delay: float | None
     is_reboot: bool
     since: Time | None = Field(description="Of one after other jobs: what they did since counts.")
@@ -252,6 +263,9 @@ class Schedule(BaseModel):
     skipped: int
     missed: int
     failures: int
+    truncated: bool = Field(
+        description="The list leaves its large `args` out. `GET /jobs/{job}` has them."
+    )
 
 
 class JobVersion(BaseModel):
@@ -280,8 +294,8 @@ class JobVersion(BaseModel):
     store_result: bool
     description: str
     user_id: str | None
-    settings: dict[str, Any]
-    args: dict[str, Any]
+    settings: dict[str, Any] | None = Field(description="Null if the list leaves it out.")
+    args: dict[str, Any] | None = Field(description="Null if the list leaves it out.")
     schedules: list[Any]
     overlap: Literal["skip", "queue", "queue_all", "replace", "allow"] | None
     misfire: dict[str, Any]
@@ -290,11 +304,14 @@ class JobVersion(BaseModel):
     on_dependency_failure: Literal["wait", "skip", "run"]
     template: dict[str, Any] | None
     source: str
+    once: bool = Field(description="Made to run one time: it is deleted with its last execution.")
     author: str
     created_at: Time
     is_current: bool
     paused_at: Time | None
     pause_note: str
+    truncated: bool = TRUNCATED
+    link: str | None = LINK
 
 
 class FieldChange(BaseModel):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from daybell.api.rules import Id
-from daybell.api.shapes import LastExecution, Time
+from daybell.api.shapes import LINK, TRUNCATED, LastExecution, Time
 
 
 class Health(BaseModel):
@@ -277,10 +277,12 @@ class Template(BaseModel):
     tenant: str
     description: str
     parameters: dict[str, dict[str, Any]]
-    job: dict[str, Any]
+    job: dict[str, Any] | None = Field(description="Null if the list leaves it out.")
     author: str
     created_at: Time
     updated_at: Time
+    truncated: bool = TRUNCATED
+    link: str | None = LINK
 
 
 class TemplatePage(BaseModel):

@@ -9,14 +9,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Request, Response
 
 from daybell.api import sights
-from daybell.api.answers import answer, created
+from daybell.api.answers import answer, answer_page, created
 from daybell.api.body import checked, read_body, read_bytes, read_json
 from daybell.api.caller import Admin, Caller, Viewer
 from daybell.api.contract import ETAG, LOCATION, REPLAYED, IdempotencyKey, IfMatch, operation
 from daybell.api.example_jobs import NEW_TEMPLATES
 from daybell.api.idempotency import Try, once
 from daybell.api.jobs import precondition, read_version
-from daybell.api.lists import Cursor, Limit, paged
+from daybell.api.lists import Cursor, Limit
 from daybell.api.template_schema import DeclaredTemplate, NewTemplate
 from daybell.client import wire
 from daybell.core.limits import PAGE_ITEMS_DEFAULT
@@ -72,8 +72,9 @@ async def list_templates(
     caller: Viewer, limit: Limit = PAGE_ITEMS_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """List templates."""
-    found = await caller.client.templates()
-    return answer(paged(found, wire.template, key=lambda one: one.name, limit=limit, cursor=cursor))
+    page = await caller.client.templates_page(limit=limit, cursor=cursor)
+    items = (wire.template(one, listed=True) for one in page.items)
+    return answer_page(page, items, cursor=lambda one: one.name)
 
 
 @router.get(

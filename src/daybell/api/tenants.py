@@ -66,7 +66,7 @@ async def list_tenants(
 ) -> Response:
     """List tenants with their quotas."""
     found = await caller.client.tenants()
-    return answer(paged(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor))
+    return paged(found, wire.tenant, key=lambda one: one.name, limit=limit, cursor=cursor)
 
 
 @router.get(

@@ -41,16 +41,14 @@ async def list_workers(
 ) -> Response:
     """List workers."""
     found = await caller.client.workers(include_dead=include_dead)
-    return answer(
-        paged(
-            found,
-            wire.worker,
-            key=lambda one: (one.started_at, one.id),
-            read=_read_place,
-            write=_written_place,
-            limit=limit,
-            cursor=cursor,
-        )
+    return paged(
+        found,
+        wire.worker,
+        key=lambda one: (one.started_at, one.id),
+        read=_read_place,
+        write=_written_place,
+        limit=limit,
+        cursor=cursor,
     )
 
 

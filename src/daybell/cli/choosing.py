@@ -61,7 +61,7 @@ async def check_job(client: AnyClient, name: str | None) -> None:
     """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
     if name is not None:
         async with explained(client, name):
-            await client.versions(name)  # of a deleted one, too
+            await client.versions_page(name, limit=1)  # of a deleted one, too
 
 
 @asynccontextmanager

@@ -245,7 +245,7 @@ async def _list(
         )
         users = None if as_json else await users_of(client, page.items, is_all=is_all)
     if as_json:
-        show.echo_json(wire.page(page, wire.standing))
+        show.echo_json(wire.page(page, partial(wire.standing, listed=True)))
         return DONE
     none = _none(asked, is_over=page.next_cursor is None)
     echo_jobs(page.items, now=now, empty=none, users=users)

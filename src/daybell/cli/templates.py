@@ -31,7 +31,7 @@ async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int
     async with client_for(settings, tenant=tenant) as client:
         templates = await client.templates()
     if as_json:
-        show.echo_json([wire.template(one) for one in templates])
+        show.echo_json([wire.template(one, listed=True) for one in templates])
         return DONE
     rows = [
         (

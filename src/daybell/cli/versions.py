@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from daybell.cli.edge import DONE, complain
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, run
+from daybell.cli.options import Cursor, DatabaseUrl, Json, Limit, Tenant, Yes, run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daybell.core.job import Job
     from daybell.settings import Settings
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or its id.")]
@@ -38,12 +35,16 @@ def delete_job(
 def list_versions(
     context: typer.Context,
     name: Name,
+    limit: Limit = 50,
+    cursor: Cursor = None,
     tenant: Tenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """List a job's versions, newest first; of a deleted one, too."""
-    run(context, partial(_versions, name=name, tenant=tenant, as_json=as_json), database_url)
+    asked = {"limit": limit, "cursor": cursor}
+    command = partial(_versions, name=name, asked=asked, tenant=tenant, as_json=as_json)
+    run(context, command, database_url)
 
 
 def diff_versions(
@@ -117,20 +118,22 @@ async def _delete(
     return DONE
 
 
-async def _versions(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
+async def _versions(
+    settings: Settings, *, name: str, asked: dict[str, Any], tenant: str | None, as_json: bool
+) -> int:
     from daybell.cli import show
     from daybell.cli.connecting import client_for
     from daybell.cli.standing import echo_versions
     from daybell.client import wire
-    from daybell.core.view import Page
 
     async with client_for(settings, tenant=tenant) as client:
         standing = await client.standing(name)
-        versions = await client.versions(standing.job.name)
+        page = await client.versions_page(standing.job.name, **asked)
     if as_json:
-        show.echo_json(wire.page(Page(items=tuple(versions)), wire.job))
+        show.echo_json(wire.page(page, partial(wire.job, listed=True)))
     else:
-        echo_versions(versions)
+        echo_versions(page.items)
+        show.echo_more(page.next_cursor)
     return DONE
 
 
@@ -151,15 +154,16 @@ async def _diff(
     from daybell.errors import JobNotFound, UsageError
 
     async with client_for(settings, tenant=tenant) as client:
-        found = (await client.standing(name)).job.name
-        versions = {job.version: job for job in await client.versions(found)}
-    new = max(versions) if new is None else new
-    old = new - 1 if old is None else old
-    if old == 0:
-        raise UsageError(f"{found} has one version only, so there is nothing to compare")
-    for number in (old, new):
-        if number not in versions:
-            raise JobNotFound(_no_version(found, number, list(versions.values())))
+        last = (await client.standing(name)).job
+        found = last.name
+        new = last.version if new is None else new
+        old = new - 1 if old is None else old
+        if old == 0:
+            raise UsageError(f"{found} has one version only, so there is nothing to compare")
+        for number in (old, new):
+            if number > last.version:
+                raise JobNotFound(_no_version(found, number, last.version))
+        versions = {number: await client.job(found, version=number) for number in (old, new)}
     changes = changes_between(versions[old], versions[new])
     if as_json:
         said = [wire.change(change) for change in changes]
@@ -174,9 +178,8 @@ async def _diff(
     return DONE
 
 
-def _no_version(name: str, version: int, known: Sequence[Job]) -> str:
-    numbers = [job.version for job in known]
-    has = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else f"{numbers[0]} only"
+def _no_version(name: str, version: int, newest: int) -> str:
+    has = f"1 to {newest}" if newest > 1 else "1 only"
     return f"job {name} has no version {version}; it has {has}"
 
 
@@ -198,5 +201,5 @@ async def _rollback(
         try:
             await client.rollback(found, version, author=whoever_types())
         except JobNotFound:
-            raise JobNotFound(_no_version(found, version, await client.versions(found))) from None
+            raise JobNotFound(_no_version(found, version, known.version)) from None
         return await tell(client, found, as_json=as_json)

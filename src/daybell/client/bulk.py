@@ -15,7 +15,7 @@ from daybell.client.requests import Filters, read_filter
 from daybell.client.submitting import derived
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.view import ExecutionFilter, read_pages
 from daybell.errors import DaybellError, QuotaExceeded, Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
@@ -89,9 +89,11 @@ class Bulk:
         """
         answers: Counter[Retrial] = Counter()
         for where in retryable(read_filter(**filters), force=force):
-            async for some in self._pages(where):
+            async for some in pages_of(self.store, self.tenant, where):
                 dead = [one.id for one in some if is_letter(one)]
-                others = [one for one in some if not is_letter(one)]
+                others = await complete(
+                    self.store, self.tenant, (one for one in some if not is_letter(one))
+                )
                 revivals = await self.store.revive(self.tenant, dead) if dead else []
                 answers.update(RETRIALS[answer] for answer in revivals)
                 others, begun = await self.rerun_cancelled(others, request, repeat=repeat)
@@ -127,7 +129,7 @@ class Bulk:
         self, where: ExecutionFilter, on_step: Step = silently
     ) -> Counter[Cancellation]:
         answers: Counter[Cancellation] = Counter()
-        async for some in self._pages(where):
+        async for some in pages_of(self.store, self.tenant, where):
             answers.update(await self.store.cancel(self.tenant, [one.id for one in some]))
             on_step(len(some))
         return answers
@@ -136,18 +138,26 @@ class Bulk:
         counts = [await self.store.count_executions(self.tenant, where) for where in wheres]
         return sum(sum(count.values()) for count in counts)
 
-    async def _pages(self, where: ExecutionFilter) -> AsyncGenerator[Sequence[Execution]]:
-        cursor = None
-        while True:
-            # Pages go by id, so what leaves the list does not shift the rest.
-            page = await self.store.list_executions(
-                self.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
-            )
-            if page.items:
-                yield page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+
+async def pages_of(
+    store: Store, tenant: str, where: ExecutionFilter
+) -> AsyncGenerator[Sequence[Execution]]:
+    """All executions that a filter lets through, newest first, a page in memory at a time."""
+    # Pages go by id, so what leaves the list does not shift the rest.
+    pages = read_pages(
+        lambda cursor: store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
+    )
+    async for page in pages:
+        if page:
+            yield page
+
+
+async def complete(store: Store, tenant: str, found: Iterable[Execution]) -> list[Execution]:
+    """Executions of a list with the values that lists leave out."""
+    return [
+        (await store.get_execution(tenant, one.id)).execution if one.truncated else one
+        for one in found
+    ]
 
 
 def is_letter(execution: Execution) -> bool:

@@ -191,7 +191,8 @@ class Declarations(Definitions):
         except JobNotFound:
             pass
         try:
-            return None, (await self.store.list_versions(self.tenant, name))[0].version
+            page = await self.store.list_versions(self.tenant, name, limit=1)
+            return None, page.items[0].version
         except JobNotFound:
             return None, 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
@@ -29,14 +30,14 @@ from daybell.client.requests import (
     check_options,
     read_definition,
 )
-from daybell.client.when import is_after, is_after_any, keep_options, without_times
+from daybell.client.when import is_after, is_after_any, is_one_time, keep_options, without_times
 from daybell.client.workflow_calls import check_args, check_call
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.graph import Graph
 from daybell.core.job import Job, JobDefinition, NewJob, task_of
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.view import JobFilter, Page
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
+from daybell.core.view import JobFilter, Page, read_pages
 from daybell.core.when import Misfire, Schedule
 from daybell.errors import (
     DuplicateKey,
@@ -116,9 +117,16 @@ class Definitions:
         chosen = JobFilter(**where)
         return await self.store.list_jobs(self.tenant, chosen, limit=limit, cursor=cursor)
 
+    async def versions_page(
+        self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Job]:
+        """Versions of a job, newest first."""
+        return await self.store.list_versions(self.tenant, name, limit=limit, cursor=cursor)
+
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        return await self.store.list_versions(self.tenant, name)
+        read = partial(self.versions_page, name, limit=PAGE_ITEMS_MAX)
+        return [job async for page in read_pages(lambda at: read(cursor=at)) for job in page]
 
     async def create(
         self,
@@ -171,6 +179,8 @@ class Definitions:
             way_out = '; say args, or "schedule": "manual" to have it run when it is triggered'
             check_args(definition, run.args, what="it would run once, now:", way_out=way_out)
         await check_dependencies(self.store, self.tenant, definition)
+        if run is not None or is_one_time(definition.schedules):
+            definition = msgspec.structs.replace(definition, once=True)
         try:
             return await self._add(definition, run, author=author, expect=0, id=id)
         except VersionConflict:
@@ -179,7 +189,7 @@ class Definitions:
             there = await self.store.get_job(self.tenant, name)
         except JobNotFound:
             # A deleted one comes back: under its old id, as another version of it.
-            last = (await self.store.list_versions(self.tenant, name))[0].version
+            last = (await self.store.list_versions(self.tenant, name, limit=1)).items[0].version
             return await self._add(definition, run, author=author, expect=last, promote=True)
         if there.id == id:
             again = [] if run is None else [run]
@@ -300,6 +310,9 @@ class Definitions:
         now = (await self.store.health()).now if is_new else None
         definition = check_call(read_definition(name, now=now, **{**kept, **changed}))
         await check_dependencies(self.store, self.tenant, definition)
+        runs_once = is_one_time(definition.schedules)
+        if runs_once or (old.definition.once and not definition.runs_by_itself):
+            definition = msgspec.structs.replace(definition, once=True)
         (job,) = await self.define_jobs(
             [definition], author=author or old.author, expect=old.version, promote=True
         )

@@ -242,7 +242,8 @@ class Client(
         try:
             await self.store.delete_job(self.tenant, name, expect=expect)
         except NotFound:
-            await self.store.list_versions(self.tenant, name)  # raises for one that never was
+            # Raises for one that never was.
+            await self.store.list_versions(self.tenant, name, limit=1)
         return _cancelled(await self._cancel_where(ExecutionFilter(job=name, states=UNFINISHED)))
 
     # Executions.

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from daybell.client.answers import key_held
-from daybell.client.bulk import RETRIALS, Retrial, again, is_letter
+from daybell.client.bulk import RETRIALS, Retrial, again, complete, is_letter, pages_of
 from daybell.client.requests import Id, read_id
 from daybell.client.workflows import WorkflowRun
 from daybell.core.audit import NewEntry
@@ -161,16 +161,16 @@ class Picks:
         if not ids:
             return [], rest
         where = ExecutionFilter(ids=frozenset(ids))
-        page = await self.store.list_executions(self.tenant, where, limit=PAGE_ITEMS_MAX)
-        rest[Retrial.UNKNOWN] = len(ids) - len(page.items)
+        found = [one async for page in pages_of(self.store, self.tenant, where) for one in page]
+        rest[Retrial.UNKNOWN] = len(ids) - len(found)
         olds: list[Execution] = []
-        for old in page.items:
+        for old in found:
             obstacle = _obstacle(old, force=force)
             if obstacle is None:
                 olds.append(old)
             else:
                 rest[obstacle] += 1
-        return olds, +rest
+        return await complete(self.store, self.tenant, olds), +rest
 
     def _telling(self, told: Told | None, id: UUID) -> AbstractContextManager[None]:
         return nullcontext() if told is None else self.store.auditing(self.tenant, told(id))

@@ -25,25 +25,39 @@ from daybell.client.requests import (
     read_pattern,
     read_text,
 )
-from daybell.client.uses import CODE
+from daybell.client.uses import CODE, versions_of
 from daybell.client.when import When, added, declared, read_schedule
 from daybell.client.workflow_calls import check_args
 from daybell.core import payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, JobDefinition
-from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
+from daybell.core.limits import (
+    PAGE_BYTES_MAX,
+    PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
+    PAUSE_NOTE_CHARS_MAX,
+    check_name,
+)
 from daybell.core.resume import resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
-from daybell.core.view import Page
+from daybell.core.view import ITEM_BYTES, Page, bytes_of, execution_bytes
 from daybell.core.when import After, Manual
 from daybell.core.worker import STORE_ROLES, Leadership
-from daybell.errors import InvalidSchedule, JobNotFound, ScheduleNotFound, UsageError, shown
+from daybell.errors import (
+    ExecutionNotFound,
+    InvalidSchedule,
+    JobNotFound,
+    ScheduleNotFound,
+    UsageError,
+    shown,
+)
 from daybell.store.checks import check_limit
 from daybell.store.protocol import Store
 
 NOTHING: Final = Look()
-SCAN_PAGE: Final = 200  # jobs that are looked at together for their status
+SCAN_PAGE: Final = 200  # jobs that are looked at together
+SCHEDULE_BYTES: Final = 600  # counted for each schedule beside its rule and arguments
 SCAN_MAX: Final = 2_000  # and in one call
 ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks at, one by one
 
@@ -192,9 +206,22 @@ class Schedules:
             async with hinting(self.store, self.tenant, str(job)):
                 known = await self._deleted(job)
             look = await self.store.look_at_jobs(self.tenant, [known.name])
-            return standing_of(known, look[known.name], is_deleted=True)
+            standing = standing_of(known, look[known.name], is_deleted=True)
+            return await self._complete_standing(standing)
         (standing,) = await self.standings([known])
+        standing = await self._complete_standing(standing)
         return replace(standing, waits_for=await waits_for(self.store, self.tenant, standing))
+
+    async def _complete_standing(self, of: Standing) -> Standing:
+        """A standing with the values that lists leave out."""
+        last = of.last_execution
+        if last is not None and last.truncated:
+            with suppress(ExecutionNotFound):  # it was removed since
+                last = (await self.store.get_execution(self.tenant, last.id)).execution
+        schedules = of.schedules
+        if any(one.truncated for one in schedules):
+            schedules = tuple(await self.store.list_schedules(self.tenant, job=of.job.name))
+        return replace(of, last_execution=last, schedules=schedules)
 
     async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
         """The same for jobs in hand, as they are now. A page of them is a few statements."""
@@ -217,25 +244,28 @@ class Schedules:
         """How jobs stand, by name; see `jobs` for whose.
 
         A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
-        looked at, and one call looks at no more than 2,000: a page may be shorter than asked for,
-        or empty, and still have a cursor to go on with.
+        looked at, and one call looks at no more than 2,000. A page also ends at PAGE_BYTES_MAX
+        bytes of definitions and values. So it may be shorter than asked for, or empty, and still
+        have a cursor to go on with.
         """
         check_limit(limit)
         words = None if status is None else read_job_status(status)
         found: list[Standing] = []
-        looked = 0
+        looked, left = 0, PAGE_BYTES_MAX
         while True:
-            left = limit - len(found)
-            size = left if words is None else min(SCAN_PAGE, SCAN_MAX - looked)
+            most = limit - len(found) if words is None else SCAN_MAX - looked
+            size = min(SCAN_PAGE, most)
             page = await self.jobs(limit=size, cursor=cursor, **where)
             cursor, looked = page.next_cursor, looked + len(page.items)
             for standing in await self.standings(page.items):
                 if words is not None and standing.status not in words:
                     continue
-                if len(found) == limit:
+                left -= standing_bytes(standing) + ITEM_BYTES
+                if found and (left < 0 or len(found) == limit):
                     return Page(items=tuple(found), next_cursor=found[-1].job.name)
                 found.append(standing)
-            if cursor is None or looked >= SCAN_MAX or (words is None and len(found) == limit):
+            is_over = len(found) == limit if words is None else looked >= SCAN_MAX
+            if cursor is None or is_over:
                 return Page(items=tuple(found), next_cursor=cursor)
 
     async def job_ids(self, names: Iterable[str]) -> dict[str, UUID]:
@@ -275,8 +305,11 @@ class Schedules:
         return found
 
     async def _has_said(self, author: str, job: Job) -> bool:
-        versions = await self.store.list_versions(self.tenant, job.name)
-        return any(one.author == author and one.definition == job.definition for one in versions)
+        async for page in versions_of(self.store, self.tenant, job.name):
+            for one in page:
+                if one.author == author and one.definition == job.definition:
+                    return True
+        return False
 
     async def _deleted(self, job: Id) -> Job:
         """The last version of a job that was deleted."""
@@ -284,7 +317,7 @@ class Schedules:
         if id is not None:
             with suppress(JobNotFound):
                 return await self.store.find_job(self.tenant, id, or_deleted=True)
-        return (await self.store.list_versions(self.tenant, str(job)))[0]
+        return (await self.store.list_versions(self.tenant, str(job), limit=1)).items[0]
 
     async def _schedule(self, job: str, name: str) -> Schedule:
         found = await self.schedules(job)
@@ -293,6 +326,16 @@ class Schedules:
                 return one
         known = ", ".join(shown(one.name) for one in found) or "none"
         raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
+
+
+def standing_bytes(of: Standing) -> int:
+    """Count the bytes of a job's definition, its schedules and its last execution."""
+    definition = of.job.definition
+    texts = [definition.settings, definition.args, definition.template, definition.description]
+    for one in of.schedules:
+        texts += [one.rule, one.args]
+    values = 0 if of.last_execution is None else execution_bytes(of.last_execution) + ITEM_BYTES
+    return bytes_of(*texts) + len(of.schedules) * SCHEDULE_BYTES + values
 
 
 def _may_be_rolled_back(job: Job) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from daybell.client.uses import versions_of
 from daybell.core.instant import to_iso
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.errors import NotFound, listed
@@ -82,9 +83,11 @@ def _described(one: Superseded, verb: str) -> str:
 
 async def _version_of(store: Store, one: Superseded) -> int | None:
     """The newest version of the job that said the same."""
-    versions = await store.list_versions(one.current.tenant, one.current.name)
-    same = (job.version for job in versions if _is_same(one.definition, job.definition))
-    return next(same, None)
+    async for page in versions_of(store, one.current.tenant, one.current.name):
+        for job in page:
+            if _is_same(one.definition, job.definition):
+                return job.version
+    return None
 
 
 def _is_same(one: JobDefinition, kept: JobDefinition) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 from daybell.client.fields import check_fields, rest_of, retries_of
 from daybell.client.kinds import choice_of, read_kind
 from daybell.client.requests import read_definition
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from daybell.core.template import NewTemplate, Template, check_lines
+from daybell.core.view import Page, read_pages
 from daybell.errors import UsageError
 from daybell.store.protocol import Store
 
@@ -34,9 +36,16 @@ class Templates:
         """A template. Raises TemplateNotFound."""
         return await self.store.get_template(self.tenant, name)
 
+    async def templates_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Template]:
+        """Templates, by name."""
+        return await self.store.list_templates(self.tenant, limit=limit, cursor=cursor)
+
     async def templates(self) -> list[Template]:
         """All templates, by name."""
-        return await self.store.list_templates(self.tenant)
+        pages = read_pages(lambda at: self.templates_page(limit=PAGE_ITEMS_MAX, cursor=at))
+        return [one async for page in pages for one in page]
 
     async def delete_template(self, name: str, *, expect: int | None = None) -> None:
         """Remove a template. Jobs that were made from it stay."""

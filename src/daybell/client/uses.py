@@ -5,6 +5,7 @@ A job can be deleted all the same: whoever does is told what he leaves behind.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from msgspec import Struct
@@ -12,12 +13,12 @@ from msgspec import Struct
 from daybell.core.circles import inner_jobs
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import JobFilter
+from daybell.core.view import JobFilter, read_pages
 from daybell.errors import listed
 from daybell.store.protocol import Store
 
 CODE: Final = "code:"  # an author that begins so is an app
-PAGES_MAX: Final = 20  # of jobs that may need it; who has more is told of those
+JOBS_MAX: Final = 20_000  # checked whether they need it
 NAMED_MAX: Final = 3
 
 
@@ -31,18 +32,20 @@ class Uses(Struct, frozen=True, kw_only=True):
 async def uses_of(store: Store, tenant: str, name: str) -> Uses:
     """Who needs the job of this name: one pass over the definitions that mention it."""
     workflows, dependents = list[str](), list[str]()
-    cursor = None
-    for _ in range(PAGES_MAX):
-        page = await store.list_jobs(
+    pages = read_pages(
+        lambda cursor: store.list_jobs(
             tenant, JobFilter(mentions=name), limit=PAGE_ITEMS_MAX, cursor=cursor
         )
-        for job in page.items:
+    )
+    looked_at = 0
+    async for page in pages:
+        for job in page:
             if name in job.definition.upstream:
                 dependents.append(job.name)
             if name in job.definition.settings and name in inner_jobs(job.definition):
                 workflows.append(job.name)
-        cursor = page.next_cursor
-        if cursor is None:
+        looked_at += len(page)
+        if looked_at >= JOBS_MAX:
             break
     return Uses(workflows=tuple(workflows), dependents=tuple(dependents))
 
@@ -81,7 +84,15 @@ async def needs_of(store: Store, tenant: str, name: str) -> list[str]:
 
 async def _code_of(store: Store, tenant: str, job: Job) -> str | None:
     """The app that has defined it; somebody else may have changed it since."""
-    for version in await store.list_versions(tenant, job.name):
-        if version.author.startswith(CODE):
-            return version.author.removeprefix(CODE)
+    async for page in versions_of(store, tenant, job.name):
+        for version in page:
+            if version.author.startswith(CODE):
+                return version.author.removeprefix(CODE)
     return None
+
+
+def versions_of(store: Store, tenant: str, name: str) -> AsyncGenerator[tuple[Job, ...]]:
+    """All versions of a job, newest first, a page in memory at a time."""
+    return read_pages(
+        lambda cursor: store.list_versions(tenant, name, limit=PAGE_ITEMS_MAX, cursor=cursor)
+    )

@@ -31,7 +31,7 @@ class Warnings:
         it back.
         """
         if deleting:
-            known = (await self.store.list_versions(self.tenant, job))[0]
+            known = (await self.store.list_versions(self.tenant, job, limit=1)).items[0]
             return await left_behind(self.store, self.tenant, known)
         definition = (await self.store.get_job(self.tenant, job)).definition
         return await warnings_about(self.store, self.tenant, definition)

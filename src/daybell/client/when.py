@@ -291,6 +291,11 @@ def is_after(value: object) -> bool:
     return (isinstance(value, After) and not value.is_any) or "after" in keys
 
 
+def is_one_time(schedules: Sequence[str]) -> bool:
+    """True if a job has schedules, and each is a single moment."""
+    return bool(schedules) and all("at" in json.loads(one) for one in schedules)
+
+
 def is_after_any(value: object) -> bool:
     """True if a schedule, in any form, is fired by any of other jobs, or a list has such a one."""
     if isinstance(value, list | tuple):

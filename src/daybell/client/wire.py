@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -22,14 +23,14 @@ from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDet
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import Job, JobDefinition
 from daybell.core.kinds import SETTINGS
-from daybell.core.limits import PAYLOAD_DEPTH_MAX
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.secret import Secret
 from daybell.core.standing import Standing
 from daybell.core.step import NodeWait
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
-from daybell.core.view import Page, Queue
+from daybell.core.view import Page, Queue, is_large
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
@@ -46,9 +47,17 @@ def page(listed: Page[T], item: Callable[[T], dict[str, Any]]) -> dict[str, Any]
     return {"items": [item(one) for one in listed.items], "next_cursor": listed.next_cursor}
 
 
-def job(of: Job) -> dict[str, Any]:
-    """A job at one of its versions."""
+def link(*parts: object) -> str:
+    """The address of one thing in the HTTP API."""
+    return "/api/v1" + "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+def job(of: Job, *, listed: bool = False) -> dict[str, Any]:
+    """A job at one of its versions. A list leaves large values out."""
     definition = msgspec.structs.asdict(of.definition)
+    large = {
+        name for name in ("settings", "args", "template") if listed and is_large(definition[name])
+    }
     definition |= {
         "priority": of.definition.priority.label,
         "retry": value(of.definition.retry.to_json()),
@@ -57,7 +66,7 @@ def job(of: Job) -> dict[str, Any]:
         "schedules": [value(text) for text in of.definition.schedules],
         "misfire": value(of.definition.misfire or "{}"),
         "template": value(of.definition.template or "null"),
-    }
+    } | dict.fromkeys(large)
     return {
         "job_id": str(of.id),
         "name": definition.pop("name"),
@@ -65,18 +74,30 @@ def job(of: Job) -> dict[str, Any]:
         "tenant": of.tenant,
         **dict.fromkeys(RUN_FIELDS),
         **definition,
-        **_run_fields(of.definition),
+        **({} if "settings" in large else _run_fields(of.definition)),
         "author": of.author,
         "created_at": time(of.created_at),
         "is_current": of.is_current,
         "paused_at": time(of.paused_at),
         "pause_note": of.pause_note,
+        "truncated": bool(large),
+        "link": link("jobs", of.id) if large else None,
     }
 
 
-def version(of: Job, before: Job | None) -> dict[str, Any]:
-    """A version of a job, with what it says otherwise than the one before it."""
-    return job(of) | {"changes": [change(one) for one in changes_between(before, of)]}
+def version(of: Job, before: Job | None, *, listed: bool = False) -> dict[str, Any]:
+    """A version of a job, with its differences from the one before it."""
+    said = job(of, listed=listed)
+    changes = [change(one) for one in changes_between(before, of)]
+    if listed:
+        for one in changes:
+            for side in ("before", "after"):
+                if len(msgspec.json.encode(one[side])) > LIST_VALUE_BYTES_MAX:
+                    one[side] = None
+                    said["truncated"] = True
+        if said["truncated"]:
+            said["link"] = link("jobs", of.id, "versions", of.version)
+    return said | {"changes": changes}
 
 
 def change(of: Change) -> dict[str, Any]:
@@ -88,25 +109,28 @@ def change(of: Change) -> dict[str, Any]:
     }
 
 
-def template(of: Template) -> dict[str, Any]:
-    """A template."""
+def template(of: Template, *, listed: bool = False) -> dict[str, Any]:
+    """A template. A list leaves a large job out."""
+    large = listed and len(msgspec.json.encode(of.template.job)) > LIST_VALUE_BYTES_MAX
     return {
         "name": of.name,
         "version": of.version,
         "tenant": of.tenant,
         "description": of.template.description,
         "parameters": msgspec.to_builtins(of.template.parameters),
-        "job": of.template.job,
+        "job": None if large else of.template.job,
         "author": of.author,
         "created_at": time(of.created_at),
         "updated_at": time(of.updated_at),
+        "truncated": large,
+        "link": link("templates", of.name) if large else None,
     }
 
 
-def standing(of: Standing) -> dict[str, Any]:
+def standing(of: Standing, *, listed: bool = False) -> dict[str, Any]:
     """A job with what it does now. Its schedules are as they stand, added ones included."""
     last = of.last_execution
-    return job(of.job) | {
+    return job(of.job, listed=listed) | {
         "status": of.status,
         "progress": None if last is None else last.progress,
         "started_at": None if last is None else time(last.started_at),
@@ -141,6 +165,7 @@ def schedule(of: Schedule) -> dict[str, Any]:
         "skipped": of.skipped,
         "missed": of.missed,
         "failures": of.failures,
+        "truncated": of.truncated,
     }
 
 
@@ -210,6 +235,8 @@ def execution(of: Execution) -> dict[str, Any]:
         "result": value(of.result),
         "error": value(of.error),
         "is_discarded": of.is_discarded,
+        "truncated": of.truncated,
+        "link": link("executions", of.id) if of.truncated else None,
     }
 
 

@@ -33,6 +33,8 @@ class State(StrEnum):
 
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED})
+# In lists, in place of arguments that are too large for them: arguments are an object otherwise.
+LEFT_OUT: Final = "null"
 # Not started and not finished: what the filter `status=pending` means.
 PENDING: Final = frozenset({State.WAITING, State.SCHEDULED, State.QUEUED, State.RETRYING})
 # Where a way back keeps its reason: what it waits for, or why it has put itself off.
@@ -200,6 +202,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     checkpoint: str | None = None
     cancel_requested_at: Instant | None = None
     is_discarded: bool = False  # dead, and a person has decided to leave it so
+    # Of a list: large values are left out. Arguments are then "null", the others None.
+    truncated: bool = False
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     on_dependency_failure: OnFailure = OnFailure.WAIT
     template: str = ""  # JSON of what it was made from: the template's name, version, parameters
     source: str = ""  # what it belongs to: "apply", for jobs that files declare
+    once: bool = False  # made to run one time: it goes with its last execution
 
     @property
     def needs(self) -> str:
@@ -125,6 +126,7 @@ LATER_FIELDS: Final = (
     "on_dependency_failure",
     "template",
     "source",
+    "once",
 )
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 

@@ -45,6 +45,8 @@ FIRE_BATCH_MAX: Final = 1_000
 REAP_BATCH_MAX: Final = 1_000
 PAGE_ITEMS_MAX: Final = 1_000
 PAGE_ITEMS_DEFAULT: Final = 50
+PAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # of a page of a list; one item is always on it
+LIST_VALUE_BYTES_MAX: Final = 16 * 1024  # a larger value is left out of lists: `truncated`
 
 # Policies.
 RETRIES_MAX: Final = 1_000

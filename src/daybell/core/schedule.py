@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import NewExecution, State
+from daybell.core.execution import LEFT_OUT, NewExecution, State
 from daybell.core.instant import Instant, Seconds
 
 
@@ -56,6 +56,11 @@ class Schedule(msgspec.Struct, frozen=True):
     failures: int = 0  # executions that ended dead since one succeeded
     # Fires when the job's dependencies have succeeded since then. Its cursor: `next_at` is None.
     since: Instant | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """True in a list that leaves its arguments out because they are large."""
+        return self.args == LEFT_OUT
 
     @property
     def cursor(self) -> Instant | None:

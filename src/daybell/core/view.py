@@ -4,13 +4,15 @@ itself.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import State
+from daybell.core.execution import LEFT_OUT, Execution, State
 from daybell.core.instant import Instant, Seconds
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX
 
 T = TypeVar("T")
 
@@ -22,6 +24,71 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     items: tuple[T, ...]
     next_cursor: str | None = None  # None: this was the last page
+
+
+# Counted for each item beside its values: ids, names and times as JSON.
+ITEM_BYTES: Final = 1_500
+
+
+def cut_page(
+    found: Iterable[T], limit: int, *, size: Callable[[T], int], cursor: Callable[[T], str]
+) -> Page[T]:
+    """Take a page from the start of a list: at most `limit` items and PAGE_BYTES_MAX bytes, and at
+    least one item. Read no further than the first item that does not fit.
+    """
+    items: list[T] = []
+    left = PAGE_BYTES_MAX
+    for one in found:
+        left -= size(one) + ITEM_BYTES
+        if items and (left < 0 or len(items) == limit):
+            return Page(items=tuple(items), next_cursor=cursor(items[-1]))
+        items.append(one)
+    return Page(items=tuple(items))
+
+
+async def read_pages(
+    read: Callable[[str | None], Awaitable[Page[T]]],
+) -> AsyncGenerator[tuple[T, ...]]:
+    """Read a list to its end; `read` gets the cursor of each page."""
+    cursor = None
+    while True:
+        page = await read(cursor)
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def bytes_of(*texts: str | None) -> int:
+    """Count the bytes of texts in UTF-8."""
+    return sum(
+        len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        for text in texts
+        if text is not None
+    )
+
+
+def is_large(text: str | None) -> bool:
+    """True for a value that lists leave out."""
+    return text is not None and bytes_of(text) > LIST_VALUE_BYTES_MAX
+
+
+def shorten(of: Execution) -> Execution:
+    """Leave large values out of an execution, as lists do."""
+    if not (is_large(of.args) or is_large(of.result) or is_large(of.checkpoint)):
+        return of
+    return msgspec.structs.replace(
+        of,
+        args=LEFT_OUT if is_large(of.args) else of.args,
+        result=None if is_large(of.result) else of.result,
+        checkpoint=None if is_large(of.checkpoint) else of.checkpoint,
+        truncated=True,
+    )
+
+
+def execution_bytes(of: Execution) -> int:
+    """Count the bytes of an execution's values."""
+    return bytes_of(of.args, of.result, of.error, of.checkpoint)
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +157,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     workers: Seconds = 86400.0  # dead ones
 
 
+JOB_AGAIN_SECONDS: Final = 86400.0  # until a job that is still used is looked at again
+JOB_UNUSED_SECONDS: Final = 2 * 86400.0  # beyond retention: whole days of history are dropped
+
+
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
     """What a round of retention took away. Whole partitions are dropped without being counted
     row by row.
@@ -100,6 +171,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     ticks: int = 0
     workers: int = 0
     log_parts: int = 0
+    jobs: int = 0  # deleted ones, and those that ran once, of which nothing is left
     gates: int = 0  # that were made by themselves, and let nobody in any more
     partitions: int = 0
     others: int = 0  # requests, keys, entries of the audit log: each is kept for a time of its own

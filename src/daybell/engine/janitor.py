@@ -21,7 +21,7 @@ class Janitor:
         """One round. True: there is more."""
         removed = await self._store.retain(self._policy)
         rows = removed.executions + removed.attempts + removed.ticks + removed.workers
-        rows += removed.gates
+        rows += removed.gates + removed.jobs
         if rows or removed.partitions:
             logger.info("removed %d old rows and %d whole days", rows, removed.partitions)
         if not removed.is_complete:

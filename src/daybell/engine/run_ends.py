@@ -19,7 +19,7 @@ from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.lifecycle import Ruling
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter
+from daybell.core.view import ExecutionFilter, read_pages
 from daybell.engine.clock import Clock
 from daybell.engine.events import Ended, Events, RunBegun, RunEnded, WorkerLost
 from daybell.engine.loop import Loop
@@ -100,15 +100,20 @@ class RunEnds:
         self, tenant: str, ids: Sequence[UUID], settled: dict[_RunKey, Instant]
     ) -> None:
         where = ExecutionFilter(ids=frozenset(ids), states=TERMINAL)
-        page = await self._store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
-        dead = [run for run in page.items if run.state is State.DEAD]
+        pages = read_pages(
+            lambda cursor: self._store.list_executions(
+                tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
+            )
+        )
+        runs = [run async for page in pages for run in page]
+        dead = [run for run in runs if run.state is State.DEAD]
         asked = dead if len(dead) <= ASKED_MAX else []
         elsewhere = {run.id for run in asked if await self._is_told_elsewhere(run)}
         # Only now: had this raised, they would still be there to be looked at.
         for key in ((tenant, id) for id in ids):
             if self._heard.get(key) == settled[key]:
                 del self._heard[key]
-        for run in sorted(page.items, key=_finished_at):
+        for run in sorted(runs, key=_finished_at):
             if run.id not in elsewhere:
                 self._tell(run, heard=settled[tenant, run.id])
         for key in ((tenant, id) for id in ids):

@@ -76,6 +76,17 @@ def check_cursor(cursor: str | None) -> UUID | None:
         ) from None
 
 
+def check_version(cursor: str | None) -> int:
+    """Return the version that a page of versions ended with; without one, more than any."""
+    if cursor is None:
+        return ATTEMPT_MAX
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise UsageError(
+            f"{shown(cursor)} is not a cursor; pass next_cursor of the page before", field="cursor"
+        )
+    return int(cursor)
+
+
 def check_definition(definition: JobDefinition) -> str:
     """Return the text that a definition is kept as; refuse what cannot be kept or is senseless."""
     check_name(definition.name, what="job")
@@ -104,6 +115,13 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if fault := text_fault(name):
             raise UsageError(f"name {shown(name)} {fault}", field="names")
+
+
+def check_name_cursor(cursor: str | None) -> str:
+    """Return the name that a page of a list by name ended with; no name is empty."""
+    if cursor is not None and (fault := text_fault(cursor)):
+        raise UsageError(f"cursor {shown(cursor)} {fault}", field="cursor")
+    return cursor or ""
 
 
 def check_job_filter(where: JobFilter, cursor: str | None) -> None:

@@ -21,7 +21,7 @@ from daybell.sdk.context import current
 from daybell.sdk.task import Task
 from daybell.sdk.workflow import Workflow
 from daybell.testing.clock import BenchClock
-from daybell.testing.driver import RUNS_MAX, Driver, arguments_of
+from daybell.testing.driver import Driver, arguments_of
 from daybell.testing.expectations import Expected, condition, describe
 from daybell.testing.run import Run
 from daybell.testing.store import BenchStore, Wanted
@@ -201,27 +201,28 @@ class Bench:
         return await handle.result()
 
     async def run_due(
-        self, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         """Run what is due, and what that enqueues, one after the other; answers each attempt.
 
         With tasks, only theirs, and only their schedules fire. The clock stands still. What fails
         is among the answers, and is tried again when its time has come; `check=True` raises it
-        instead.
+        instead. More than `limit` attempts raise EndlessRun; by default, 1,000 at one moment.
         """
         return await self._drive(tasks, until=None, limit=limit, check=check)
 
     async def advance(
-        self, by: Duration, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, by: Duration, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         """Let time pass, and run what becomes due on the way, each at its own time: what was
-        delayed, what is retried, and what schedules fire.
+        delayed, what is retried, and what schedules fire. More than `limit` attempts raise
+        EndlessRun; by default, 1,000 at one moment, or 100,000 in all.
         """
         until = self._clock.now() + parse_duration(by, what="by")
         return await self._drive(tasks, until=until, limit=limit, check=check)
 
     async def advance_to(
-        self, at: datetime, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, at: datetime, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         """The same, up to a moment."""
         if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -238,7 +239,7 @@ class Bench:
         tasks: Collection[AnyTask],
         *,
         until: Instant | None,
-        limit: int,
+        limit: int | None,
         check: bool | None,
     ) -> list[Run]:
         self._check_entered()
@@ -288,7 +289,7 @@ class Bench:
         return is_part
 
     def _find(self, id: UUID) -> Execution:
-        return next(one for one in self._store.executions() if one.id == id)
+        return self._store.find(id)
 
     def _expected(
         self,

@@ -37,8 +37,10 @@ from daybell.testing.store import LEASE_SECONDS, NEEDS, BenchStore, Fires, Wante
 
 logger = logging.getLogger("daybell.testing")
 
-RUNS_MAX: Final = 1000
-TURNS_MAX: Final = 10_000  # ticks that nothing ran for, which cost time, too
+RUNS_MAX: Final = 1_000  # attempts while the clock stands still
+PASSING_RUNS_MAX: Final = 100_000  # attempts while time passes
+TURNS_MAX: Final = 10_000  # ticks in a row that nothing ran for, which cost time, too
+ADMIT_MAX: Final = 1_000  # in one turn; the next one admits more
 DEPTH_MAX: Final = 50
 
 
@@ -62,7 +64,7 @@ class Driver:
         wanted: Wanted,
         *,
         until: Instant | None = None,
-        limit: int = RUNS_MAX,
+        limit: int | None = None,
         check: bool = False,
         fires: Fires | None = None,
     ) -> list[Run]:
@@ -90,20 +92,31 @@ class Driver:
             raise self._endless  # the tasks in between may have taken it for a passing failure
         return runs
 
-    async def _drive(self, crew: Crew, until: Instant | None, limit: int) -> list[Run]:
+    async def _drive(self, crew: Crew, until: Instant | None, limit: int | None) -> list[Run]:
         store, clock = self._store, self._clock
         scheduler = Scheduler(store, clock=clock, mint=mint, events=self._app.events)
-        end, turns = clock.now() if until is None else until, 0
+        end = clock.now() if until is None else until
+        idle, since = 0, 0  # turns without an attempt; attempts before this moment
         while (at := await self._next(crew, scheduler)) is not None and at <= end:
-            clock.move_to(max(at, clock.now()))
+            if at > clock.now():
+                clock.move_to(at)
+                since = len(crew.runs)
             await store.expire()
             await scheduler.tick()
-            await store.admit(limit=RUNS_MAX)
-            turns += 1
-            if len(crew.runs) >= limit or turns > limit + TURNS_MAX:
-                raise _endless(crew.runs, limit)
+            await store.admit(limit=ADMIT_MAX)
+            if len(crew.runs) - since >= (RUNS_MAX if limit is None else limit):
+                raise _endless(crew.runs[since:], "at one moment, and more is due then")
+            if len(crew.runs) >= (PASSING_RUNS_MAX if limit is None else limit):
+                raise _endless(crew.runs, "and more is due")
+            done = len(crew.runs)
             if not await self._run_one(crew) and self._upcoming(crew) == at:
                 break  # whatever keeps it from running, time does not help
+            idle = 0 if len(crew.runs) > done else idle + 1
+            if idle > TURNS_MAX:
+                raise EndlessRun(
+                    f"{idle:,} times in a row something was due and nothing ran; does a schedule"
+                    " fire so often while its executions are skipped?"
+                )
         clock.move_to(end)
         await store.expire()
         return crew.runs
@@ -154,7 +167,7 @@ class Driver:
         return hand
 
     def _told(self, claimed: Claimed, move: Transition, error: BaseException | None) -> Run:
-        execution = next(one for one in self._store.executions() if one.id == claimed.id)
+        execution = self._store.find(claimed.id)
         if move.outcome is Outcome.TIMED_OUT and move.error is not None:
             late = TimeoutError(Failure.from_json(move.error).message)
             late.__cause__, error = error, late
@@ -291,10 +304,10 @@ def _ends_tests(error: BaseException) -> bool:
     return not isinstance(error, Exception | SystemExit | asyncio.CancelledError)
 
 
-def _endless(runs: list[Run], limit: int) -> EndlessRun:
+def _endless(runs: list[Run], when: str) -> EndlessRun:
     counts = Counter(run.task for run in runs).most_common(3)
     most = ", ".join(f"{task} {count:,} times" for task, count in counts)
     return EndlessRun(
-        f"{limit:,} attempts were made ({most}) and more is due; does a task enqueue itself, or"
-        " its schedule fire so often? If it is meant to, give a higher limit="
+        f"{len(runs):,} attempts were made ({most}) {when}; does a task enqueue itself, or its"
+        " schedule fire so often? If it is meant to, give a higher limit="
     )

@@ -19,7 +19,7 @@ from daybell.core.tenant import Tenant
 from daybell.core.worker import Claim, NewWorker, Renewal
 from daybell.store.memory import MemoryStore
 from daybell.store.memory.schedules import upcoming
-from daybell.store.memory.tables import Tables, shown_execution
+from daybell.store.memory.tables import Row, Tables, shown_execution
 from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Wake
 
@@ -49,6 +49,7 @@ class BenchStore(MemoryStore):
             self._tables.tenants[tenant] = Tenant(name=tenant, created_at=clock())
         self._is_open = True
         self._fires: Fires = _never
+        self._wanted: Wanted = _nothing
 
     @contextmanager
     def firing(self, fires: Fires) -> Generator[None]:
@@ -98,6 +99,12 @@ class BenchStore(MemoryStore):
             found = [shown_execution(row, now) for row in tables.rows.values()]
             return sorted(found, key=lambda execution: execution.id)
 
+    def find(self, id: UUID) -> Execution:
+        """An execution of any tenant."""
+        with self._begin() as tables:
+            row = next(filter(None, (tables.rows.get((one, id)) for one in tables.tenants)))
+            return shown_execution(row, self._clock())
+
     def tenants(self) -> list[str]:
         with self._begin() as tables:
             return list(tables.tenants)
@@ -108,7 +115,7 @@ class BenchStore(MemoryStore):
             now = self._clock()
             coming = [
                 one.run_at
-                for row in tables.rows.values()
+                for row in tables.live.values()
                 if (one := row.execution).state in PENDING
                 # What is due and still waits, waits for something else than its time.
                 and not (one.state is State.WAITING and one.run_at <= now)
@@ -134,21 +141,24 @@ class BenchStore(MemoryStore):
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
         with self._lock:
-            wanted, _ = self._customers.get(worker, (_nothing, None))
-            rows = self._tables.rows
-            shown = {key: row for key, row in rows.items() if wanted(row.execution)}
-            self._tables.rows = shown
+            kept, self._wanted = self._wanted, self._customers.get(worker, (_nothing, None))[0]
             try:
                 return await super().claim(
                     tenant,
                     worker=worker,
                     lease=lease,
-                    queues=sorted({row.execution.queue for row in shown.values()}),
+                    queues=sorted({row.execution.queue for row in self._tables.live.values()}),
                     limit=1,
                     kinds=kinds,
                 )
             finally:
-                self._tables.rows = rows | self._tables.rows
+                self._wanted = kept
+
+    def _claimable(
+        self, tables: Tables, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+    ) -> list[Row]:
+        found = super()._claimable(tables, tenant, queues, kinds)
+        return [row for row in found if self._wanted(row.execution)]
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
         answers = await super().cancel(tenant, ids)

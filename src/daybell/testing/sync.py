@@ -12,7 +12,6 @@ from daybell.runners.threads import Threads
 from daybell.sdk import sync
 from daybell.sdk.task import Task
 from daybell.sdk.workflow import Workflow
-from daybell.testing.driver import RUNS_MAX
 from daybell.testing.handlers import OwnThread, own_thread
 from daybell.testing.run import Run
 
@@ -43,17 +42,17 @@ class SyncBench:
         return _wait(self._bench.run(task, *args, **kwargs))
 
     def run_due(
-        self, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         return _wait(self._bench.run_due(*tasks, limit=limit, check=check))
 
     def advance(
-        self, by: Duration, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, by: Duration, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         return _wait(self._bench.advance(by, *tasks, limit=limit, check=check))
 
     def advance_to(
-        self, at: datetime, *tasks: AnyTask, limit: int = RUNS_MAX, check: bool | None = None
+        self, at: datetime, *tasks: AnyTask, limit: int | None = None, check: bool | None = None
     ) -> list[Run]:
         return _wait(self._bench.advance_to(at, *tasks, limit=limit, check=check))
 

@@ -35,12 +35,13 @@ from daybell.core.job import Job
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     PAGE_ITEMS_DEFAULT,
+    PAGE_ITEMS_MAX,
     PAUSE_NOTE_CHARS_MAX,
     check_name,
 )
 from daybell.core.schedule import Schedule
 from daybell.core.standing import DELETED, Standing
-from daybell.core.view import Page
+from daybell.core.view import Page, read_pages
 from daybell.errors import InvalidName, JobNotFound, UsageError, shown
 from daybell.store.ids import mint
 
@@ -81,8 +82,7 @@ class Jobs:
             "limit": limit,
             "cursor": cursor,
         }
-        read = reading.page_of(reading.standing)
-        return await self.transport.get("/jobs", asked, read=read)
+        return await reading.complete_page(self.transport, "/jobs", reading.standing, asked)
 
     async def standings(self, jobs: Iterable[Job]) -> list[Standing]:
         """How jobs in hand stand now."""
@@ -100,16 +100,23 @@ class Jobs:
 
     async def job(self, name: str, *, version: int | None = None) -> Job:
         """A job, at its current version or the one asked for."""
-        known = await self.versions(name)
-        for one in known:
-            if one.is_current if version is None else one.version == version:
-                return one
-        which = "" if version is None else f" with a version {version}"
-        raise JobNotFound(f"no job named {shown(name)}{which}")
+        if version is None:
+            found = await self.versions_page(name, limit=1)
+            return found.items[0]
+        return await self.transport.get(_path(name, "versions", str(version)), read=reading.job)
+
+    async def versions_page(
+        self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Job]:
+        """Versions of a job, newest first."""
+        asked = {"limit": limit, "cursor": cursor}
+        path = _path(name, "versions")
+        return await reading.complete_page(self.transport, path, reading.job, asked)
 
     async def versions(self, name: str) -> list[Job]:
         """All versions of a job, newest first."""
-        return await reading.whole(self.transport, _path(name, "versions"), reading.job)
+        read = partial(self.versions_page, name, limit=PAGE_ITEMS_MAX)
+        return [job async for page in read_pages(lambda at: read(cursor=at)) for job in page]
 
     async def create(self, name: str, *, author: str = "", **fields: Unpack[JobFields]) -> Job:
         """Make a job. One of `task`, `command`, `http`, `sql`, `notify` and `template` says what it

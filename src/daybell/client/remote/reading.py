@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from daybell.core.template import NewTemplate, Template
 from daybell.core.tenant import Quotas, Tenant
 from daybell.core.view import Page, Queue
 from daybell.core.worker import Leadership, Worker, WorkerState
+from daybell.errors import NotFound
 
 T = TypeVar("T")
 Wire = Mapping[str, Any]
@@ -63,6 +65,21 @@ async def whole(
         cursor = page.next_cursor
         if cursor is None:
             return found
+
+
+async def complete_page(
+    transport: Transport, path: str, item: Callable[[Wire], T], asked: Parameters
+) -> Page[T]:
+    """A page of a list; items that the list leaves large values out of are read one by one."""
+    of = await transport.get(path, asked, read=dict[str, Any])
+    found: list[T] = []
+    for one in of["items"]:
+        if not one.get("truncated"):
+            found.append(item(one))
+            continue
+        with suppress(NotFound):  # it was deleted since
+            found.append(await transport.get(one["link"].removeprefix("/api/v1"), read=item))
+    return Page(items=tuple(found), next_cursor=of["next_cursor"])
 
 
 def items_of(item: Callable[[Wire], T], name: str = "items") -> Callable[[Wire], list[T]]:
@@ -232,6 +249,7 @@ def execution(of: Wire) -> Execution:
         note=of["note"],
         cancel_requested_at=time(of["cancel_requested_at"]),
         is_discarded=of["is_discarded"],
+        truncated=of.get("truncated", False),
     )
 
 

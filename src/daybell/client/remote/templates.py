@@ -8,8 +8,9 @@ from typing import Any
 from daybell.client.remote import reading
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.templates import read_template
-from daybell.core.limits import check_name
+from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, check_name
 from daybell.core.template import Template
+from daybell.core.view import Page, read_pages
 
 
 class Templates:
@@ -34,9 +35,17 @@ class Templates:
         """A template. Raises TemplateNotFound."""
         return await self.transport.get(_path(name), read=reading.template)
 
+    async def templates_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[Template]:
+        """Templates, by name."""
+        asked = {"limit": limit, "cursor": cursor}
+        return await reading.complete_page(self.transport, "/templates", reading.template, asked)
+
     async def templates(self) -> list[Template]:
         """All templates, by name."""
-        return await reading.whole(self.transport, "/templates", reading.template)
+        pages = read_pages(lambda at: self.templates_page(limit=PAGE_ITEMS_MAX, cursor=at))
+        return [one async for page in pages for one in page]
 
     async def delete_template(self, name: str, *, expect: int | None = None) -> None:
         """Remove a template. Jobs that were made from it stay."""

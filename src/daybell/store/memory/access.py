@@ -15,7 +15,7 @@ from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.tenant import NO_QUOTAS, Quotas, Tenant
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import DuplicateKey, NotFound, TenantNotFound, shown
 from daybell.store import checks, recording
 from daybell.store.memory.tables import KeyRow, Part, Tables
@@ -137,9 +137,11 @@ class MemoryAccess(Part):
                 link = tables.audit.get((tenant, last))
                 end = None if link is None else in_log(link.entry)
                 found = [] if end is None else [one for one in found if in_log(one) < end]
-        more = len(found) > limit
-        return Page(
-            items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None
+        return cut_page(
+            found,
+            limit,
+            size=lambda one: bytes_of(one.before, one.after),
+            cursor=lambda one: str(one.id),
         )
 
     async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> Stretch:

@@ -13,9 +13,15 @@ from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
 from daybell.core.tenant import Tenant
-from daybell.core.view import ALL_JOBS, JobFilter, Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
-from daybell.store.checks import check_batch, check_definition, check_job_filter, check_limit
+from daybell.store.checks import (
+    check_batch,
+    check_definition,
+    check_job_filter,
+    check_limit,
+    check_version,
+)
 from daybell.store.memory.enqueue import enqueue, make_gate
 from daybell.store.memory.quotas import charge, check_jobs, count_jobs
 from daybell.store.memory.schedules import declare_schedules, remove_schedules
@@ -95,21 +101,24 @@ class MemoryDefinitions(Part):
                 and (cursor is None or name > cursor)
                 and matches(row.current.definition, where)
             ]
-        more = len(found) > limit
-        return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+        return cut_page(found, limit, size=job_bytes, cursor=lambda one: one.name)
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        before = check_version(cursor)
         with self._begin(tenant) as tables:
             row = tables.job(tenant, name, or_deleted=True)
-            return [row.shown(job) for job in reversed(row.versions)]
+            found = [row.shown(job) for job in reversed(row.versions) if job.version < before]
+        return cut_page(found, limit, size=job_bytes, cursor=lambda one: str(one.version))
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         with self._begin(tenant) as tables:
             row = tables.job(tenant, name)
             if expect is not None and row.current.version != expect:
                 raise moved(name, at=row.current.version, expect=expect)
-            tables.jobs[tenant, name] = replace(row, is_deleted=True, paused_at=None, pause_note="")
-            remove_schedules(tables, tenant, name)
+            delete(tables, tenant, name, self._clock())
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         check_name(queue, what="queue")
@@ -119,6 +128,24 @@ class MemoryDefinitions(Part):
             elif (tenant, queue) in tables.paused:
                 del tables.paused[tenant, queue]
                 tables.signals[Signal.CLAIM] = None
+
+
+def delete(tables: Tables, tenant: str, name: str, now: Instant) -> None:
+    """Let a job fire and be enqueued no more."""
+    tables.jobs[tenant, name] = replace(
+        tables.jobs[tenant, name],
+        is_deleted=True,
+        paused_at=None,
+        pause_note="",
+        over_at=now,
+        unused_at=None,
+    )
+    remove_schedules(tables, tenant, name)
+
+
+def job_bytes(of: Job) -> int:
+    """Count the bytes of a job's definition."""
+    return bytes_of(of.definition.to_json())
 
 
 def matches(definition: JobDefinition, where: JobFilter) -> bool:
@@ -157,7 +184,10 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
         )
         older = tuple(replace(version, is_current=False) for version in row.versions)
         row = replace(row, versions=(*older, job))
-    row = tables.jobs[tenant, definition.name] = replace(row, is_deleted=False)
+    row = replace(row, is_deleted=False)
+    if becomes_current or comes_back:
+        row = replace(row, over_at=now if definition.once else None, unused_at=None)
+    tables.jobs[tenant, definition.name] = row
     if definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
         make_gate(tables, tenant, definition.name)
     if becomes_current or comes_back:

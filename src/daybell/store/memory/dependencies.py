@@ -41,7 +41,7 @@ class MemoryDependencies(Part):
             ]
             waiting = [
                 describe(tables, row.execution)
-                for row in tables.rows.values()
+                for row in tables.live.values()
                 if is_waiting(row) and row.execution.run_at <= now
                 if after is None or row.execution.id > after
             ]

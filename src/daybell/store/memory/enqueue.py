@@ -159,7 +159,7 @@ def key_holder(tables: Tables, tenant: str, job: str, key: str | None) -> UUID |
     """The unfinished execution of the job that has this unique key."""
     if key is None:
         return None
-    for row in tables.rows.values():
+    for row in tables.live.values():
         held = row.execution
         name = held.tenant, held.job, held.unique_key
         if name == (tenant, job, key) and held.state not in TERMINAL:

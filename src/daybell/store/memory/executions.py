@@ -90,13 +90,13 @@ class MemoryExecutions(Part):
             if lease in tables.leases:
                 taken = [
                     row
-                    for row in tables.rows.values()
+                    for row in tables.live.values()
                     if (row.lease, row.execution.worker) == (lease, worker)
                 ]
             elif claimer.state is WorkerState.DRAINING:
                 taken = []
             else:
-                found = claimable(tables, tenant, queues, kinds)
+                found = self._claimable(tables, tenant, queues, kinds)
                 due = [row for row in found if row.execution.run_at <= now]
                 due.sort(key=lambda row: claim_order(row, queues))
                 is_limited = room < min(limit, len(due))
@@ -104,7 +104,8 @@ class MemoryExecutions(Part):
             for row in taken:
                 tables.put(row)
                 tables.leases[lease] = tenant, worker
-            coming = [row.execution.run_at for row in claimable(tables, tenant, queues, kinds)]
+            left = self._claimable(tables, tenant, queues, kinds)
+            coming = [row.execution.run_at for row in left]
             return Claim(
                 lease=lease,
                 now=now,
@@ -114,6 +115,11 @@ class MemoryExecutions(Part):
                 ),
                 is_limited=is_limited,
             )
+
+    def _claimable(
+        self, tables: Tables, tenant: str, queues: Sequence[str], kinds: Sequence[str]
+    ) -> list[Row]:
+        return claimable(tables, tenant, queues, kinds)
 
     async def next_due(
         self, tenant: str, *, queues: Sequence[str], kinds: Sequence[str] = ("task",)
@@ -153,7 +159,7 @@ class MemoryExecutions(Part):
     async def expire(self, *, limit: int = 1000) -> int:
         with self._begin() as tables:
             now = self._clock()
-            expired = [row for row in tables.rows.values() if has_expired(row, now)][:limit]
+            expired = [row for row in tables.live.values() if has_expired(row, now)][:limit]
             for row in expired:
                 endings.end(tables, row, Event.EXPIRED, now, reason=EXPIRED)
             return len(expired) + waits.time_out(tables, limit, now)
@@ -185,7 +191,7 @@ def claimable(
     """What such a claim could take, now or later."""
     return [
         row
-        for row in tables.rows.values()
+        for row in tables.live.values()
         if row.execution.tenant == tenant
         and row.execution.state in PENDING - {State.WAITING}
         and row.execution.queue in queues

@@ -67,10 +67,10 @@ def is_left_over(tables: Tables, tenant: str, gate: str) -> bool:
 
 
 def at_gate(tables: Tables, tenant: str, gate: str) -> list[Row]:
-    """All that ever came to a gate."""
+    """What has come to a gate and has not ended."""
     return [
         row
-        for row in tables.rows.values()
+        for row in tables.live.values()
         if (row.execution.tenant, row.execution.gate) == (tenant, gate)
     ]
 

@@ -223,7 +223,7 @@ def stop(tables: Tables, key: RunKey) -> list[Row]:
     tables.runs[key] = replace(row, run=run)
     return [
         child
-        for child in tables.rows.values()
+        for child in tables.live.values()
         if (child.execution.tenant, child.execution.parent) == key
         and child.execution.node is not None
         and child.execution.state not in TERMINAL

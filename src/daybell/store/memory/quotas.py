@@ -18,7 +18,7 @@ from daybell.store.quotas import (
 
 def unfinished(tables: Tables, tenant: str) -> int:
     """How many executions a tenant has that have not ended."""
-    rows = (row.execution for row in tables.rows.values())
+    rows = (row.execution for row in tables.live.values())
     return sum(one.tenant == tenant and one.state not in TERMINAL for one in rows)
 
 
@@ -52,7 +52,7 @@ def room(tables: Tables, tenant: str, limit: int) -> int:
     most = tables.tenants[tenant].quotas.running
     if most is None:
         return limit
-    rows = (row.execution for row in tables.rows.values())
+    rows = (row.execution for row in tables.live.values())
     # A workflow that waits for its nodes is in nobody's hands.
     running = sum(one.tenant == tenant and is_held(one) for one in rows)
     return max(0, min(limit, most - running))

@@ -192,5 +192,5 @@ def waits_in_vain(tables: Tables, schedule: Schedule) -> bool:
         (one.tenant, one.schedule) == (schedule.tenant, schedule.id)
         and one.state not in TERMINAL
         and not is_backfill(one.gate)
-        for one in (row.execution for row in tables.rows.values())
+        for one in (row.execution for row in tables.live.values())
     )

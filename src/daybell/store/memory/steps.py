@@ -19,7 +19,7 @@ from daybell.core.event import (
 )
 from daybell.core.instant import Instant
 from daybell.core.step import NewStep, NodeWait, Step, StepKind, check_steps, ended, recorded
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
 from daybell.store import checks
 from daybell.store.driving import fitting_waits
@@ -97,11 +97,13 @@ class MemorySteps(Part):
                 for (owner, _, _), (number, event) in tables.events.items()
                 if owner == tenant and (before is None or number < before)
             ]
-            page = sorted(found, key=lambda one: -one[0])[:limit]
-            return Page(
-                items=tuple(event for _, event in page),
-                next_cursor=str(page[-1][0]) if len(found) > limit else None,
+            page = cut_page(
+                sorted(found, key=lambda one: -one[0]),
+                limit,
+                size=lambda one: bytes_of(one[1].data),
+                cursor=lambda one: str(one[0]),
             )
+            return Page(items=tuple(event for _, event in page.items), next_cursor=page.next_cursor)
 
 
 def write(tables: Tables, row: Row, new: NewStep, now: Instant) -> Step:

@@ -1,14 +1,15 @@
-"""The tables of the memory store: plain dicts of values that never change.
+"""The tables of the memory store: dicts of values that never change.
 
-A write replaces a value and never alters one, so a copy of the dicts is a snapshot of
-everything, and a transaction that fails puts the snapshot back.
+A write replaces a value and never alters one. So a transaction that fails puts the values of before
+back: a small table is copied when the transaction begins, one that grows with the history (`Table`)
+remembers its writes. Neither costs more with a longer history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import asdict, replace
 from daybell.core import event as news
 from daybell.core.access import Key
 from daybell.core.audit import Entry, Head, Link, NewEntry, extend_chain
-from daybell.core.execution import Attempt, Claimed, Execution, State, reason_in
+from daybell.core.execution import TERMINAL, Attempt, Claimed, Execution, State, reason_in
 from daybell.core.idempotency import Request
 from daybell.core.instant import Instant
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
@@ -38,6 +39,70 @@ from daybell.store.wakeups import Signal
 Clock: TypeAlias = Callable[[], Instant]
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+_MISSING: Final = object()
+_ALL: Final = object()  # in place of a key: the whole table
+
+
+class Table(dict[K, V]):
+    """A dict that can go back to a mark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._old: list[tuple[Any, Any]] = []  # before each write: a key, and its value then
+        self._mark = 0  # the last one
+        self._copy = -1  # where the last copy of all is among those
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._old.append((key, self.get(key, _MISSING)))
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        if self._copy < self._mark:  # a copy, so that all comes back in the same order
+            self._copy = len(self._old)
+            self._old.append((_ALL, dict(self)))
+        super().__delitem__(key)
+
+    def setdefault(self, key: K, default: V) -> V:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def mark(self) -> int:
+        """A place to go back to."""
+        self._mark = len(self._old)
+        return self._mark
+
+    def is_changed(self, mark: int) -> bool:
+        """True if something is not as it was there."""
+        changed: dict[Any, Any] = {}
+        for key, old in self._old[mark:]:
+            changed.setdefault(key, old)
+        return any(
+            old != self if key is _ALL else old != self.get(key, _MISSING)
+            for key, old in changed.items()
+        )
+
+    def go_back(self, mark: int) -> None:
+        """Undo all writes since a mark."""
+        while len(self._old) > mark:
+            key, old = self._old.pop()
+            if key is _ALL:
+                super().clear()
+                super().update(old)
+            elif old is _MISSING:
+                super().pop(key, None)
+            else:
+                super().__setitem__(key, old)
+        self._mark, self._copy = mark, min(self._copy, mark - 1)
+
+    def forget(self) -> None:
+        """Keep all writes: no mark is needed any more."""
+        self._old.clear()
+        self._mark, self._copy = 0, -1
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job with all its versions, oldest first."""
 
@@ -45,6 +110,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     is_deleted: bool = False
     paused_at: Instant | None = None
     pause_note: str = ""
+    over_at: Instant | None = None  # deleted, or made to run once: looked at by retention since
+    unused_at: Instant | None = None  # nothing of it is left since
 
     @property
     def current(self) -> Job:
@@ -120,24 +187,29 @@ class Tables(msgspec.Struct):
     tenants: dict[str, Tenant]
     jobs: dict[tuple[str, str], JobRow] = {}
     paused: dict[tuple[str, str], None] = {}
-    rows: dict[tuple[str, UUID], Row] = {}
+    rows: Table[tuple[str, UUID], Row] = msgspec.field(default_factory=Table)
+    live: dict[tuple[str, UUID], Row] = {}  # those of them that have not ended
     workers: dict[tuple[str, UUID], Worker] = {}  # their `running` is counted when they are shown
     excused: set[tuple[str, UUID]] = set()  # workers whose end is not charged
     soles: dict[tuple[str, UUID], UUID | None] = {}  # the only suspects that workers run
     watch: list[Watch] = []  # one at most
-    leases: dict[UUID, tuple[str, UUID]] = {}  # every claim that took something: who made it
+    # Every claim that took something, with the worker that made it.
+    leases: Table[UUID, tuple[str, UUID]] = msgspec.field(default_factory=Table)
     schedules: dict[tuple[str, UUID], Schedule] = {}
     # So many failures in a row of a schedule pause its job.
     pause_after: dict[tuple[str, UUID], int | None] = {}
-    ticks: dict[tuple[str, UUID, Instant], TickRecord] = {}
+    ticks: Table[tuple[str, UUID, Instant], TickRecord] = msgspec.field(default_factory=Table)
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
     seats: dict[str, Seat] = {}  # leaderships
     presences: dict[tuple[str, UUID], Presence] = {}  # who has asked for them
     # By attempt and number of the part: when it was written, and its text.
-    logs: dict[tuple[str, UUID, int, int], tuple[Instant, str]] = {}
+    logs: Table[tuple[str, UUID, int, int], tuple[Instant, str]] = msgspec.field(
+        default_factory=Table
+    )
     keys: dict[tuple[str, UUID], KeyRow] = {}
     minutes: dict[tuple[str, int], int] = {}  # how many were enqueued, where that is limited
-    audit: dict[tuple[str, UUID], Link] = {}  # in the order of their numbers
+    # In the order of their numbers.
+    audit: Table[tuple[str, UUID], Link] = msgspec.field(default_factory=Table)
     audit_heads: dict[str, Head] = {}
     requests: dict[tuple[str, str], tuple[Instant, Request]] = {}  # and when they came
     secrets: dict[tuple[str, str], SecretRow] = {}
@@ -151,12 +223,40 @@ class Tables(msgspec.Struct):
     ended: list[tuple[tuple[str, UUID], NodeEnd]] = []
     signals: dict[Signal, None] = {}  # to be given once the transaction is made
 
-    def snapshot(self) -> Tables:
-        """A copy that later writes do not reach."""
-        return Tables(*(getattr(self, name).copy() for name in self.__struct_fields__))
+    def mark(self) -> list[Any]:
+        """A place to go back to, table by table."""
+        tables = (getattr(self, name) for name in self.__struct_fields__)
+        return [one.mark() if isinstance(one, Table) else one.copy() for one in tables]
+
+    def is_changed(self, marks: list[Any]) -> bool:
+        """True if something is not as it was there."""
+        tables = (getattr(self, name) for name in self.__struct_fields__)
+        return any(
+            one.is_changed(mark) if isinstance(one, Table) else one != mark
+            for one, mark in zip(tables, marks, strict=True)
+        )
+
+    def go_back(self, marks: list[Any]) -> None:
+        """Undo all writes since a mark."""
+        for name, mark in zip(self.__struct_fields__, marks, strict=True):
+            table = getattr(self, name)
+            if isinstance(table, Table):
+                table.go_back(mark)
+            else:
+                setattr(self, name, mark)
+
+    def forget(self) -> None:
+        """Keep all writes."""
+        for name in self.__struct_fields__:
+            if isinstance(table := getattr(self, name), Table):
+                table.forget()
 
     def put(self, row: Row) -> None:
         self.rows[row.key] = row
+        if row.execution.state in TERMINAL:
+            self.live.pop(row.key, None)
+        else:
+            self.live[row.key] = row
 
     def record(self, tenant: str, entry: NewEntry, now: Instant) -> None:
         """Append an entry to the tenant's chain, unless it exists."""
@@ -195,6 +295,7 @@ class Part:
             {DEFAULT_TENANT: Tenant(name=DEFAULT_TENANT, created_at=self._clock())}
         )
         self._is_open = False
+        self._depth = 0  # of operations that are at work: one may read by way of another
 
     @contextmanager
     def _begin(self, tenant: str | None = None) -> Generator[Tables]:
@@ -203,14 +304,19 @@ class Part:
             raise UsageError("the store is not open; call open() first")
         if tenant is not None and tenant not in self._tables.tenants:
             raise TenantNotFound(f"no tenant named {shown(tenant)}")
-        before = self._tables.snapshot()
+        before = self._tables.mark()
+        self._depth += 1
         try:
             yield self._tables
             self._settle()
             self._record(before)
         except BaseException:
-            self._tables = before
+            self._tables.go_back(before)
             raise
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._tables.forget()
         signals, self._tables.signals = self._tables.signals, {}
         for signal in signals:
             self._give(signal)
@@ -218,10 +324,10 @@ class Part:
     def _settle(self) -> None:
         """Let runs go on whose nodes have ended."""
 
-    def _record(self, before: Tables) -> None:
+    def _record(self, before: list[Any]) -> None:
         """If somebody wants a change on record, and there is one, add the entry to it."""
         wanted = recording.wanted(self)
-        if wanted is not None and self._tables != before:
+        if wanted is not None and self._tables.is_changed(before):
             self._tables.record(wanted.tenant, wanted.entry, self._clock())
             wanted.committed()
 

@@ -10,7 +10,14 @@ from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant, Seconds
 from daybell.core.leading import Presence, ask, asks_for, leave
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.view import Check, Health, Removed, Retention
+from daybell.core.view import (
+    JOB_AGAIN_SECONDS,
+    JOB_UNUSED_SECONDS,
+    Check,
+    Health,
+    Removed,
+    Retention,
+)
 from daybell.core.worker import Leadership, WorkerState
 from daybell.store.checks import (
     AUDIT_KEPT_SECONDS,
@@ -18,10 +25,12 @@ from daybell.store.checks import (
     MINUTE_KEPT_SECONDS,
 )
 from daybell.store.memory.access import remove_entries, remove_keys, remove_requests
+from daybell.store.memory.definitions import delete
 from daybell.store.memory.executions import is_dead_letter
 from daybell.store.memory.gates import remove_gates
+from daybell.store.memory.schedules import schedules_of
 from daybell.store.memory.steps import remove_events, remove_steps
-from daybell.store.memory.tables import Part, Row, Tables
+from daybell.store.memory.tables import JobRow, Part, Row, Tables
 from daybell.store.memory.workers import held
 from daybell.store.wakeups import Signal
 
@@ -72,6 +81,7 @@ class MemoryUpkeep(Part):
                 workers=remove_workers(tables, now - policy.workers),
                 log_parts=remove_log_parts(tables, now - policy.finished),
                 gates=remove_gates(tables),
+                jobs=remove_jobs(tables, now, now - policy.finished),
                 others=remove_requests(tables, now - REPEAT_SECONDS_KEPT)
                 + remove_minutes(tables, now - MINUTE_KEPT_SECONDS)
                 + remove_entries(tables, now - AUDIT_KEPT_SECONDS)
@@ -133,6 +143,48 @@ def is_over(row: Row, before: Instant) -> bool:
     return execution.finished_at is not None and execution.finished_at < before
 
 
+def remove_jobs(tables: Tables, now: Instant, before: Instant) -> int:
+    """Remove jobs that are over and of which nothing is left, and delete those that ran once."""
+    removed = 0
+    for (tenant, name), job in list(tables.jobs.items()):
+        key = tenant, name
+        if job.over_at is None or job.over_at > before:
+            continue
+        is_used = is_job_used(tables, tenant, name)
+        if not is_used and not job.is_deleted:
+            others = (row for (owner, _), row in tables.jobs.items() if owner == tenant)
+            is_used = any(names(row, name) for row in others if row is not job)
+        if is_used:
+            again = before + JOB_AGAIN_SECONDS
+            tables.jobs[key] = replace(job, over_at=again, unused_at=None)
+        elif job.unused_at is None:
+            if not job.is_deleted:
+                delete(tables, tenant, name, now)
+            over_at = now + JOB_UNUSED_SECONDS
+            tables.jobs[key] = replace(tables.jobs[key], over_at=over_at, unused_at=now)
+        else:
+            del tables.jobs[key]
+            removed += 1
+    return removed
+
+
+def is_job_used(tables: Tables, tenant: str, name: str) -> bool:
+    """True if a job has an execution, but for nodes that have ended, or a schedule to come."""
+    executions = (
+        row.execution.node is None or row.execution.state not in TERMINAL or is_dead_letter(row)
+        for row in tables.rows.values()
+        if (row.execution.tenant, row.execution.job) == (tenant, name)
+    )
+    return any(executions) or any(one.is_to_fire for one in schedules_of(tables, tenant, name))
+
+
+def names(row: JobRow, name: str) -> bool:
+    """True if a job's definition may name another job, as a workflow or a dependent does."""
+    definition = row.current.definition
+    can_name = definition.kind == "workflow" or definition.upstream
+    return not row.is_deleted and bool(can_name) and f'"{name}' in definition.to_json()
+
+
 def remove_attempts(tables: Tables, before: Instant) -> int:
     removed = 0
     for row in list(tables.rows.values()):
@@ -174,5 +226,8 @@ def remove_workers(tables: Tables, before: Instant) -> int:
     for key in old:
         del tables.workers[key]
     tables.excused.difference_update(old)
-    tables.leases = {lease: key for lease, key in tables.leases.items() if key not in old}
+    if old:
+        gone = set(old)
+        for lease in [one for one, key in tables.leases.items() if key in gone]:
+            del tables.leases[lease]
     return len(old)

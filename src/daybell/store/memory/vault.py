@@ -8,6 +8,7 @@ from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
 from daybell.core.secret import NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
 from daybell.store import checks
 from daybell.store.memory.tables import Part, SecretRow
@@ -87,10 +88,23 @@ class MemoryVault(Part):
                 raise TemplateNotFound(f"no template named {shown(name)}")
             return known
 
-    async def list_templates(self, tenant: str) -> list[Template]:
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        checks.check_limit(limit)
+        after = checks.check_name_cursor(cursor)
         with self._begin(tenant) as tables:
-            found = [one for (owner, _), one in tables.templates.items() if owner == tenant]
-            return sorted(found, key=lambda template: template.name)
+            found = [
+                one
+                for (owner, name), one in sorted(tables.templates.items())
+                if owner == tenant and name > after
+            ]
+        return cut_page(
+            found,
+            limit,
+            size=lambda one: bytes_of(one.template.to_json()),
+            cursor=lambda one: one.name,
+        )
 
     async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         with self._begin(tenant) as tables:

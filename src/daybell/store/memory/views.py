@@ -7,11 +7,29 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import TERMINAL, Execution, ExecutionDetail, Outcome, State
+from msgspec.structs import replace
+
+from daybell.core.execution import (
+    LEFT_OUT,
+    TERMINAL,
+    Execution,
+    ExecutionDetail,
+    Outcome,
+    State,
+)
 from daybell.core.instant import Instant
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
-from daybell.core.view import Activity, ExecutionFilter, Page, Queue
+from daybell.core.view import (
+    Activity,
+    ExecutionFilter,
+    Page,
+    Queue,
+    cut_page,
+    execution_bytes,
+    is_large,
+    shorten,
+)
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit, check_names
 from daybell.store.ids import LATE_SECONDS, first_at
@@ -41,9 +59,8 @@ class MemoryViews(Part):
         after = check_cursor(cursor)
         found = [e for e in self._matching(tenant, where) if after is None or e.id < after]
         found.sort(key=lambda execution: execution.id, reverse=True)
-        more = len(found) > limit
-        return Page(
-            items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None
+        return cut_page(
+            map(shorten, found), limit, size=execution_bytes, cursor=lambda one: str(one.id)
         )
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
@@ -126,8 +143,11 @@ def look_at(executions: list[Execution], schedules: Iterable[Schedule]) -> Look:
     states = {execution.state for execution in executions}
     return Look(
         unfinished=frozenset(states - TERMINAL),
-        last=executions[-1] if executions else None,
-        schedules=tuple(sorted(schedules, key=lambda schedule: schedule.id)),
+        last=shorten(executions[-1]) if executions else None,
+        schedules=tuple(
+            replace(one, args=LEFT_OUT) if is_large(one.args) else one
+            for one in sorted(schedules, key=lambda schedule: schedule.id)
+        ),
     )
 
 

@@ -97,12 +97,12 @@ class MemoryWorkers(Part):
             for key, worker in tables.workers.items():
                 if is_even and is_silent(worker, watch, since, now):
                     tables.workers[key] = replace(worker, state=WorkerState.DEAD)
-            found = [row for row in tables.rows.values() if is_lost(tables, row)]
+            found = [row for row in tables.live.values() if is_lost(tables, row)]
             return Losses(
                 now=now,
                 executions=[describe_lost(tables, row) for row in found[:limit]],
                 is_any_waiting=any(
-                    row.execution.state is State.WAITING for row in tables.rows.values()
+                    row.execution.state is State.WAITING for row in tables.live.values()
                 )
                 or any(row.run.is_blocked for row in tables.runs.values()),
                 is_any_overdue=any(
@@ -167,7 +167,7 @@ def held(tables: Tables, tenant: str, worker: UUID) -> list[Row]:
     """What is in a worker's hands."""
     return [
         row
-        for row in tables.rows.values()
+        for row in tables.live.values()
         if row.execution.state is State.RUNNING
         and (row.execution.tenant, row.execution.worker) == (tenant, worker)
     ]

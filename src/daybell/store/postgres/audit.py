@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, Head, Link, NewEntry, Stretch
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.store import checks, recording
+from daybell.store.postgres.columns import within_page
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.gates import Connected
 from daybell.store.postgres.recorded import record
@@ -27,7 +28,8 @@ class Auditing(Connected):
 
     # The planner cannot know how many entries an actor has; in this order it reads from the newest
     # on until the page is full. `+ 0` keeps it from finding one entry among all of a tenant's.
-    LIST_AUDIT = """
+    LIST_AUDIT = within_page(
+        """
     SELECT a.id, a.at, a.actor, a.action, a.target, a.before, a.after, a.source
       FROM daybell.audit a
      WHERE a.tenant = $1
@@ -39,7 +41,10 @@ class Auditing(Connected):
             OR (a.at, a.id) < (SELECT b.at, b.id FROM daybell.audit b
                                 WHERE b.id = $7 AND b.tenant + 0 = $1))
      ORDER BY a.at DESC, a.id DESC LIMIT $8
-    """
+    """,
+        "coalesce(octet_length(before), 0) + coalesce(octet_length(after), 0)",
+        "at DESC, id DESC",
+    )
 
     async def list_audit(
         self,
@@ -55,8 +60,14 @@ class Auditing(Connected):
         async with self.db.link() as link:
             owner = await self.names.tenant(link, tenant)
             rows = await link.fetch(self.LIST_AUDIT, owner, *wanted, last, limit + 1)
-        items = tuple(Entry(tenant=tenant, **row) for row in rows[:limit])
-        return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+        columns = ({k: v for k, v in row.items() if k != "bytes_before"} for row in rows)
+        found = (Entry(tenant=tenant, **one) for one in columns)
+        return cut_page(
+            found,
+            limit,
+            size=lambda one: bytes_of(one.before, one.after),
+            cursor=lambda one: str(one.id),
+        )
 
     # One statement, so that the head and the entries are of one snapshot.
     READ_CHAIN = """

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from daybell.core.limits import PAGE_BYTES_MAX
+from daybell.core.view import ITEM_BYTES
+
 # All columns of `live` but those that an end changes, as they go on to history and dead.
 KEPT: Final = (
     "tenant, job, version, lane, attempt, priority, id, args, unique_key, gate, retries, timeout,"
@@ -36,3 +39,16 @@ BEGAN: Final = (
     " FROM (SELECT x.id AS of, x.started_at AS began FROM daybell.attempt x WHERE x.tenant = $1) a"
     " WHERE a.of = id), started_at) END AS started_at"
 )
+
+
+def within_page(select: str, size: str, order: str) -> str:
+    """Rows of a statement in their order, as far as they fit into a page, and one more: `size` is
+    the expression of a row's bytes.
+    """
+    return f"""
+    SELECT * FROM (
+      SELECT q.*, sum({size} + {ITEM_BYTES}) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
+                  - ({size} + {ITEM_BYTES}) AS bytes_before
+        FROM ({select}) q) r
+     WHERE bytes_before <= {PAGE_BYTES_MAX} ORDER BY {order}
+    """

@@ -11,10 +11,17 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap, gate_of
-from daybell.core.view import ALL_JOBS, JobFilter, Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store import recording
-from daybell.store.checks import check_batch, check_definition, check_job_filter, check_limit
+from daybell.store.checks import (
+    check_batch,
+    check_definition,
+    check_job_filter,
+    check_limit,
+    check_version,
+)
+from daybell.store.postgres.columns import within_page
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.gates import MAKE_JOB_GATES
@@ -27,6 +34,8 @@ COLUMNS = """
     SELECT j.id, j.name, j.version AS current, v.version, v.definition, v.author, v.created_at,
            j.paused_at, j.pause_note
       FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key"""
+
+SIZE = "octet_length(definition)"
 
 
 class Made(NamedTuple):
@@ -168,8 +177,9 @@ class Defining(Scheduling):
     WITH n AS MATERIALIZED (
       SELECT *, daybell.now() AS now
         FROM unnest($1::int[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[],
-                           $7::text[], $8::text[], $9::bool[])
-                    u(job, version, definition, author, queue, needs, user_id, words, is_new)),
+                           $7::text[], $8::text[], $9::bool[], $11::bool[])
+                    u(job, version, definition, author, queue, needs, user_id, words, is_new,
+                      is_once)),
     a AS (
       INSERT INTO daybell.job_version (job, version, definition, author, created_at)
       SELECT job, version, definition, author, now FROM n WHERE is_new),
@@ -177,7 +187,8 @@ class Defining(Scheduling):
       DELETE FROM daybell.schedule
        WHERE job = ANY($1::int[]) AND is_declared AND id <> ALL($10::uuid[]))
     UPDATE daybell.job j SET version = n.version, queue = n.queue, user_id = n.user_id,
-                             words = n.words, deleted_at = NULL
+                             words = n.words, deleted_at = NULL, unused_at = NULL,
+                             over_at = CASE WHEN n.is_once THEN n.now END
       FROM n WHERE j.key = n.job
     RETURNING j.id, j.name, n.version AS current, n.version, n.definition, n.author,
               n.now AS created_at, j.paused_at, j.pause_note, n.queue, n.needs,
@@ -262,6 +273,7 @@ class Defining(Scheduling):
             [definition.words for definition in definitions],
             [back is None for _, _, back in changed],
             [schedule.id for schedule in schedules],
+            [definition.once for definition in definitions],
         )
         if schedules:
             scheduled = {job.definition.name for job, _, _ in changed if job.schedules}
@@ -325,28 +337,41 @@ class Defining(Scheduling):
         bound = [(condition, value) for condition, value in conditions if value is not None]
         texts = [one.format(f"${number}") for number, (one, _) in enumerate(bound, start=3)]
         async with self.db.link() as link:
-            rows = await link.fetch(
+            listed = (
                 f"{COLUMNS} WHERE j.tenant = $1 AND v.version = j.version"
-                f" AND {' AND '.join(['j.deleted_at IS NULL', *texts])} ORDER BY j.name LIMIT $2",
+                f" AND {' AND '.join(['j.deleted_at IS NULL', *texts])} ORDER BY j.name LIMIT $2"
+            )
+            rows = await link.fetch(
+                within_page(listed, SIZE, "name"),
                 await self.names.tenant(link, tenant),
                 limit + 1,
                 *(value for _, value in bound),
             )
-        items = tuple(_job(row, tenant) for row in rows[:limit])
-        return Page(items=items, next_cursor=items[-1].name if len(rows) > limit else None)
+        return _page(rows, tenant, limit, "name")
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
+    VERSIONS = within_page(
+        f"""{COLUMNS} WHERE j.tenant = $1 AND j.name = $2 AND v.version < $3
+         ORDER BY v.version DESC LIMIT $4""",
+        SIZE,
+        "version DESC",
+    )
+    EXISTS = "SELECT EXISTS (SELECT FROM daybell.job WHERE tenant = $1 AND name = $2)"
+
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        before = check_version(cursor)
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(
-                f"{COLUMNS} WHERE j.tenant = $1 AND j.name = $2 ORDER BY v.version DESC", key, name
-            )
-        if not rows:
-            raise JobNotFound(f"no job named {shown(name)}")
-        return [_job(row, tenant) for row in rows]
+            rows = await link.fetch(self.VERSIONS, key, name, before, limit + 1)
+            if not rows and not await link.fetchval(self.EXISTS, key, name):
+                raise JobNotFound(f"no job named {shown(name)}")
+        return _page(rows, tenant, limit, "version")
 
     DELETE = """
-    UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = ''
+    UPDATE daybell.job SET deleted_at = daybell.now(), paused_at = NULL, pause_note = '',
+           over_at = daybell.now(), unused_at = NULL
      WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL AND version = coalesce($3, version)
     RETURNING key
     """
@@ -390,6 +415,16 @@ def _is_settled(job: NewJob, text: str, row: Row) -> bool:
         return False
     is_settled = row["definition"] == text or (row["is_known"] and not job.promote)
     return is_settled and job.expect in (None, row["version"])
+
+
+def _page(rows: list[Row], tenant: str, limit: int, cursor: str) -> Page[Job]:
+    page = cut_page(
+        rows,
+        limit,
+        size=lambda row: bytes_of(row["definition"]),
+        cursor=lambda row: str(row[cursor]),
+    )
+    return Page(items=tuple(_job(row, tenant) for row in page.items), next_cursor=page.next_cursor)
 
 
 def _job(row: Row, tenant: str, *, current: int | None = None) -> Job:

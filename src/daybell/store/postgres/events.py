@@ -25,13 +25,13 @@ from daybell.core.event import (
 )
 from daybell.core.execution import State
 from daybell.core.step import NodeWait
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
 from daybell.store import recording
 from daybell.store.checks import check_limit
 from daybell.store.codes import STATE_CODES
 from daybell.store.driving import fitting_waits
-from daybell.store.postgres.columns import IN_HISTORY
+from daybell.store.postgres.columns import IN_HISTORY, within_page
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.waits import Waiting
 
@@ -154,10 +154,12 @@ class Publishing(Waiting):
         rows = await link.fetch(self.WAITS_BY_KEY, owner, event.name, facts.keys)
         return list({row["execution"] for row in rows if facts.meet(row["match"])})
 
-    LIST_EVENTS = f"""
-    SELECT {EVENT} FROM daybell.event e WHERE e.tenant = $1 AND e.number < $2
-     ORDER BY e.number DESC LIMIT $3
-    """
+    LIST_EVENTS = within_page(
+        f"""SELECT {EVENT} FROM daybell.event e WHERE e.tenant = $1 AND e.number < $2
+         ORDER BY e.number DESC LIMIT $3""",
+        "octet_length(data)",
+        "number DESC",
+    )
 
     async def list_events(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None
@@ -168,10 +170,13 @@ class Publishing(Waiting):
             owner = await self.names.tenant(link, tenant)
             last = NUMBER_MAX if before is None else before
             rows = await link.fetch(self.LIST_EVENTS, owner, last, limit + 1)
-        return Page(
-            items=tuple(event_of(row) for row in rows[:limit]),
-            next_cursor=str(rows[limit - 1]["number"]) if len(rows) > limit else None,
+        page = cut_page(
+            rows,
+            limit,
+            size=lambda row: bytes_of(row["data"]),
+            cursor=lambda row: str(row["number"]),
         )
+        return Page(items=tuple(map(event_of, page.items)), next_cursor=page.next_cursor)
 
 
 def name_lock(owner: int, name: str) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from daybell.core.execution import Execution, State
+from daybell.core.execution import LEFT_OUT, Execution, State
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.standing import LOOKED_AT_MAX, Look
 from daybell.store.checks import check_names
 from daybell.store.codes import STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
-from daybell.store.postgres.views import NOW, RUNNING, WITH, Query, Viewing, parts_of
+from daybell.store.postgres.views import LISTED, NOW, RUNNING, WITH, Query, Viewing, parts_of
 
 
 class Looking(Viewing):
@@ -98,10 +99,16 @@ class Looking(Viewing):
             f"{part} AND {'h' if part == RUNNING else 'v'}.id = ANY({wanted}::uuid[])"
             for part in parts_of(None, nodes=False)
         ]
-        rows = await link.fetch(WITH + " UNION ALL ".join(parts), *query.values)
+        union = " UNION ALL ".join(parts)
+        rows = await link.fetch(f"{WITH}SELECT {LISTED} FROM ({union}) p", *query.values)
         return {one.job: one for one in await self._executions(link, tenant, rows)}
 
-    SCHEDULES_OF = f"{COLUMNS} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
+    LIST_ARGS = f"""
+    CASE WHEN octet_length(s.args) > {LIST_VALUE_BYTES_MAX} THEN '{LEFT_OUT}' ELSE s.args END
+    """
+    SCHEDULES_OF = (
+        f"{COLUMNS.replace('s.args', LIST_ARGS)} WHERE s.job = ANY($1::int[]) ORDER BY s.id"
+    )
 
     async def _schedules(
         self, link: Link, tenant: str, jobs: list[int]

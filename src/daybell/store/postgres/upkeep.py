@@ -82,6 +82,7 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             others = await self._remove_others(link, now, before)
             steps, has_more_steps = await self.forget_steps(link, before)
         gates = await self.remove_gates(now)
+        jobs, has_more_jobs = await self.forget_jobs(before)
         filled = await self.fill_words()
         counts = (executions, attempts, parts, ticks, workers, gates, *others)
         return Removed(
@@ -91,11 +92,13 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             workers=workers,
             log_parts=parts,
             gates=gates,
+            jobs=jobs,
             partitions=partitions,
             others=sum(others) + steps,
             is_complete=max(counts) < REMOVED_ROWS_MAX
             and filled < FILLED_MAX
-            and not has_more_steps,
+            and not has_more_steps
+            and not has_more_jobs,
         )
 
     # Runs end before their executions are removed, and some come back from the dead. As scalars,

@@ -8,8 +8,10 @@ from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
 from daybell.core.secret import NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
 from daybell.store import checks, recording
+from daybell.store.postgres.columns import within_page
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.gates import Connected
 from daybell.store.versions import moved, next_template_version
@@ -110,14 +112,30 @@ class Keeping(Connected):
             raise TemplateNotFound(f"no template named {shown(name)}")
         return _template(tenant, row)
 
-    LIST_TEMPLATES = f"""
-    SELECT {TEMPLATE_COLUMNS} FROM daybell.template WHERE tenant = $1 ORDER BY name
-    """
+    LIST_TEMPLATES = within_page(
+        f"""SELECT {TEMPLATE_COLUMNS} FROM daybell.template
+         WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3""",
+        "octet_length(definition)",
+        "name",
+    )
 
-    async def list_templates(self, tenant: str) -> list[Template]:
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        checks.check_limit(limit)
+        after = checks.check_name_cursor(cursor)
         async with self.db.link() as link:
-            rows = await link.fetch(self.LIST_TEMPLATES, await self.names.tenant(link, tenant))
-        return [_template(tenant, row) for row in rows]
+            owner = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.LIST_TEMPLATES, owner, after, limit + 1)
+        page = cut_page(
+            rows,
+            limit,
+            size=lambda row: bytes_of(row["definition"]),
+            cursor=lambda row: row["name"],
+        )
+        return Page(
+            items=tuple(_template(tenant, row) for row in page.items), next_cursor=page.next_cursor
+        )
 
     DELETE_TEMPLATE = """
     DELETE FROM daybell.template

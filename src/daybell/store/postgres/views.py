@@ -11,12 +11,21 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import Attempt, Execution, ExecutionDetail, State, reason_in
-from daybell.core.view import ExecutionFilter, Page, Queue
+from daybell.core.execution import (
+    LEFT_OUT,
+    Attempt,
+    Execution,
+    ExecutionDetail,
+    State,
+    reason_in,
+)
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
+from daybell.core.view import ExecutionFilter, Page, Queue, cut_page, execution_bytes
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.activity import Tallying
+from daybell.store.postgres.columns import within_page
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.timeouts import Pace
 
@@ -29,6 +38,20 @@ SHOWN: Final = (
 UNFINISHED: Final = "NULL::float8 AS finished_at, NULL::smallint AS outcome, NULL::text AS result"
 FINISHED: Final = "v.finished_at, v.outcome, v.result"
 NOW: Final = "(SELECT now FROM t)"
+
+# Columns of lists: large values are left out. The size of a value is known without reading it.
+_SHORT: Final = {"args": f"'{LEFT_OUT}'", "result": "NULL", "checkpoint": "NULL"}
+_LARGE: Final = " OR ".join(f"octet_length(p.{n}) > {LIST_VALUE_BYTES_MAX}" for n in _SHORT)
+_LIST_COLUMNS: Final = ", ".join(
+    f"CASE WHEN octet_length(p.{n}) > {LIST_VALUE_BYTES_MAX} THEN {_SHORT[n]} ELSE p.{n} END AS {n}"
+    if n in _SHORT
+    else f"p.{n}"
+    for n in [
+        *(column.removeprefix("v.") for column in SHOWN.split(", ")),
+        *("finished_at", "outcome", "result", "state", "worker", "is_discarded"),
+    ]
+)
+LISTED: Final = f"{_LIST_COLUMNS}, coalesce({_LARGE}, false) AS truncated"
 
 # (what it holds, columns that differ, where it is). The order of the parts does not matter.
 RUNNING: Final = f"""
@@ -74,6 +97,11 @@ h AS MATERIALIZED (
   SELECT x.id, x.attempt, l.worker FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
    WHERE l.tenant = $1)
 """
+
+
+LIST_SIZE: Final = " + ".join(
+    f"coalesce(octet_length({name}), 0)" for name in ("args", "result", "error", "checkpoint")
+)
 
 
 class Query:
@@ -150,9 +178,11 @@ class Viewing(Tallying):
             rows = []
             if parts:
                 union = " UNION ALL ".join(parts)
-                rows = await link.fetch(f"{WITH}SELECT * FROM ({union}) p {order}", *query.values)
-            items = tuple(await self._executions(link, tenant, rows[:limit]))
-        return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+                listed = f"SELECT {LISTED} FROM (SELECT * FROM ({union}) u {order}) p"
+                listed = within_page(listed, LIST_SIZE, "id DESC")
+                rows = await link.fetch(WITH + listed, *query.values)
+            items = await self._executions(link, tenant, rows)
+        return cut_page(items, limit, size=execution_bytes, cursor=lambda one: str(one.id))
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
         async with self.db.link(Pace.VIEW) as link:
@@ -330,6 +360,7 @@ def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:
         checkpoint=row["checkpoint"],
         cancel_requested_at=row["cancel_requested_at"],
         is_discarded=row["is_discarded"],
+        truncated=row.get("truncated", False),
     )
 
 

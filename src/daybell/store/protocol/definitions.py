@@ -67,11 +67,17 @@ class Definitions(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs that a filter lets through, by name. Deleted ones are not shown."""
+        """Jobs that a filter lets through, by name, with complete definitions. Deleted ones are
+        not shown. A page ends at PAGE_BYTES_MAX bytes, with one job at least.
+        """
         ...
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
-        """All versions of a job, newest first; of a deleted one too. Raises JobNotFound."""
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        """Versions of a job, newest first; of a deleted one too. A page ends at PAGE_BYTES_MAX
+        bytes, with one version at least. Raises JobNotFound.
+        """
         ...
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:

@@ -39,7 +39,13 @@ class Upkeep(Protocol):
     async def retain(self, policy: Retention) -> Removed:
         """Remove what is over and older than the policy keeps, a bounded amount a call, and
         prepare room for days to come. So are gates that made themselves, when nobody is inside or
-        waits and no job needs them: the next one who does makes them again. Fills what jobs are
+        waits and no job needs them: the next one who does makes them again.
+
+        A job that was deleted, or was made to run once (`JobDefinition.once`), goes with its last
+        execution. One that no execution and no schedule to come belongs to is deleted, unless
+        the definition of another job names it. When it was so for as long as executions are kept,
+        and two days, it is removed with its versions. One that is in use is checked again a day
+        later. Fills what jobs are
         found by, where an earlier program has left it empty.
         """
         ...

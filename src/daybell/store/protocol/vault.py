@@ -7,6 +7,7 @@ from typing import Protocol
 
 from daybell.core.secret import NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
+from daybell.core.view import Page
 
 
 class Vault(Protocol):
@@ -45,8 +46,12 @@ class Vault(Protocol):
         """A template. Raises TemplateNotFound."""
         ...
 
-    async def list_templates(self, tenant: str) -> list[Template]:
-        """A tenant's templates, by name."""
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        """A tenant's templates, by name. A page ends at PAGE_BYTES_MAX bytes, with one template at
+        least.
+        """
         ...
 
     async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:

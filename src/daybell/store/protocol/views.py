@@ -22,8 +22,10 @@ class Views(Protocol):
         self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Execution]:
         """Executions by id, newest first. Whatever happens between two pages, nothing that was
-        there all along is missed or shown twice. Raises UsageError for a cursor that is none of
-        ours."""
+        there all along is missed or shown twice. Arguments, results and checkpoints of more than
+        LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page ends at
+        PAGE_BYTES_MAX bytes, with one execution at least. Raises UsageError for a cursor that is
+        none of ours."""
         ...
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
@@ -36,6 +38,7 @@ class Views(Protocol):
 
         The cost is that of the jobs asked for, not of what they have ever run. So of a job with
         very many unfinished executions only the newest thousand are looked at, and all that run.
+        Large values of the last execution and of schedules are left out, as in lists.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.audit import ALL_ENTRIES, Entry, EntryFilter, Head, Link, NewEntry, Stretch
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.store import checks, recording
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.names import Transaction
@@ -67,9 +67,13 @@ def list_entries(
         "SELECT id, at, actor, action, target, before, after, source FROM audit"
         f" WHERE {' AND '.join(conditions)} ORDER BY at DESC, id DESC LIMIT ?",
         (*values, limit + 1),
-    ).fetchall()
-    items = tuple(read_entry(tenant, row) for row in rows[:limit])
-    return Page(items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+    )
+    return cut_page(
+        (read_entry(tenant, row) for row in rows),
+        limit,
+        size=lambda one: bytes_of(one.before, one.after),
+        cursor=lambda one: str(one.id),
+    )
 
 
 _STRETCH: Final = """

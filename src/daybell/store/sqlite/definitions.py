@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,9 +10,9 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
 from daybell.core.overlap import Overlap
-from daybell.core.view import ALL_JOBS, JobFilter, Page
+from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
-from daybell.store.checks import check_definition, check_job_filter, check_limit
+from daybell.store.checks import check_definition, check_job_filter, check_limit, check_version
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import create
 from daybell.store.sqlite.gates import make_gate
@@ -81,8 +81,12 @@ class SqliteDefinitions(Part):
         check_job_filter(where, cursor)
         return await self._read(lambda tx: list_jobs(tx, tenant, where, limit, cursor))
 
-    async def list_versions(self, tenant: str, name: str) -> list[Job]:
-        return await self._read(lambda tx: list_versions(tx, tenant, name))
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        check_limit(limit)
+        before = check_version(cursor)
+        return await self._read(lambda tx: list_versions(tx, tenant, name, limit, before))
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         await self._write(lambda tx: delete_job(tx, tenant, name, expect))
@@ -113,6 +117,7 @@ _REFRESH: Final = """
 UPDATE job SET user_id = ?, words = ? WHERE n = ? AND (user_id IS NOT ? OR words <> ?)
 """
 _REVIVE: Final = "UPDATE job SET is_deleted = 0 WHERE n = ?"
+_SET_END: Final = "UPDATE job SET over_at = ?, unused_at = NULL WHERE n = ?"
 
 
 def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
@@ -145,6 +150,7 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
         wanted = new.definition.user_id, new.definition.words
         tx.execute(_REFRESH, (*wanted, n, *wanted))
     if is_new or comes_back:
+        tx.execute(_SET_END, (tx.now if new.definition.once else None, n))
         declare_schedules(tx, owner, n, new.schedules)
     return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
 
@@ -214,23 +220,35 @@ def list_jobs(
         # No name is empty, so every one is greater than "".
         (tx.names.tenant(tx, tenant), cursor or "", *values, limit + 1),
     )
-    found = [read_job(tenant, row) for row in rows]
-    more = len(found) > limit
-    return Page(items=tuple(found[:limit]), next_cursor=found[limit - 1].name if more else None)
+    return page_of(tenant, rows, limit, cursor=lambda one: one.name)
 
 
-_VERSIONS: Final = f"{JOB_SQL} WHERE j.tenant = ? AND j.name = ? ORDER BY v.version DESC"
+_VERSIONS: Final = f"""
+{JOB_SQL} WHERE j.tenant = ? AND j.name = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?
+"""
 
 
-def list_versions(tx: Transaction, tenant: str, name: str) -> list[Job]:
-    rows = tx.execute(_VERSIONS, (tx.names.tenant(tx, tenant), name)).fetchall()
-    if not rows:
+def list_versions(tx: Transaction, tenant: str, name: str, limit: int, before: int) -> Page[Job]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(_VERSIONS, (owner, name, before, limit + 1))
+    page = page_of(tenant, rows, limit, cursor=lambda one: str(one.version))
+    if not page.items and tx.execute(_FIND, (owner, name)).fetchone() is None:
         raise JobNotFound(f"no job named {shown(name)}")
-    return [read_job(tenant, row) for row in rows]
+    return page
+
+
+def page_of(
+    tenant: str, rows: Iterable[Any], limit: int, *, cursor: Callable[[Job], str]
+) -> Page[Job]:
+    """A page of jobs, whose rows are read as far as they fit."""
+    sized = ((read_job(tenant, row), bytes_of(row[2])) for row in rows)
+    page = cut_page(sized, limit, size=lambda one: one[1], cursor=lambda one: cursor(one[0]))
+    return Page(items=tuple(job for job, _ in page.items), next_cursor=page.next_cursor)
 
 
 _DELETE_JOB: Final = """
-UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '' WHERE n = ?
+UPDATE job SET is_deleted = 1, paused_at = NULL, pause_note = '', over_at = ?, unused_at = NULL
+ WHERE n = ?
 """
 
 
@@ -240,7 +258,12 @@ def delete_job(tx: Transaction, tenant: str, name: str, expect: int | None) -> N
         version = tx.execute(_LATEST, (job,)).fetchone()[1]
         if version != expect:
             raise moved(name, at=version, expect=expect)
-    tx.execute(_DELETE_JOB, (job,))
+    mark_deleted(tx, job)
+
+
+def mark_deleted(tx: Transaction, job: int) -> None:
+    """Let a job fire and be enqueued no more."""
+    tx.execute(_DELETE_JOB, (tx.now, job))
     tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
     tx.names.job_changed()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
-from daybell.core.execution import Execution, State
+from daybell.core.execution import LEFT_OUT, Execution, State
 from daybell.core.schedule import Schedule
 from daybell.core.standing import LOOKED_AT_MAX, Look
 from daybell.store.codes import STATES
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import EXECUTION_COLUMNS, execution
+from daybell.store.sqlite.rows import LIST_COLUMNS, execution, short
 from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
 
 FEW: Final = 20_000
@@ -90,7 +90,7 @@ def unfinished_states(tx: Transaction, jobs: Iterable[int], keys: str) -> dict[i
 
 
 _LAST: Final = f"""
-SELECT job, {EXECUTION_COLUMNS} FROM execution WHERE n IN (
+SELECT job, {LIST_COLUMNS} FROM execution WHERE n IN (
     SELECT (SELECT e.n FROM execution e WHERE e.job = k.value AND e.node IS NULL
              ORDER BY e.id DESC LIMIT 1)
       FROM json_each(?) k)
@@ -103,8 +103,10 @@ def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execut
     return {row[0]: execution(tx, tenant, row[1:]) for row in rows}
 
 
+_LIST_ARGS: Final = short("s.args", f"'{LEFT_OUT}'")
 _SCHEDULES: Final = f"""
-{SCHEDULE_SQL} WHERE s.job IN (SELECT value FROM json_each(?)) ORDER BY s.id
+{SCHEDULE_SQL.replace("s.args", _LIST_ARGS)}
+ WHERE s.job IN (SELECT value FROM json_each(?)) ORDER BY s.id
 """
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from sqlite3 import sqlite_version_info
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from daybell.core.execution import Claimed, Execution, reason_in
+from daybell.core.execution import LEFT_OUT, Claimed, Execution, reason_in
 from daybell.core.instant import Instant
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATES
 from daybell.store.sqlite.names import Transaction
 
@@ -101,6 +103,31 @@ scheduled_for, expires_at, started_at, finished_at, worker, unique_key, retries,
 schedule, parent, outcome, result, error, reason, progress, note, checkpoint, cancel_requested_at,
 is_discarded, node
 """
+# SQLite knows the size of a text without reading it since 3.43.
+_SIZE: Final = "octet_length({})" if sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+
+
+def short(column: str, left_out: str = "NULL") -> str:
+    """A column of a list: large values are left out."""
+    size = _SIZE.format(column)
+    return f"CASE WHEN {size} > {LIST_VALUE_BYTES_MAX} THEN {left_out} ELSE {column} END"
+
+
+_CUT: Final = {
+    "args": short("args", f"'{LEFT_OUT}'"),
+    "result": short("result"),
+    "checkpoint": short("checkpoint"),
+}
+# What `execution` reads in a list.
+LIST_COLUMNS: Final = ", ".join(
+    [
+        *(
+            _CUT.get(name, name)
+            for name in EXECUTION_COLUMNS.replace("\n", " ").strip().split(", ")
+        ),
+        " OR ".join(f"{_SIZE.format(name)} > {LIST_VALUE_BYTES_MAX}" for name in _CUT),
+    ]
+)
 
 
 def shown_state(state: int, run_at: Instant, now: Instant) -> int:
@@ -147,4 +174,5 @@ def execution(tx: Transaction, tenant: str, row: Row) -> Execution:
         cancel_requested_at=row[29],
         is_discarded=bool(row[30]),
         node=row[31],
+        truncated=len(row) > 32 and bool(row[32]),
     )

@@ -23,7 +23,7 @@ from daybell.core.event import (
 from daybell.core.instant import Instant
 from daybell.core.limits import INSTANT_MAX
 from daybell.core.step import NewStep, NodeWait, Step, StepKind, check_steps, ended, recorded
-from daybell.core.view import Page
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import ExecutionNotFound
 from daybell.store import checks
 from daybell.store.codes import STEP_CODES, STEP_KINDS
@@ -233,11 +233,9 @@ SELECT {_EVENT} FROM event e WHERE e.tenant = ? AND e.number < ? ORDER BY e.numb
 
 def list_events(tx: Transaction, owner: int, limit: int, before: int | None) -> Page[Event]:
     last = 2**63 - 1 if before is None else before
-    rows = tx.execute(_LIST, (owner, last, limit + 1)).fetchall()
-    return Page(
-        items=tuple(event_of(row) for row in rows[:limit]),
-        next_cursor=str(rows[limit - 1][0]) if len(rows) > limit else None,
-    )
+    rows = tx.execute(_LIST, (owner, last, limit + 1))
+    page = cut_page(rows, limit, size=lambda row: bytes_of(row[4]), cursor=lambda row: str(row[0]))
+    return Page(items=tuple(map(event_of, page.items)), next_cursor=page.next_cursor)
 
 
 def event_of(row: Row) -> Event:

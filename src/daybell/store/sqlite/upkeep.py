@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -15,7 +16,14 @@ from msgspec.structs import replace
 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
-from daybell.core.view import Check, Health, Removed, Retention
+from daybell.core.view import (
+    JOB_AGAIN_SECONDS,
+    JOB_UNUSED_SECONDS,
+    Check,
+    Health,
+    Removed,
+    Retention,
+)
 from daybell.core.worker import Leadership
 from daybell.store.checks import (
     AUDIT_KEPT_SECONDS,
@@ -25,12 +33,14 @@ from daybell.store.checks import (
 from daybell.store.sqlite import files
 from daybell.store.sqlite.bulk import Bulk
 from daybell.store.sqlite.connection import Part
+from daybell.store.sqlite.definitions import mark_deleted
 from daybell.store.sqlite.gates import remove_gates, unused_gates
 from daybell.store.sqlite.leader import lead, leaders, resign
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.words import FILLED_MAX, fill_words
 
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
+JOBS_MAX: Final = 100  # jobs looked at in one transaction
 ROUNDS_MAX: Final = 5  # transactions of one call
 LEASE_KEPT_SECONDS: Final = 3600.0  # nobody asks again for a claim that is so old
 ROOM_BYTES_LEAST: Final = 1 << 30
@@ -65,6 +75,7 @@ class SqliteUpkeep(Part):
                 workers=total.workers + removed.workers,
                 log_parts=total.log_parts + removed.log_parts,
                 others=total.others + removed.others,
+                jobs=total.jobs + removed.jobs,
                 is_complete=removed.is_complete,
             )
             if total.is_complete:
@@ -166,7 +177,8 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
     )
     most = max(attempts, ticks, workers, leases, parts, *others)
     filled = fill_words(tx)
-    is_complete = end == 0 and most < REMOVED_MAX and filled < FILLED_MAX
+    jobs, has_more_jobs = remove_jobs(tx, tx.now - policy.finished)
+    is_complete = end == 0 and most < REMOVED_MAX and filled < FILLED_MAX and not has_more_jobs
     return end, Removed(
         executions=executions,
         attempts=attempts + their_attempts,
@@ -174,6 +186,7 @@ def remove(tx: Transaction, policy: Retention, start: int) -> tuple[int, Removed
         workers=workers,
         log_parts=parts + their_parts,
         others=sum(others),
+        jobs=jobs,
         is_complete=is_complete,
     )
 
@@ -188,6 +201,63 @@ def remove_entries(tx: Transaction, before: Instant) -> int:
     last = {tenant: (number, hash) for _, tenant, _, number, hash in old if number is not None}
     tx.executemany(_MOVE_ANCHOR, [(*end, tenant) for tenant, end in last.items()])
     return len(old)
+
+
+# A row with the highest number stays: SQLite would give its number to the next one, and processes
+# remember what numbers mean.
+_OVER_JOBS: Final = """
+SELECT j.n, j.tenant, j.name, j.is_deleted, j.unused_at,
+       EXISTS (SELECT 1 FROM execution e WHERE e.job = j.n AND e.node IS NULL)
+    OR EXISTS (SELECT 1 FROM schedule s
+                WHERE s.job = j.n AND (s.next_at IS NOT NULL OR s.since IS NOT NULL
+                                       OR s.delay IS NOT NULL OR s.is_reboot = 1))
+    OR j.unused_at IS NOT NULL AND (j.n = (SELECT max(n) FROM job)
+        OR EXISTS (SELECT 1 FROM job_version v
+                    WHERE v.job = j.n AND v.n = (SELECT max(n) FROM job_version)))
+  FROM job j WHERE j.over_at <= ? ORDER BY j.over_at LIMIT ?
+"""
+# Nodes are in no index by job. Each of these conditions has an index of its own.
+_JOBS_OF_NODES: Final = " UNION ".join(
+    f"SELECT job FROM execution WHERE {place} AND node IS NOT NULL AND job IN (SELECT n FROM j)"
+    for place in ("state <= 3", "state = 4", "state = 5", "state = 7 AND is_discarded = 0")
+)
+_WITH_NODES: Final = f"WITH j (n) AS (SELECT value FROM json_each(?)) {_JOBS_OF_NODES}"
+_IS_NAMED: Final = """
+SELECT 1 FROM job j JOIN job_version v ON v.n = j.version
+ WHERE j.tenant = ? AND j.n <> ? AND j.is_deleted = 0 AND instr(v.definition, '"' || ?) > 0
+   AND (v.definition LIKE '%"dependencies":%' OR v.definition LIKE '%"kind":"workflow"%'
+        OR v.definition LIKE '%"after%')
+ LIMIT 1
+"""
+_CHECK_AGAIN: Final = "UPDATE job SET over_at = ?, unused_at = ? WHERE n = ?"
+
+
+def remove_jobs(tx: Transaction, before: Instant) -> tuple[int, bool]:
+    """Remove jobs that are over and of which nothing is left, and delete those that ran once.
+    Answers how many are gone, and whether there are more to look at.
+    """
+    rows = tx.execute(_OVER_JOBS, (before, JOBS_MAX)).fetchall()
+    removed = 0
+    idle = [row[0] for row in rows if not row[-1]]
+    of_nodes: set[int] = set()
+    if idle:
+        of_nodes = {n for (n,) in tx.execute(_WITH_NODES, (json.dumps(idle),))}
+    for n, tenant, name, is_deleted, unused_at, is_used in rows:
+        is_used = is_used or n in of_nodes
+        if not is_used and not is_deleted:
+            is_used = tx.execute(_IS_NAMED, (tenant, n, name)).fetchone() is not None
+        if is_used:
+            tx.execute(_CHECK_AGAIN, (before + JOB_AGAIN_SECONDS, None, n))
+        elif unused_at is None:
+            if not is_deleted:
+                mark_deleted(tx, n)
+            tx.execute(_CHECK_AGAIN, (tx.now + JOB_UNUSED_SECONDS, tx.now, n))
+        else:
+            tx.execute("DELETE FROM job_version WHERE job = ?", (n,))
+            tx.execute("DELETE FROM job WHERE n = ?", (n,))
+            tx.names.job_changed()
+            removed += 1
+    return removed, len(rows) == JOBS_MAX
 
 
 _WALK: Final = """

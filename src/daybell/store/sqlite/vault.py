@@ -11,6 +11,7 @@ from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
 from daybell.core.secret import NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
+from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
 from daybell.store import checks
 from daybell.store.sqlite.connection import Part
@@ -47,8 +48,12 @@ class SqliteVault(Part):
         check_name(name, what="template")
         return await self._read(lambda tx: get_template(tx, tenant, name))
 
-    async def list_templates(self, tenant: str) -> list[Template]:
-        return await self._read(lambda tx: list_templates(tx, tenant))
+    async def list_templates(
+        self, tenant: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Template]:
+        checks.check_limit(limit)
+        after = checks.check_name_cursor(cursor)
+        return await self._read(lambda tx: list_templates(tx, tenant, limit, after))
 
     async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
         check_name(name, what="template")
@@ -148,10 +153,17 @@ def get_template(tx: Transaction, tenant: str, name: str) -> Template:
     return read_template(tenant, row)
 
 
-def list_templates(tx: Transaction, tenant: str) -> list[Template]:
+def list_templates(tx: Transaction, tenant: str, limit: int, after: str) -> Page[Template]:
     owner = tx.names.tenant(tx, tenant)
-    rows = tx.execute(f"{_TEMPLATES} WHERE tenant = ? ORDER BY name", (owner,))
-    return [read_template(tenant, row) for row in rows]
+    rows = tx.execute(
+        f"{_TEMPLATES} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
+        (owner, after, limit + 1),
+    )
+    page = cut_page(rows, limit, size=lambda row: bytes_of(row[1]), cursor=lambda row: row[0])
+    return Page(
+        items=tuple(read_template(tenant, row) for row in page.items),
+        next_cursor=page.next_cursor,
+    )
 
 
 _DELETE_TEMPLATE: Final = "DELETE FROM template WHERE tenant = ? AND name = ?"

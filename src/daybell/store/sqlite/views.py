@@ -11,7 +11,7 @@ import msgspec
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
 from daybell.core.standing import Look
-from daybell.core.view import Activity, ExecutionFilter, Page, Queue
+from daybell.core.view import Activity, ExecutionFilter, Page, Queue, cut_page, execution_bytes
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
@@ -19,7 +19,7 @@ from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.looks import job_ids, look_at_jobs
 from daybell.store.sqlite.names import Transaction
-from daybell.store.sqlite.rows import EXECUTION_COLUMNS, execution, uuid_or_none
+from daybell.store.sqlite.rows import EXECUTION_COLUMNS, LIST_COLUMNS, execution, uuid_or_none
 
 
 class SqliteViews(Part):
@@ -101,13 +101,12 @@ def list_executions(
         conditions.append("id < ?")
         values.append(after.bytes)
     rows = tx.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM execution WHERE {' AND '.join(conditions)}"
+        f"SELECT {LIST_COLUMNS} FROM execution WHERE {' AND '.join(conditions)}"
         " ORDER BY id DESC LIMIT ?",
         (*values, limit + 1),
-    ).fetchall()
-    found = [execution(tx, tenant, row) for row in rows]
-    more = len(found) > limit
-    return Page(items=tuple(found[:limit]), next_cursor=str(found[limit - 1].id) if more else None)
+    )
+    found = (execution(tx, tenant, row) for row in rows)
+    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id))
 
 
 # By which index executions of some states are found.
