@@ -60,7 +60,11 @@ class Rows:
         if len(self._kept) >= self._rows_max:
             self.is_truncated = True
             return False
-        kept = dict(zip(self._columns, map(as_json, row), strict=True))
+        values = list(row)
+        if self._bytes + sum(map(_length, values)) > ROWS_BYTES_MAX:
+            self.is_truncated = True  # known without making it larger
+            return False
+        kept = dict(zip(self._columns, map(as_json, values), strict=True))
         self._bytes += len(msgspec.json.encode(kept)) + 1
         if self._bytes > ROWS_BYTES_MAX:
             self.is_truncated = True
@@ -97,6 +101,10 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [as_json(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _told_apart(columns: Sequence[str]) -> list[str]:
