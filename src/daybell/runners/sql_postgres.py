@@ -19,11 +19,9 @@ from urllib.parse import unquote, urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
-from daybell.core import payload
-from daybell.errors import PayloadError
 from daybell.runners import placeholders
 from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
-from daybell.runners.sql_rows import NOTICES_MAX, Parameters, Rows, Say, StatementFailed
+from daybell.runners.sql_rows import NOTICES_MAX, JsonText, Parameters, Rows, Say, StatementFailed
 from daybell.settings import MASK, masked_url
 
 CONNECTIONS_MAX: Final = 5
@@ -41,13 +39,6 @@ _MOMENT: Final = re.compile(
 )
 
 _driver = cast("Any", asyncpg)  # it has no types of its own
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return payload.decode(text)
-    except PayloadError:
-        return text  # as when it nests too deep, or has a number that nobody can hold
 
 
 def _read_moment(text: str) -> str:
@@ -68,7 +59,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     **dict.fromkeys(_AS_TEXT, str),
     **dict.fromkeys(("int2", "int4", "int8", "oid", "xid"), int),
     **dict.fromkeys(("float4", "float8"), float),
-    **dict.fromkeys(("json", "jsonb"), _read_json),
+    **dict.fromkeys(("json", "jsonb"), JsonText),
     **dict.fromkeys(("timestamp", "timestamptz"), _read_moment),
     "bool": "t".__eq__,
 }
