@@ -18,6 +18,7 @@ from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.sql import SqlSettings, check_connection_name
+from daybell.core.postgres_url import check_options, read_hosts
 from daybell.core.references import names_in_args
 from daybell.errors import UsageError, shown
 from daybell.runners import placeholders
@@ -82,6 +83,13 @@ def dialect_of(name: str, url: str) -> Dialect:
     where = f"connection {name}: {shown(masked_url(url))}"
     scheme = scheme.lower()
     if mark and scheme in ("postgresql", "postgres"):
+        try:
+            check_options(url)
+            read_hosts(url)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}", field="connections") from None
+        except ValueError:
+            raise UsageError(f"{where} cannot be read; {_TAKES}", field="connections") from None
         return "postgresql"
     if mark and scheme == "sqlite":
         if not rest.startswith("/") or "?" in rest or not unquote(rest[1:]).strip("/"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
+from daybell.core.postgres_url import explain_refusal, tls_options
 from daybell.runners import placeholders
 from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
 from daybell.runners.sql_rows import NOTICES_MAX, JsonText, Parameters, Rows, Say, StatementFailed
@@ -116,6 +118,7 @@ class PostgresDatabase:
                 max_inactive_connection_lifetime=IDLE_SECONDS,
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
+                **tls_options(self._url, os.environ),
                 server_settings={"application_name": "daybell", "datestyle": "ISO"},
                 connection_class=MeteredConnection,
                 init=_teach,
@@ -152,7 +155,8 @@ class PostgresDatabase:
                 said += ". Cast it to text, or take it through to_jsonb()"
             return StatementFailed(f"{where}: {said}", is_lasting=True)
         if state is None:
-            said = self._said(error) or "no answer in time"
+            said = explain_refusal(self._url, os.environ, str(error))
+            said = said or self._said(error) or "no answer in time"
             return StatementFailed(f"{where}, the database cannot be used: {said}",
                                    is_lasting=False)  # fmt: skip
         said = self._said(error, with_detail=not parameters.has_secrets)
