@@ -1,6 +1,7 @@
 """Messages through the real apprise, to receivers on this machine."""
 
 import asyncio
+import keyword
 import os
 import signal
 import sys
@@ -183,6 +184,22 @@ async def test_private_places_are_refused_and_nothing_else_is_known_there(monkey
         assert "PROXY" not in known
     finally:
         await notifier.close()
+
+
+async def test_no_address_reads_a_file_of_the_worker(monkeypatch, tmp_path):
+    """A template is sent to whoever wrote the address, so `PYTHONPATH` would be open to them."""
+    canary = tmp_path / "settings.json"
+    canary.write_text('{"canary": 1}')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    notifier = Notifier(allow_private=True)
+    place = "127.0.0.1:1/workflow/signature-of-forty-characters-and-more"
+    to = [f"workflows://{place}?template={file}" for file in (canary, keyword.__file__, "/etc/hosts")]
+    try:
+        failed = await job(notifier, to).lasting()
+    finally:
+        await notifier.close()
+
+    assert failed.count("files of this machine are not read from here") == len(to)
 
 
 @pytest.mark.parametrize(

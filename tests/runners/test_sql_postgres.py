@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.runners.sql import Connections, SqlHandler
+from daybell.store.postgres import PostgresStore
 from tests.pooler import Pooler
 from tests.runners.kind_jobs import Job
 from tests.stores import execute
@@ -359,3 +360,32 @@ async def test_a_server_that_ends_in_the_middle_is_tried_again(place):
     await execute(place.url, f"SELECT pg_terminate_backend({pid})")
 
     assert "terminating connection due to administrator command" in await job.passing()
+
+
+async def test_a_role_with_rights_in_the_store_is_refused(servers):
+    """Also one that would first have to become another role. Others may use the database."""
+    server = servers._server(VERSION)
+    url = server.create_database()
+    name = url.rpartition("/")[2]
+    roles = [f"{name}_{role}" for role in ("owner", "reporter", "climber")]
+    owner, reporter, climber = roles
+    try:
+        store = PostgresStore(url)
+        await store.migrate()
+        await store.close()
+        for role in roles:
+            await execute(url, f"CREATE ROLE {role} LOGIN NOINHERIT")
+        await execute(url, f"GRANT USAGE ON SCHEMA daybell TO {owner}")
+        await execute(url, f"GRANT {owner} TO {climber}")
+
+        for role, is_refused in ((owner, True), (climber, True), (reporter, False)):
+            async with place_at(url.replace("postgres@", f"{role}@")) as place:
+                job = place.job("SELECT 1 AS a")
+                if is_refused:
+                    assert "'db': the database is a store of Daybell" in await job.lasting()
+                else:
+                    assert (await job.result())["rows"] == [{"a": 1}]
+    finally:
+        server.drop_database(name)
+        for role in (climber, reporter, owner):
+            await execute(server.url(), f"DROP ROLE IF EXISTS {role}")

@@ -90,6 +90,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         allow_private_http=request.allow_private_http,
         allow_env=request.allow_env,
         pass_env=request.pass_env,
+        store_url=app.url,
     )
     options = worker_options(app, settings, request)
     if request.parent is None:

@@ -96,6 +96,12 @@ class PostgresDatabase:
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the connection is gone
                         link.remove_log_listener(notices)
+        except _IsStore:
+            raise StatementFailed(
+                f"on connection {self._name!r}: the database is a store of Daybell, and its jobs and"
+                " secrets are not for statements; use a role without rights in the schema daybell",
+                is_lasting=True,
+            ) from None
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise self._failed(error, parameters, names) from None
 
@@ -121,7 +127,7 @@ class PostgresDatabase:
                 **tls_options(self._url, os.environ),
                 server_settings={"application_name": "daybell", "datestyle": "ISO"},
                 connection_class=MeteredConnection,
-                init=_teach,
+                init=_begin,
                 reset=_forget,
             )
         await self._pool
@@ -290,6 +296,29 @@ def _check_copy(statement: str) -> None:
             " file of the server",
             is_lasting=True,
         )
+
+
+# Rights of every role that the session can become. The rights of a schema are those to see it.
+_CAN_USE_STORE: Final = """
+SELECT 1 FROM pg_namespace n
+WHERE n.nspname = 'daybell'
+  AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'live')
+  AND EXISTS (SELECT FROM pg_roles r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+              AND has_schema_privilege(r.oid, n.oid, 'USAGE'))
+"""
+
+
+class _IsStore(Exception):
+    """The database is a store of Daybell, and the connection has rights there."""
+
+
+async def _begin(link: Any) -> None:
+    """Refuse a session with rights in the store: its statements would have the rights of every
+    tenant. Have others take and give texts.
+    """
+    if await link.execute(_CAN_USE_STORE) != "SELECT 0":
+        raise _IsStore
+    await _teach(link)
 
 
 async def _teach(link: Any) -> None:
