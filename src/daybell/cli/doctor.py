@@ -30,7 +30,7 @@ from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
-from daybell.store.open import store_for
+from daybell.store.open import check_pooler, store_for
 from daybell.store.postgres.timeouts import timeouts_for
 from daybell.store.protocol import Store
 
@@ -87,6 +87,7 @@ async def check_store(
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
+        found += await check_pooler(store)
         found += await check_schedules(store)
         found += await check_missing(store)
         found += await _check_takers(store)

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 from daybell.core.instant import Instant, Seconds
 from daybell.core.postgres_url import check_options
+from daybell.core.view import Check
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError, shown
 from daybell.settings import MASK, masked_url
@@ -77,6 +78,30 @@ async def has_role(store: Store, role: str) -> bool:
     await store.db.open()
     async with store.db.link() as link:
         return bool(await link.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", role))
+
+
+async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
+    """Check whether a pooler in session mode has enough servers for one process. `is_worker`: the
+    process is a worker at work, which holds those that keep its lease and listen.
+    """
+    from daybell.store.postgres import PostgresStore
+    from daybell.store.postgres.connection import SESSIONS_BESIDE, SESSIONS_MAX
+
+    if not isinstance(store, PostgresStore) or not store.db.is_session_pooled:
+        return []
+    most = SESSIONS_MAX - SESSIONS_BESIDE * is_worker
+    count = await store.db.count_sessions(most)
+    return [
+        Check(
+            name="pool",
+            is_ok=count >= most,
+            found=f"the pooler is in session mode and has servers for {count} of {most} connections"
+            " that a process may need",
+            advice="when it runs out, leases are lost and work is run twice; raise its pool size"
+            f" (default_pool_size of PgBouncer) to {SESSIONS_MAX} for each process, or use"
+            " pool_mode = transaction",
+        )
+    ]
 
 
 def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:

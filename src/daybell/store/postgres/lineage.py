@@ -65,7 +65,7 @@ class Lineage:
         """Check the server, and return whether a condition holds, in one round trip. Raises the
         driver's error if one of them cannot be asked.
         """
-        holds, cluster, timeline = await _read_row(link, f"{condition}, {IDENTITY}")
+        holds, cluster, timeline = await read_row(link, f"{condition}, {IDENTITY}")
         self.accept(int(cluster), int(timeline or "0", 16), where=_place(link))
         return holds == "t"
 
@@ -88,7 +88,7 @@ class Lineage:
         try:
             # Refused by a service without these functions, it must not end the transaction.
             async with link.transaction() if link.is_in_transaction() else nullcontext():
-                cluster, timeline = await _read_row(link, IDENTITY)
+                cluster, timeline = await read_row(link, IDENTITY)
         except _UNSUPPORTED as error:
             logger.info("cannot tell an old primary from the current one: %s", error)
             self.is_unsupported = True
@@ -188,7 +188,7 @@ async def _connect_checked(
         return link
 
 
-async def _read_row(link: Any, columns: str) -> list[str]:
+async def read_row(link: Any, columns: str) -> list[str]:
     """Read one row as text in one round trip: the driver prepares a query before it fetches, and
     copies without. A pooler can send no half of it to another server, either.
     """

@@ -83,11 +83,13 @@ class Listener:
         lineage: Lineage,
         timeouts: Timeouts,
         interval: Seconds,
+        takes_settings: bool = True,
     ) -> None:
         self._url = url
         self._lineage = lineage
         self._timeouts = timeouts
         self._interval = interval  # between two checks of a connection that is silent
+        self._settings = timeouts.peer if takes_settings else {}
         self._wanted = dict(wanted)
         self._task: asyncio.Task[None] | None = None
         self._is_warned = False
@@ -113,7 +115,7 @@ class Listener:
                         timeout=self._timeouts.connect,
                         command_timeout=self._timeouts.command,
                         statement_cache_size=0,
-                        server_settings=self._timeouts.peer,
+                        server_settings=self._settings,
                     )
                     try:
                         await watch_peer(link, timeouts=self._timeouts)
