@@ -1,4 +1,4 @@
-"""A pooler in transaction mode, as unkind as PgBouncer may be.
+"""A pooler in transaction mode, as unkind as PgBouncer may be, or in session mode.
 
     async with Pooler(url) as pooler:
         store = PostgresStore(pooler.url)
@@ -6,7 +6,8 @@
 It answers a client's start itself, and lends it a server only for the length of a transaction:
 after each, the next one goes to another server. Settings of a session and named statements are
 left behind. By default it refuses start parameters that it does not know, in PgBouncer's words;
-`is_strict=False` takes them and forgets them.
+`is_strict=False` takes them and forgets them. With `keeps_servers` it is in session mode: a client
+has one server until it leaves, and waits for one if there is none.
 """
 
 from __future__ import annotations
@@ -82,10 +83,13 @@ class Wire:
 class Pooler:
     """Listens on a port of its own until the block ends."""
 
-    def __init__(self, url: str, *, servers: int = 4, is_strict: bool = True) -> None:
+    def __init__(
+        self, url: str, *, servers: int = 4, is_strict: bool = True, keeps_servers: bool = False
+    ) -> None:
         self._target = urlsplit(url)
         self._size = servers
         self._is_strict = is_strict
+        self._keeps_servers = keeps_servers
         # First in, first out: never the same twice. None: one that has to be connected anew.
         self._servers: asyncio.Queue[Wire | None] = asyncio.Queue()
         self._listener: asyncio.Server | None = None
@@ -145,7 +149,7 @@ class Pooler:
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 if await self._start(client):
-                    await self._serve(client)
+                    await (self._marry if self._keeps_servers else self._serve)(client)
         finally:
             client.close()
 
@@ -167,6 +171,21 @@ class Pooler:
         key = framed(b"K", struct.pack("!II", 1, 1))
         await client.write(framed(b"R", struct.pack("!I", 0)) + status + key + READY)
         return True
+
+    async def _marry(self, client: Wire) -> None:
+        """Give the client a server until it leaves; the next one gets a new server."""
+        first = await client.read()
+        server = await self._borrow()
+        sending = asyncio.create_task(relay(client, server, first))
+        receiving = asyncio.create_task(relay(server, client))
+        try:
+            await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, receiving):
+                task.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+            server.close()
+            self._servers.put_nowait(None)
 
     async def _serve(self, client: Wire) -> None:
         """Lend a server for each transaction that the client begins."""
@@ -215,6 +234,13 @@ class Pooler:
             await client.write(message.raw)
             if message.ends_transaction:
                 return
+
+
+async def relay(source: Wire, target: Wire, first: Message | None = None) -> None:
+    if first is not None:
+        await target.write(first.raw)
+    while True:
+        await target.write((await source.read()).raw)
 
 
 async def read_all(client: Wire, inbox: asyncio.Queue[Message]) -> None:

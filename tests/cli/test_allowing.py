@@ -156,3 +156,29 @@ def test_who_starts_dev_is_told_whose_commands_may_run(host, kinds, is_said):
 
     assert line.startswith(", ".join(kinds))
     assert line.endswith("may define jobs (--no-allow-command)") is is_said
+
+
+@pytest.mark.parametrize(
+    ("store", "connection"),
+    [
+        ("sqlite:///daybell.db", "sqlite:///./x/../daybell.db"),
+        ("sqlite:///daybell.db", "sqlite:///link.db"),
+        ("sqlite:///daybell.db", "sqlite:///hard.db"),
+        ("postgresql://me:hunter2@db/x", "postgres://me:other-secret@DB:5432/x?sslmode=require"),
+    ],
+)
+def test_a_connection_that_is_the_store_is_refused(store, connection, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "daybell.db").touch()
+    (tmp_path / "link.db").symlink_to("daybell.db")
+    (tmp_path / "hard.db").hardlink_to("daybell.db")
+    settings = Settings(database_url=store, connections={"shop": connection})
+
+    with pytest.raises(UsageError, match="connection shop: .* is the store itself") as refused:
+        kind_options(settings)
+    assert "secret@" not in str(refused.value)
+
+    kind_options(settings, store_url="sqlite:///other.db")
+    kind_options(Settings(database_url="postgresql://me@db/x",
+                          connections={"shop": "postgresql://reporter@db/x"}))  # fmt: skip

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from daybell import Client, SchemaError
-from daybell.cli.doctor import check_file, check_store
+from daybell.cli.doctor import check_file, check_store, check_tls
 from daybell.client.sealing import new_key
 from daybell.settings import Settings
 from tests.builders import steps
@@ -405,3 +405,25 @@ def test_doctor_reports_the_file_of_this_folder(tmp_path):
 
     assert said.code == 1
     assert "chmod 600 daybell.toml" in said.out
+
+
+def test_doctor_reports_whether_servers_of_the_network_are_reached_with_tls(monkeypatch):
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    settings = Settings(
+        database_url="postgresql://db.example/x",
+        listen_url="postgresql://db.example/x?sslmode=disable",
+        connections={
+            "shop": "postgresql://db.example/x?sslmode=prefer",
+            "here": "postgresql://localhost/x",
+            "file": "sqlite:///x.db",
+        },
+    )
+
+    plain, listening, shop = check_tls(settings)
+
+    assert plain.is_ok
+    assert "database_url has no sslmode: a server that refuses TLS is not used" in plain.found
+    assert "listen_url has sslmode=disable: the password and all data travel" in listening.found
+    assert not shop.is_ok
+    assert "connections.shop has sslmode=prefer" in shop.found
+    assert "write sslmode=require" in shop.advice

@@ -31,6 +31,10 @@ TRIES = {
     "read around": "open('/etc/ssl/../passwd').read()",
     "read home": "open(os.path.expanduser('~/.netrc'))",
     "read itself": "open('/proc/self/environ').read()",
+    "read code": "open(subprocess.__file__).read()",
+    "read code by number": "os.read(os.open(subprocess.__file__, os.O_RDONLY), 9)",
+    "read our code": "open(sys.modules[Refused.__module__].__file__).read()",
+    "read hosts": "open('/etc/hosts').read()",
 }
 ALLOWED = {
     "code": "import wave, mailbox",

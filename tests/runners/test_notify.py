@@ -1,6 +1,7 @@
 """Messages through the real apprise, to receivers on this machine."""
 
 import asyncio
+import keyword
 import os
 import signal
 import sys
@@ -10,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from daybell.core.limits import NOTIFY_CHARS_MAX
-from daybell.runners.notify import COMMAND, SENDERS_MAX, Notifier, NotifyHandler
+from daybell.runners.helpers import HELPERS_MAX
+from daybell.runners.notify import COMMAND, Notifier, NotifyHandler
 from tests.cli.terminal import is_alive
 from tests.engine.virtual import until
 from tests.runners.kind_jobs import Job
@@ -171,7 +173,7 @@ async def test_private_places_are_refused_and_nothing_else_is_known_there(monkey
                   f"mailto://127.0.0.1:{receiver.port}/?from=a@b.com&to=c@d.com&mode=insecure",
                   f"rsyslog://10.0.0.1:{receiver.port}/"]  # fmt: skip
             failed = await job(notifier, to).lasting()
-        [pid] = notifier.pids
+        [pid] = notifier.helpers.pids
         known = environment_of(pid)
 
         assert "4 of 4 could not be told" in failed
@@ -182,6 +184,22 @@ async def test_private_places_are_refused_and_nothing_else_is_known_there(monkey
         assert "PROXY" not in known
     finally:
         await notifier.close()
+
+
+async def test_no_address_reads_a_file_of_the_worker(monkeypatch, tmp_path):
+    """A template is sent to whoever wrote the address, so `PYTHONPATH` would be open to them."""
+    canary = tmp_path / "settings.json"
+    canary.write_text('{"canary": 1}')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    notifier = Notifier(allow_private=True)
+    place = "127.0.0.1:1/workflow/signature-of-forty-characters-and-more"
+    to = [f"workflows://{place}?template={file}" for file in (canary, keyword.__file__, "/etc/hosts")]
+    try:
+        failed = await job(notifier, to).lasting()
+    finally:
+        await notifier.close()
+
+    assert failed.count("files of this machine are not read from here") == len(to)
 
 
 @pytest.mark.parametrize(
@@ -196,33 +214,33 @@ async def test_a_process_that_cannot_send_is_told_of(code, message):
     notifier = Notifier(command=(sys.executable, "-c", code), silence=0.5 if "read" in code else 30)
 
     assert message in await job(notifier, "json://127.0.0.1:1/").passing()
-    assert notifier.pids == []
+    assert notifier.helpers.pids == []
     await notifier.close()
 
 
 async def test_a_cancelled_message_ends_its_process():
     notifier = Notifier(command=(sys.executable, "-c", SILENT))
     sending = job(notifier, "json://127.0.0.1:1/")
-    await until(lambda: notifier.pids)
-    [pid] = notifier.pids
+    await until(lambda: notifier.helpers.pids)
+    [pid] = notifier.helpers.pids
 
     await sending.cancelled()
 
     assert not is_alive(pid)
-    assert notifier.pids == []
+    assert notifier.helpers.pids == []
 
 
 async def test_a_process_that_has_died_is_another_next_time():
     notifier = Notifier(command=(sys.executable, "-c", OBEDIENT))
     await job(notifier, "json://127.0.0.1:1/").result()
-    [pid] = notifier.pids
+    [pid] = notifier.helpers.pids
 
-    [sender] = notifier._senders
+    [sender] = notifier.helpers.processes
     os.kill(pid, signal.SIGKILL)
     await sender.wait()  # the system knows of it a moment before the loop does
 
     await job(notifier, "json://127.0.0.1:1/").result()
-    assert notifier.pids != [pid]
+    assert notifier.helpers.pids != [pid]
     await notifier.close()
 
 
@@ -230,9 +248,9 @@ async def test_a_process_that_nobody_needs_ends():
     notifier = Notifier(command=(sys.executable, "-c", OBEDIENT), idle=0.01)
 
     await job(notifier, "json://127.0.0.1:1/").result()
-    pids = notifier.pids
+    pids = notifier.helpers.pids
 
-    await until(lambda: notifier.pids == [] and not any(map(is_alive, pids)))
+    await until(lambda: notifier.helpers.pids == [] and not any(map(is_alive, pids)))
 
 
 async def test_only_so_many_processes_are_started():
@@ -241,8 +259,8 @@ async def test_only_so_many_processes_are_started():
 
     await asyncio.gather(*(one.result() for one in jobs))
 
-    assert 1 <= len(notifier.pids) <= SENDERS_MAX
-    pids = notifier.pids
+    assert 1 <= len(notifier.helpers.pids) <= HELPERS_MAX
+    pids = notifier.helpers.pids
     await notifier.close()
     assert not any(map(is_alive, pids))
     assert COMMAND[0] == sys.executable
@@ -254,7 +272,7 @@ async def test_a_process_ends_with_its_worker_even_while_it_sends(notifier):
         sending = job(notifier, f"json://127.0.0.1:{receiver.port}/")
         await until(lambda: receiver.requests, within=30)
         [busy] = [
-            one for one in notifier._senders if one not in [idle for idle, _ in notifier._idle]
+            one for one in notifier.helpers.processes if one not in [idle for idle, _ in notifier.helpers.idle]
         ]
 
         assert busy.stdin is not None

@@ -1,7 +1,9 @@
 """Statements in a real PostgreSQL."""
 
 import asyncio
+import gc
 import os
+import sys
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.runners.sql import Connections, SqlHandler
+from daybell.store.postgres import PostgresStore
 from tests.pooler import Pooler
 from tests.runners.kind_jobs import Job
 from tests.stores import execute
@@ -83,23 +86,46 @@ async def test_a_query_answers_its_rows(place):
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT repeat('x', 40000000) AS x",
-        "SELECT repeat('x', 20000000) AS a, repeat('x', 20000000) AS b",
+        "SELECT repeat('x', 20000000) AS x",
+        "SELECT repeat('x', 9000000) AS a, repeat('x', 9000000) AS b",
         "SELECT repeat('x', n / 64 * 5000000 + 1) AS x FROM generate_series(1, 99) n",
-        "DO $$ BEGIN RAISE NOTICE '%', repeat('x', 40000000); END $$",
+        "DO $$ BEGIN RAISE NOTICE '%', repeat('x', 20000000); END $$",
     ],
     ids=["value", "row", "rows", "notice"],
 )
 async def test_more_than_memory_should_hold_is_not_taken(place, statement):
-    assert "more than 32 MiB; select less of it" in await place.job(statement).lasting()
+    assert "more than 8 MiB; select less of it" in await place.job(statement).lasting()
 
     assert await place.rows("SELECT 1 AS a") == [{"a": 1}]
 
 
+async def test_json_that_is_not_kept_is_not_read(place):
+    """Its objects would take thirty times the memory of its text."""
+    count = sys.getallocatedblocks()
+    most = 0
+
+    def see(*_: object) -> None:
+        nonlocal most
+        most = max(most, sys.getallocatedblocks())
+
+    nested = "SELECT ('[' || repeat('[],', 2000000) || '0]')::json AS x"
+    gc.callbacks.append(see)  # a million lists are not made without it
+    try:
+        result = await place.job(nested).result()
+    finally:
+        gc.callbacks.remove(see)
+
+    assert result == {"rows": [], "row_count": 0, "truncated": True}
+    assert most - count < 1_000_000
+    assert await place.rows("SELECT '{\"a\": [1]}'::jsonb j, array['[2]'::json] l") == [
+        {"j": {"a": [1]}, "l": [[2]]}
+    ]
+
+
 async def test_a_lot_that_comes_little_by_little_is_taken(place):
-    wide = "SELECT repeat('x', 10000000) AS x FROM generate_series(1, 9)"
+    wide = "SELECT repeat('x', 5000000) AS x FROM generate_series(1, 9)"
     chatty = (
-        "DO $$ BEGIN FOR i IN 1..9 LOOP RAISE NOTICE '%', repeat('x', 5000000); END LOOP; END $$"
+        "DO $$ BEGIN FOR i IN 1..9 LOOP RAISE NOTICE '%', repeat('x', 3000000); END LOOP; END $$"
     )
 
     for _ in range(4):
@@ -343,3 +369,32 @@ async def test_a_server_that_ends_in_the_middle_is_tried_again(place):
     await execute(place.url, f"SELECT pg_terminate_backend({pid})")
 
     assert "terminating connection due to administrator command" in await job.passing()
+
+
+async def test_a_role_with_rights_in_the_store_is_refused(servers):
+    """Also one that would first have to become another role. Others may use the database."""
+    server = servers._server(VERSION)
+    url = server.create_database()
+    name = url.rpartition("/")[2]
+    roles = [f"{name}_{role}" for role in ("owner", "reporter", "climber")]
+    owner, reporter, climber = roles
+    try:
+        store = PostgresStore(url)
+        await store.migrate()
+        await store.close()
+        for role in roles:
+            await execute(url, f"CREATE ROLE {role} LOGIN NOINHERIT")
+        await execute(url, f"GRANT USAGE ON SCHEMA daybell TO {owner}")
+        await execute(url, f"GRANT {owner} TO {climber}")
+
+        for role, is_refused in ((owner, True), (climber, True), (reporter, False)):
+            async with place_at(url.replace("postgres@", f"{role}@")) as place:
+                job = place.job("SELECT 1 AS a")
+                if is_refused:
+                    assert "'db': the database is a store of Daybell" in await job.lasting()
+                else:
+                    assert (await job.result())["rows"] == [{"a": 1}]
+    finally:
+        server.drop_database(name)
+        for role in (climber, reporter, owner):
+            await execute(server.url(), f"DROP ROLE IF EXISTS {role}")

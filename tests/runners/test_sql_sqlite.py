@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 
 from daybell.errors import UsageError
 from daybell.runners import sql_sqlite
+from daybell.runners.helpers import HELPERS_MAX
 from daybell.runners.sql import Connections, SqlHandler
+from daybell.store.sqlite import SqliteStore
+from tests.cli.terminal import is_alive
 from tests.engine.virtual import until
 from tests.runners.kind_jobs import Job
 
@@ -23,6 +27,10 @@ class Place:
     def __init__(self, path):
         self.path = path
         self.connections = Connections({"db": f"sqlite:///{path}"})
+
+    @property
+    def helpers(self):
+        return self.connections.database("db").helpers
 
     def job(self, statement: str, *, rows: int = 1000, **options) -> Job:
         parameters = options.pop("parameters", {})
@@ -167,36 +175,110 @@ async def test_a_file_is_not_made(tmp_path):
 
 
 async def test_a_cancelled_statement_is_interrupted(place):
-    jobs = [place.job(ENDLESS) for _ in range(5)]  # one more than there are threads
-    await until(lambda: len(busy_threads()) == sql_sqlite.THREADS_MAX)
+    jobs = [place.job(ENDLESS) for _ in range(HELPERS_MAX + 1)]
+    await until(lambda: len(place.helpers.pids) == HELPERS_MAX, within=30)
+    pids = place.helpers.pids
 
-    for job in jobs:
-        await job.cancelled()
+    await asyncio.gather(*(job.cancelled() for job in jobs))
 
+    assert not any(map(is_alive, pids))
     assert await place.rows("SELECT 1 AS fine") == [{"fine": 1}]
 
 
+async def test_a_cancelled_change_leaves_no_journal(place):
+    await place.job("CREATE TABLE t (a)").result()
+    change = place.job(f"INSERT INTO t {ENDLESS.replace('count(*)', 'hex(randomblob(1000))')}")
+    journal = place.path.with_name(f"{place.path.name}-journal")
+    await until(journal.exists, within=30)
+
+    await change.cancelled()
+
+    assert not journal.exists()
+    assert await place.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
+
+
+async def test_a_helper_ends_with_its_worker_even_in_a_statement(place):
+    job = place.job(ENDLESS)
+    await until(lambda: place.helpers.pids, within=30)
+    [helper] = place.helpers.processes
+
+    helper.stdin.close()  # as when the worker is gone
+
+    assert "interrupted" in await job.passing()
+    await asyncio.wait_for(helper.wait(), 30)
+
+
 async def test_a_file_that_others_write_to_is_waited_for(place, monkeypatch):
-    monkeypatch.setattr(sql_sqlite, "BUSY_SECONDS", 0.01)
     await place.job("CREATE TABLE t (a)").result()
     other = sqlite3.connect(place.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(sql_sqlite, "BUSY_TRIES", 2)
+    monkeypatch.setattr(sql_sqlite, "BUSY_TRIES", 1)
     assert "SQLITE_BUSY" in await place.job("INSERT INTO t VALUES (1)").passing()
 
     monkeypatch.setattr(sql_sqlite, "BUSY_TRIES", 10_000)
     waiting = place.job("INSERT INTO t VALUES (1)")
     cancelled = place.job("INSERT INTO t VALUES (2)")
-    await until(lambda: len(busy_threads()) >= 2)
+    await until(lambda: len(place.helpers.pids) == 2, within=30)
     await cancelled.cancelled()
     other.execute("COMMIT")
     assert await waiting.result() == {"row_count": 1}
     other.close()
 
 
-def busy_threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name.startswith("daybell-sql-db")]
+@pytest.mark.parametrize(
+    "value",
+    [
+        "zeroblob(16000000)",
+        "(SELECT group_concat(hex(zeroblob(5000000))))",
+        "replace(hex(zeroblob(4000)), '0', hex(zeroblob(900)))",
+    ],
+)
+async def test_a_statement_cannot_fill_the_memory(place, value):
+    job = place.job(f"SELECT {', '.join([value] * 40)}")
+    peak = 0
+
+    def ended() -> bool:
+        nonlocal peak
+        peak = max([peak, *map(resident_bytes, place.helpers.pids)])
+        return job.task.done()
+
+    await until(ended, within=60)
+
+    assert "takes more than 128 MiB of memory" in await job.lasting()
+    assert peak < 256 * 1024**2
+    assert place.helpers.pids == []  # it is not used again
+    assert await place.rows("SELECT 1 AS fine") == [{"fine": 1}]
+
+
+async def test_wide_rows_are_left_out_without_being_converted(place):
+    wide = "SELECT zeroblob(16000000) AS a, zeroblob(16000000) AS b, zeroblob(16000000) AS c"
+
+    assert await place.job(wide).result() == {"rows": [], "row_count": 0, "truncated": True}
+    [pid] = place.helpers.pids
+    assert resident_bytes(pid) < 180 * 1024**2
+
+
+async def test_the_file_of_a_store_is_refused(tmp_path):
+    store = SqliteStore(str(tmp_path / "daybell.db"))
+    await store.migrate()
+    await store.close()
+    (tmp_path / "alias.db").hardlink_to(tmp_path / "daybell.db")
+    place = Place(tmp_path / "alias.db")
+
+    said = await place.job("SELECT * FROM tenants").lasting()
+
+    assert "on connection 'db': the file is a store of Daybell" in said
+    await place.connections.close()
+
+
+def resident_bytes(pid: int) -> int:
+    """The most that a process has had."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 @pytest.mark.parametrize(

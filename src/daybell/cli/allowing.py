@@ -17,8 +17,10 @@ def kind_options(
     allow_private_http: bool = False,
     allow_env: str = "",
     pass_env: str = "",
+    store_url: str | None = None,
 ) -> KindOptions:
-    """Read what was allowed; connections come from the settings. What no job could use is refused
+    """Read what was allowed; connections come from the settings. `store_url`: that of an app which
+    has one of its own. What no job could use is refused
     here, and not by the first job that needs it.
     """
     if settings.secrets_key is not None:
@@ -26,7 +28,7 @@ def kind_options(
     if settings.connections:
         from daybell.runners.sql import Connections
 
-        Connections(settings.connections)
+        Connections(settings.connections, store_url=store_url or settings.database_url)
     passed = read_names(pass_env, "--pass-env")
     if VARIABLE in passed:
         raise UsageError(

@@ -190,6 +190,7 @@ def allow(app: App, settings: Settings, options: DevOptions) -> None:
         allow_private_http=is_own if private is None else private,
         allow_env=options.allow_env,
         pass_env=options.pass_env,
+        store_url=app.url,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 import time
@@ -23,12 +24,13 @@ from daybell.cli.overdue import check_schedules
 from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
 from daybell.core.duration import format_duration
+from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
 from daybell.sdk.loading import AppImportError
 from daybell.settings import FILE_NAME, Settings, masked_url
-from daybell.store.open import store_for
+from daybell.store.open import check_pooler, store_for
 from daybell.store.postgres.timeouts import timeouts_for
 from daybell.store.protocol import Store
 
@@ -54,6 +56,7 @@ async def doctor(
     if app is not None:
         settings = replace(settings, database_url=app.url)
     found += [*await check_store(settings, flag=flag, app=app), check_lease(settings.lease)]
+    found += check_tls(settings)
     found += check_file(Path(FILE_NAME))
     typer.echo(settings.mask(encode(found) if as_json else render(found)))
     return DONE if all(check.is_ok for check in found) else FAILED
@@ -84,6 +87,7 @@ async def check_store(
     try:
         await store.open()
         found = [*await _measure(store, place), *(await store.health()).checks]
+        found += await check_pooler(store)
         found += await check_schedules(store)
         found += await check_missing(store)
         found += await _check_takers(store)
@@ -191,6 +195,38 @@ def check_lease(seconds: float) -> Check:
         if is_short
         else "work of a dead worker waits that long; lower DAYBELL_LEASE",
     )
+
+
+def check_tls(settings: Settings) -> list[Check]:
+    """Report for each server of a network whether passwords and data travel encrypted."""
+    urls = {"database_url": settings.database_url, "listen_url": settings.listen_url}
+    urls |= {f"connections.{name}": url for name, url in settings.connections.items()}
+    found: list[Check] = []
+    for name, url in urls.items():
+        if url is None or not url.startswith("postgres"):
+            continue
+        try:
+            if is_local(url, os.environ):
+                continue
+        except ValueError:
+            continue  # it cannot be used, which is reported where it is
+        mode = ssl_mode(url, os.environ)
+        fact = f"sslmode={mode}"
+        if mode is None:
+            fact = "no sslmode: a server that refuses TLS is not used"
+        elif mode in ("disable", *WEAK_MODES):
+            may = "may travel" if mode in WEAK_MODES else "travel"
+            fact += f": the password and all data {may} unencrypted"
+        found.append(
+            Check(
+                name="tls",
+                is_ok=mode not in WEAK_MODES,
+                found=f"{name} has {fact}",
+                advice="a server, or a machine on the way to it, can refuse TLS; write"
+                " sslmode=require or verify-full, or sslmode=disable for a network that is trusted",
+            )
+        )
+    return found
 
 
 def check_file(file: Path) -> list[Check]:

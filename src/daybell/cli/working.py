@@ -45,7 +45,8 @@ from daybell.sdk.app import App
 from daybell.sdk.worker import fitted
 from daybell.settings import Settings, masked_url
 from daybell.store.ids import mint
-from daybell.store.open import store_for
+from daybell.store.open import check_pooler, store_for
+from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.cli")
 
@@ -90,6 +91,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         allow_private_http=request.allow_private_http,
         allow_env=request.allow_env,
         pass_env=request.pass_env,
+        store_url=app.url,
     )
     options = worker_options(app, settings, request)
     if request.parent is None:
@@ -201,6 +203,8 @@ async def _work(
             stack.push_async_callback(node.stop)
             if prune is not None:  # not before, as nothing that is claimed depends on it
                 await _settle_patiently(app, options, prune=prune)
+            if app.url.startswith("postgres"):
+                await _warn_of_pooler(store)
         logger.info(
             "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
             options.name,
@@ -218,6 +222,12 @@ async def _work(
             return True
         _say_stopping(len(worker.executor), options.drain_timeout, stop)
         return False
+
+
+async def _warn_of_pooler(store: Store) -> None:
+    for check in await check_pooler(store, is_worker=True):
+        if not check.is_ok:
+            logger.warning("%s; %s", check.found, check.advice)
 
 
 def _say_stopping(running: int, seconds: Seconds, stop: Stop) -> None:

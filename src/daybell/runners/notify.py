@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final, cast
 
 import msgspec
@@ -17,34 +13,31 @@ from daybell.core.job import JobDefinition
 from daybell.core.kinds.notify import NotifySettings
 from daybell.core.limits import NOTIFY_CHARS_MAX
 from daybell.errors import shown
+from daybell.runners.helpers import (
+    ENVIRONMENT,
+    IDLE_SECONDS,
+    HelperFailed,
+    Helpers,
+    module_command,
+)
 from daybell.runners.kind import KindHandler, Reveal
 from daybell.runners.notifying import ALLOW_PRIVATE, Answer, Message
 from daybell.runners.running import Stoppable
 
 SOURCE: Final = "notify"  # of lines in the log
 FAILED: Final = "NotifyFailed"
-COMMAND: Final = (sys.executable, "-P", "-m", "daybell.runners.notifying")
-SENDERS_MAX: Final = 4
-IDLE_SECONDS: Final = 30.0
+COMMAND: Final = module_command("daybell.runners.notifying")
 SILENCE_SECONDS: Final = 120.0  # for one place; apprise gives up long before, as a rule
 ANSWER_BYTES_MAX: Final = 256 * 1024
-# Of the worker's environment, what a program needs to find itself, and the network's certificates.
-_ENVIRONMENT: Final = (
-    "PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-)  # fmt: skip
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 # A proxy would be asked for what is refused here, so it takes the same permission.
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 Hear = Callable[[Answer], None]
 
 
-class CannotSend(Exception):
-    """The process that sends could not do its work."""
-
-
 class Notifier:
-    """Sends messages, a few at a time, in processes that are kept for a while; for one event loop.
+    """Sends messages, a few at a time, in helper processes; for one event loop.
     `allow_private`: also to places that are not on the public internet.
     """
 
@@ -56,108 +49,35 @@ class Notifier:
         idle: Seconds = IDLE_SECONDS,
         silence: Seconds = SILENCE_SECONDS,
     ) -> None:
-        names = (*_ENVIRONMENT, *(_PROXIES if allow_private else ()))
-        self._environment = {name: os.environ[name] for name in names if name in os.environ}
-        self._command = [*command, *([ALLOW_PRIVATE] if allow_private else [])]
-        self._idle_seconds = idle
-        self._silence = silence
-        self._turns = asyncio.Semaphore(SENDERS_MAX)
-        self._idle: list[tuple[asyncio.subprocess.Process, asyncio.TimerHandle]] = []
-        self._senders: set[asyncio.subprocess.Process] = set()
-        self._leaving: set[asyncio.Task[Any]] = set()
-
-    @property
-    def pids(self) -> list[int]:
-        """The processes that there are."""
-        return [sender.pid for sender in self._senders]
+        self.helpers = Helpers(
+            [*command, *([ALLOW_PRIVATE] if allow_private else [])],
+            variables=(*ENVIRONMENT, *_CERTIFICATES, *(_PROXIES if allow_private else ())),
+            line_bytes_max=ANSWER_BYTES_MAX,
+            idle=idle,
+            silence=silence,
+        )
 
     async def send(self, message: Message, hear: Hear) -> None:
         """Send a message, and tell `hear` what comes of it. Cancelling this ends the process that
-        sends. Raises CannotSend.
+        sends. Raises HelperFailed.
         """
-        async with self._turns:
-            sender = await self._sender()
-            try:
-                await self._order(sender, message, hear)
-            except BaseException:
-                await self._end(sender)
-                raise
-            self._keep(sender)
+
+        def take(line: bytes) -> bool:
+            answer = msgspec.json.decode(line, type=Answer)
+            if not answer.is_done:
+                hear(answer)
+            if answer.missing is not None:
+                raise HelperFailed(
+                    f"apprise cannot be imported by this worker ({answer.missing}); install it"
+                    " with pip install 'daybell[notify]'"
+                )
+            return answer.is_done
+
+        await self.helpers.run(msgspec.json.encode(message), take)
 
     async def close(self) -> None:
         """End the processes, with what they are sending."""
-        for _, timer in self._idle:
-            timer.cancel()
-        self._idle.clear()
-        for sender in list(self._senders):
-            await self._end(sender)
-
-    async def _sender(self) -> asyncio.subprocess.Process:
-        while self._idle:
-            sender, timer = self._idle.pop()
-            timer.cancel()
-            if sender.returncode is None:
-                return sender
-            self._senders.discard(sender)
-        try:
-            sender = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=self._environment,
-                limit=ANSWER_BYTES_MAX,
-                start_new_session=True,  # a terminal's Ctrl-C is for the worker
-            )
-        except OSError as error:
-            raise CannotSend(f"the process that sends could not be started: {error}") from None
-        self._senders.add(sender)
-        return sender
-
-    async def _order(
-        self, sender: asyncio.subprocess.Process, message: Message, hear: Hear
-    ) -> None:
-        assert sender.stdin is not None and sender.stdout is not None
-        sender.stdin.write(msgspec.json.encode(message) + b"\n")
-        try:
-            await sender.stdin.drain()
-            while True:
-                async with asyncio.timeout(self._silence):
-                    line = await sender.stdout.readline()
-                answer = msgspec.json.decode(line, type=Answer)
-                if answer.is_done:
-                    return
-                hear(answer)
-                if answer.missing is not None:
-                    raise CannotSend(
-                        f"apprise cannot be imported by this worker ({answer.missing}); install it"
-                        " with pip install 'daybell[notify]'"
-                    )
-        except TimeoutError:
-            raise CannotSend(f"there was no answer within {self._silence:g} s") from None
-        except (OSError, ValueError, msgspec.DecodeError):
-            raise CannotSend("the process that sends has ended in the middle of it") from None
-
-    def _keep(self, sender: asyncio.subprocess.Process) -> None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._idle_seconds, self._retire, sender)
-        self._idle.append((sender, timer))
-
-    def _retire(self, sender: asyncio.subprocess.Process) -> None:
-        """Nobody has needed it for long enough."""
-        self._idle = [(one, timer) for one, timer in self._idle if one is not sender]
-        ending = asyncio.get_running_loop().create_task(self._end(sender))
-        self._leaving.add(ending)
-        ending.add_done_callback(self._leaving.discard)
-
-    async def _end(self, sender: asyncio.subprocess.Process) -> None:
-        self._senders.discard(sender)
-        if sender.returncode is None:
-            with suppress(ProcessLookupError):
-                sender.kill()
-        await asyncio.shield(sender.wait())
-        assert sender.stdin is not None
-        sender.stdin.close()
+        await self.helpers.close()
 
 
 class NotifyHandler(KindHandler):
@@ -178,7 +98,7 @@ class NotifyHandler(KindHandler):
         if left:
             try:
                 await self._notifier.send(msgspec.structs.replace(message, to=left), outcome.hear)
-            except CannotSend as error:
+            except HelperFailed as error:
                 raise Described.as_text(FAILED, str(error)) from None
         return outcome.result()
 

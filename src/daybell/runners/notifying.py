@@ -13,6 +13,7 @@ import queue
 import re
 import sys
 import threading
+import warnings
 from importlib import import_module
 from typing import Any, Final, TextIO
 from urllib.parse import unquote
@@ -234,10 +235,8 @@ def main() -> None:
     sys.dont_write_bytecode = True
     orders = _orders()
     output = _own_output()
-    confinement = Confinement(
-        allow_private=ALLOW_PRIVATE in sys.argv[1:],
-        readable=[path for path in sys.path if path],
-    )
+    warnings.simplefilter("ignore")  # to show one, Python would read the code that it is about
+    confinement = Confinement(allow_private=ALLOW_PRIVATE in sys.argv[1:])
     try:
         sender = Sender(output, confinement)
     except ImportError as error:

@@ -7,8 +7,10 @@ sql_meter.py bounds what a server sends, sql_rows.py keeps what comes back.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,6 +20,7 @@ from daybell.core import payload
 from daybell.core.failure import Described
 from daybell.core.job import JobDefinition
 from daybell.core.kinds.sql import SqlSettings, check_connection_name
+from daybell.core.postgres_url import check_options, is_same_login, read_hosts
 from daybell.core.references import names_in_args
 from daybell.errors import UsageError, shown
 from daybell.runners import placeholders
@@ -35,15 +38,18 @@ _SCHEME: Final = re.compile(r"[a-z][\w+.\-]*", re.IGNORECASE)
 
 class Connections:
     """The databases that a worker knows by name, for one event loop. Each is opened when it is
-    first needed. Raises UsageError for a URL that names no database.
+    first needed. Raises UsageError for a URL that names no database, and for that of the store;
+    what a URL does not show of the store is refused when a statement is run there.
     """
 
-    def __init__(self, urls: Mapping[str, str]) -> None:
+    def __init__(self, urls: Mapping[str, str], *, store_url: str = "memory://") -> None:
         self._urls = {check_connection_name(name): url.strip() for name, url in urls.items()}
         self._dialects: dict[str, Dialect] = {
             name: dialect_of(name, url) for name, url in self._urls.items()
         }
         self._opened: dict[str, Database] = {}
+        for name, url in self._urls.items():
+            _check_apart(name, url, store_url.strip())
 
     @property
     def names(self) -> list[str]:
@@ -82,6 +88,13 @@ def dialect_of(name: str, url: str) -> Dialect:
     where = f"connection {name}: {shown(masked_url(url))}"
     scheme = scheme.lower()
     if mark and scheme in ("postgresql", "postgres"):
+        try:
+            check_options(url)
+            read_hosts(url)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}", field="connections") from None
+        except ValueError:
+            raise UsageError(f"{where} cannot be read; {_TAKES}", field="connections") from None
         return "postgresql"
     if mark and scheme == "sqlite":
         if not rest.startswith("/") or "?" in rest or not unquote(rest[1:]).strip("/"):
@@ -91,6 +104,27 @@ def dialect_of(name: str, url: str) -> Dialect:
     is_scheme = mark and _SCHEME.fullmatch(scheme)
     fact = f"has a scheme that is not known, {scheme}" if is_scheme else "is no database URL"
     raise UsageError(f"{where} {fact}; {_TAKES}", field="connections")
+
+
+def _check_apart(name: str, url: str, store_url: str) -> None:
+    """Refuse the store: a statement there would have the rights of every tenant."""
+    scheme, store = url.partition("://")[0].lower(), store_url.partition("://")[0].lower()
+    is_store = False
+    if scheme.startswith("postgres") and store.startswith("postgres"):
+        with suppress(ValueError):  # the store's URL is checked elsewhere
+            is_store = is_same_login(url, store_url)
+    elif scheme == store == "sqlite":
+        one, other = _file_of(url), _file_of(store_url)
+        is_store = os.path.realpath(one) == os.path.realpath(other)
+        with suppress(OSError):  # one of them does not exist yet
+            is_store = is_store or os.path.samefile(one, other)
+    if is_store:
+        raise UsageError(
+            f"connection {name}: {shown(masked_url(url))} is the store itself, whose jobs and secrets"
+            " are not for statements; name another database, or in PostgreSQL a role without rights"
+            " in the schema daybell",
+            field="connections",
+        )
 
 
 def _file_of(url: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Final, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-# Of all rows that come for one request: far more than are kept, and than several workers mind.
-RECEIVED_BYTES_MAX: Final = 32 * 1024 * 1024
+# Of all rows that come for one request: far more than are kept. Short elements of an array take
+# up to 25 times as much in Python, on each of a few connections.
+RECEIVED_BYTES_MAX: Final = 8 * 1024 * 1024
 _HEAD_BYTES: Final = 5  # of a message: its kind, and a length that counts itself but not the kind
 _ROW: Final = ord("D")
 _READY: Final = ord("Z")  # for the next request

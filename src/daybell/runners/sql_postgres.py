@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,11 +20,10 @@ from urllib.parse import unquote, urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
-from daybell.core import payload
-from daybell.errors import PayloadError
+from daybell.core.postgres_url import explain_refusal, tls_options
 from daybell.runners import placeholders
 from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
-from daybell.runners.sql_rows import NOTICES_MAX, Parameters, Rows, Say, StatementFailed
+from daybell.runners.sql_rows import NOTICES_MAX, JsonText, Parameters, Rows, Say, StatementFailed
 from daybell.settings import MASK, masked_url
 
 CONNECTIONS_MAX: Final = 5
@@ -41,13 +41,6 @@ _MOMENT: Final = re.compile(
 )
 
 _driver = cast("Any", asyncpg)  # it has no types of its own
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return payload.decode(text)
-    except PayloadError:
-        return text  # as when it nests too deep, or has a number that nobody can hold
 
 
 def _read_moment(text: str) -> str:
@@ -68,7 +61,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     **dict.fromkeys(_AS_TEXT, str),
     **dict.fromkeys(("int2", "int4", "int8", "oid", "xid"), int),
     **dict.fromkeys(("float4", "float8"), float),
-    **dict.fromkeys(("json", "jsonb"), _read_json),
+    **dict.fromkeys(("json", "jsonb"), JsonText),
     **dict.fromkeys(("timestamp", "timestamptz"), _read_moment),
     "bool": "t".__eq__,
 }
@@ -103,6 +96,12 @@ class PostgresDatabase:
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the connection is gone
                         link.remove_log_listener(notices)
+        except _IsStore:
+            raise StatementFailed(
+                f"on connection {self._name!r}: the database is a store of Daybell, and its jobs and"
+                " secrets are not for statements; use a role without rights in the schema daybell",
+                is_lasting=True,
+            ) from None
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise self._failed(error, parameters, names) from None
 
@@ -125,9 +124,10 @@ class PostgresDatabase:
                 max_inactive_connection_lifetime=IDLE_SECONDS,
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
+                **tls_options(self._url, os.environ),
                 server_settings={"application_name": "daybell", "datestyle": "ISO"},
                 connection_class=MeteredConnection,
-                init=_teach,
+                init=_begin,
                 reset=_forget,
             )
         await self._pool
@@ -161,7 +161,8 @@ class PostgresDatabase:
                 said += ". Cast it to text, or take it through to_jsonb()"
             return StatementFailed(f"{where}: {said}", is_lasting=True)
         if state is None:
-            said = self._said(error) or "no answer in time"
+            said = explain_refusal(self._url, os.environ, str(error))
+            said = said or self._said(error) or "no answer in time"
             return StatementFailed(f"{where}, the database cannot be used: {said}",
                                    is_lasting=False)  # fmt: skip
         said = _message(error, with_detail=not parameters.has_secrets)
@@ -302,6 +303,29 @@ def _check_copy(statement: str) -> None:
             " file of the server",
             is_lasting=True,
         )
+
+
+# Rights of every role that the session can become. The rights of a schema are those to see it.
+_CAN_USE_STORE: Final = """
+SELECT 1 FROM pg_namespace n
+WHERE n.nspname = 'daybell'
+  AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'live')
+  AND EXISTS (SELECT FROM pg_roles r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+              AND has_schema_privilege(r.oid, n.oid, 'USAGE'))
+"""
+
+
+class _IsStore(Exception):
+    """The database is a store of Daybell, and the connection has rights there."""
+
+
+async def _begin(link: Any) -> None:
+    """Refuse a session with rights in the store: its statements would have the rights of every
+    tenant. Have others take and give texts.
+    """
+    if await link.execute(_CAN_USE_STORE) != "SELECT 0":
+        raise _IsStore
+    await _teach(link)
 
 
 async def _teach(link: Any) -> None:

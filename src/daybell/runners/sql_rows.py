@@ -9,10 +9,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from daybell.core import payload
 from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.errors import PayloadError
 
 ROWS_BYTES_MAX: Final = RESULT_BYTES_MAX // 2  # masks may still make them longer
-BATCH_ROWS_MAX: Final = 500
+BATCH_ROWS_MAX: Final = 100
 NOTICES_MAX: Final = 100
 
 Say = Callable[[str, str], None]  # a level and a line of the log
@@ -60,7 +62,11 @@ class Rows:
         if len(self._kept) >= self._rows_max:
             self.is_truncated = True
             return False
-        kept = dict(zip(self._columns, map(as_json, row), strict=True))
+        values = list(row)
+        if self._bytes + sum(map(_length, values)) > ROWS_BYTES_MAX:
+            self.is_truncated = True  # known without making it larger
+            return False
+        kept = dict(zip(self._columns, map(as_json, values), strict=True))
         self._bytes += len(msgspec.json.encode(kept)) + 1
         if self._bytes > ROWS_BYTES_MAX:
             self.is_truncated = True
@@ -88,8 +94,19 @@ class Database(Protocol):
         ...
 
 
+class JsonText(str):
+    """JSON that is not read yet: its objects may take thirty times the memory of its text."""
+
+    __slots__ = ()
+
+
 def as_json(value: Any) -> Any:
     """A value of a row as JSON can hold it: bytes as base64, and NaN in words."""
+    if isinstance(value, JsonText):
+        try:
+            return payload.decode(str(value))
+        except PayloadError:
+            return str(value)  # it nests too deep, or has a number that no float can hold
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -97,6 +114,12 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [as_json(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(_length(one) for one in value)  # pyright: ignore[reportUnknownVariableType]
+    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _told_apart(columns: Sequence[str]) -> list[str]:

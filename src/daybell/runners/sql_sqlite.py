@@ -1,28 +1,44 @@
-"""Statements in SQLite files, each with a connection of its own in one of a few threads."""
+"""Statements in SQLite files. Each runs in a helper process with a limit of memory.
+
+SQLite makes values, sorts and reads rows in the memory of its process, as much as a statement asks
+for, and has no limit per connection. So the worker hands the statement to a helper
+(`python -m daybell.runners.sql_sqlite`), which runs one at a time and has its own limits: SQLite's
+for all that SQLite allocates, and the system's for what Python makes of a row.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import os
+import queue
+import resource
 import sqlite3
+import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from daybell.core.kinds.sql import STORE_FILE_ID
+from daybell.core.limits import RESULT_BYTES_MAX
+from daybell.runners.helpers import ENVIRONMENT, HelperFailed, Helpers, module_command
 from daybell.runners.sql_rows import Parameters, Rows, Say, StatementFailed
 
-THREADS_MAX: Final = 4
-# A file that others write to is waited for so many times so long. Not at once: a thread that waits
-# cannot be told to stop.
+COMMAND: Final = module_command("daybell.runners.sql_sqlite")
+TEMPORARY_FILES: Final = ("SQLITE_TMPDIR", "TMPDIR")  # variables that say where sorts are kept
+# A file that another process writes to is waited for so many times so long. Not at once: SQLite
+# cannot be interrupted while it waits.
 BUSY_SECONDS: Final = 0.25
 BUSY_TRIES: Final = 20
-STEPS: Final = 10_000  # of SQLite's machine between two looks at whether to stop
+STEPS: Final = 10_000  # of SQLite's machine between two checks whether to stop
+GRACE_SECONDS: Final = 2.0  # for an interrupted statement to roll back, before its helper is killed
 
-# Of a text, a blob, or a row that is stored. SQLite would make a gigabyte if asked to. A statement
-# can still ask for many of them in one row.
-VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
+VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of a text, a blob, or a row that is stored
+HEAP_BYTES_MAX: Final = 128 * 1024 * 1024  # of all that SQLite holds at a time
+# Of the helper's address space: Python with its libraries, SQLite's heap, and a row as Python has
+# it.
+MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
 
 LASTING: Final = frozenset(
     {
@@ -35,86 +51,117 @@ LASTING: Final = frozenset(
     }
 )
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-# They reach out of the file, or make it lie about itself.
+# They reach out of the file, make it lie about itself, or hold for the statements that follow.
 _PRAGMAS_REFUSED: Final = frozenset(
-    {"data_store_directory", "temp_store_directory", "trusted_schema", "writable_schema"}
-)
+    {"data_store_directory", "temp_store_directory", "trusted_schema", "writable_schema",
+     "hard_heap_limit", "soft_heap_limit"}
+)  # fmt: skip
 _FUNCTIONS_REFUSED: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
 
+class Order(msgspec.Struct, frozen=True):
+    """A statement for a helper."""
+
+    path: str
+    statement: str
+    parameters: dict[str, Any]
+    rows_max: int
+    busy_tries: int
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a statement, or why it failed."""
+
+    result: dict[str, Any] | None = None
+    failure: str = ""  # without the name of the connection
+    is_lasting: bool = False
+    is_short_of_memory: bool = False
+
+
 class SqliteDatabase:
-    """One file, which must be there."""
+    """One file, which must exist."""
 
     def __init__(self, name: str, path: str) -> None:
         self._name = name
         self._path = path
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix=f"daybell-sql-{name}")
+        self.helpers = Helpers(
+            COMMAND,
+            variables=(*ENVIRONMENT, *TEMPORARY_FILES),
+            line_bytes_max=2 * RESULT_BYTES_MAX,
+            grace=GRACE_SECONDS,
+        )
 
     async def run(
         self, statement: str, parameters: Parameters, *, rows_max: int, say: Say
     ) -> dict[str, Any]:
         """See `Database`. Cancelling it interrupts the statement, and waits until it has ended."""
-        work = _Work(self._path, statement, parameters.values, rows_max)
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._threads, work.run)
+        order = Order(self._path, statement, parameters.values, rows_max, BUSY_TRIES)
         try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            work.stop()
-            await asyncio.wait([done])
-            _ = done.cancelled() or done.exception()  # it has been heard
-            raise
-        except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeEncodeError) as error:
-            raise self._failed(error) from None
+            text = msgspec.json.encode(order)
+        except UnicodeEncodeError:
+            raise self._failed(
+                "a parameter has half a character in it (a lone surrogate)"
+            ) from None
+        answers: list[Answer] = []
+
+        def take(line: bytes) -> bool:
+            answers.append(msgspec.json.decode(line, type=Answer))
+            if answers[0].is_short_of_memory:
+                raise self._failed(answers[0].failure)  # and use this helper no more
+            return True
+
+        try:
+            await self.helpers.run(text, take)
+        except HelperFailed as error:
+            raise self._failed(f"the statement was not run to its end: {error}",
+                               is_lasting=False) from None  # fmt: skip
+        [answer] = answers
+        if answer.result is None:
+            raise self._failed(answer.failure, is_lasting=answer.is_lasting)
+        return answer.result
 
     async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self.helpers.close()
 
-    def _failed(self, error: Exception) -> StatementFailed:
-        code: int | None = getattr(error, "sqlite_errorcode", None)
-        where = f"on connection {self._name!r}"
-        if code is None:  # Python's own words, about the statement or its parameters
-            said = str(error)
-            if "one statement" in said:
-                said = "the statement is several; a job runs one"
-            elif isinstance(error, OverflowError):
-                said = "a parameter is a number of more than 64 bits; pass it as text"
-            elif isinstance(error, UnicodeEncodeError):
-                said = "a parameter has half a character in it (a lone surrogate)"
-            return StatementFailed(f"{where}: {said}", is_lasting=True)
-        said = f"{where}, {getattr(error, 'sqlite_errorname', code)}: {error}"
-        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
-            said += f"; is there a file {self._path}? It is not made by a job"
-        elif code & 0xFF == sqlite3.SQLITE_AUTH or "not authorized" in said:
-            said += "; a job stays within its file: no ATTACH, no VACUUM INTO, no extensions"
-        elif code & 0xFF == sqlite3.SQLITE_TOOBIG:
-            said += f"; a value or a row has {VALUE_BYTES_MAX // 1024**2} MiB at most here"
-        return StatementFailed(said, is_lasting=code & 0xFF in LASTING)
+    def _failed(self, said: str, *, is_lasting: bool = True) -> StatementFailed:
+        return StatementFailed(f"on connection {self._name!r}: {said}", is_lasting=is_lasting)
 
 
-class _Work:
-    """One statement in a thread."""
+class _Statement:
+    """One statement in a helper."""
 
-    def __init__(
-        self, path: str, statement: str, parameters: dict[str, Any], rows_max: int
-    ) -> None:
-        self._path = path
-        self._statement = statement
-        self._parameters = {name: _bound(value) for name, value in parameters.items()}
-        self._rows_max = rows_max
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._parameters = {name: _bound(value) for name, value in order.parameters.items()}
         self._is_stopped = threading.Event()
         self._link: sqlite3.Connection | None = None
 
     def stop(self) -> None:
-        """Have it end soon. May be called from another thread."""
+        """Interrupt it. May be called from another thread."""
         self._is_stopped.set()
         link = self._link
         if link is not None:
             link.interrupt()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Answer:
+        try:
+            return Answer(result=self._run())
+        except MemoryError:
+            most = f"{HEAP_BYTES_MAX // 1024**2} MiB"
+            said = (
+                f"the statement takes more than {most} of memory; select fewer or smaller values"
+            )
+            return Answer(failure=said, is_lasting=True, is_short_of_memory=True)
+        except _Refused as error:
+            return Answer(failure=str(error), is_lasting=True)
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            code: int | None = getattr(error, "sqlite_errorcode", None)
+            is_lasting = code is None or code & 0xFF in LASTING
+            return Answer(failure=_describe(error, code, self._order.path), is_lasting=is_lasting)
+
+    def _run(self) -> dict[str, Any]:
         link = sqlite3.connect(
-            f"file:{quote(self._path)}?mode=rw",
+            f"file:{quote(self._order.path)}?mode=rw",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,  # one statement is a transaction by itself
@@ -123,7 +170,6 @@ class _Work:
         try:
             link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
             link.text_factory = _as_text
-            link.set_authorizer(_authorize)
             link.set_progress_handler(self._is_stopped.is_set, STEPS)
             self._link = link
             return self._patiently(link)
@@ -132,7 +178,7 @@ class _Work:
             link.close()
 
     def _patiently(self, link: sqlite3.Connection) -> dict[str, Any]:
-        for _ in range(BUSY_TRIES - 1):
+        for _ in range(self._order.busy_tries - 1):
             try:
                 return self._execute(link)
             except sqlite3.OperationalError as error:
@@ -141,18 +187,53 @@ class _Work:
         return self._execute(link)
 
     def _execute(self, link: sqlite3.Connection) -> dict[str, Any]:
+        _check_file(link)
+        link.set_authorizer(_authorize)
         cursor = link.cursor()
         try:
-            cursor.execute(self._statement, self._parameters)
+            cursor.execute(self._order.statement, self._parameters)
             if cursor.description is None:
                 return {"row_count": max(0, cursor.rowcount)}
-            rows = Rows([column[0] for column in cursor.description], self._rows_max)
+            rows = Rows([column[0] for column in cursor.description], self._order.rows_max)
             for row in cursor:
                 if not rows.take(row):
                     break
             return rows.result()
         finally:
             cursor.close()
+
+
+class _Refused(Exception):
+    """A file that no job may use."""
+
+
+def _check_file(link: sqlite3.Connection) -> None:
+    """Refuse the file of a store: whoever writes there has the rights of every tenant."""
+    [application] = link.execute("PRAGMA application_id").fetchone()
+    if application == STORE_FILE_ID:
+        raise _Refused(
+            "the file is a store of Daybell, and its jobs and secrets are not for statements; name"
+            " another file in [connections]"
+        )
+
+
+def _describe(error: Exception, code: int | None, path: str) -> str:
+    """Say why a statement failed, and what to do about it."""
+    said = str(error)
+    if code is None:  # Python's own words, about the statement or its parameters
+        if "one statement" in said:
+            return "the statement is several; a job runs one"
+        if isinstance(error, OverflowError):
+            return "a parameter is a number of more than 64 bits; pass it as text"
+        return said
+    said = f"{getattr(error, 'sqlite_errorname', code)}: {said}"
+    if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        said += f"; is there a file {path}? It is not made by a job"
+    elif code & 0xFF == sqlite3.SQLITE_AUTH or "not authorized" in said:
+        said += "; a job stays within its file: no ATTACH, no VACUUM INTO, no extensions"
+    elif code & 0xFF == sqlite3.SQLITE_TOOBIG:
+        said += f"; a value or a row has {VALUE_BYTES_MAX // 1024**2} MiB at most here"
+    return said
 
 
 def _as_text(raw: bytes) -> str:
@@ -176,3 +257,56 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
         or (action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in _PRAGMAS_REFUSED)
     )
     return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+class _Orders:
+    """Reads orders in a thread of its own. The end of the input stops the statement at work."""
+
+    def __init__(self) -> None:
+        self._orders: queue.Queue[bytes | None] = queue.Queue()
+        self._is_over = False
+        self._current: _Statement | None = None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def next(self) -> _Statement | None:
+        """Wait for the next statement; None: there will be none."""
+        line = self._orders.get()
+        if line is None:
+            return None
+        self._current = _Statement(msgspec.json.decode(line, type=Order))
+        if self._is_over:
+            self._current.stop()
+        return self._current
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._orders.put(line)
+        self._is_over = True
+        if self._current is not None:
+            self._current.stop()
+        self._orders.put(None)
+
+
+def limit_memory() -> None:
+    """Limit this process, for all statements that it will run."""
+    with suppress(ValueError):  # there is a lower limit already
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    link = sqlite3.connect(":memory:")
+    link.execute(f"PRAGMA hard_heap_limit = {HEAP_BYTES_MAX}")
+    link.close()
+
+
+def main() -> None:
+    """Run the statements that are ordered, until standard input ends."""
+    limit_memory()
+    orders = _Orders()
+    while (statement := orders.next()) is not None:
+        answer = msgspec.json.encode(statement.run())
+        with suppress(OSError):  # the worker is gone, and the input will end
+            sys.stdout.buffer.write(answer + b"\n")
+            sys.stdout.buffer.flush()
+    os._exit(0)  # without waiting for the thread that reads
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.postgres_url import check_options
+from daybell.core.view import Check
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import UsageError, shown
 from daybell.settings import MASK, masked_url
@@ -60,6 +62,8 @@ def store_for(
         raise UsageError("PostgreSQL goes by its own clock; leave clock out", field="clock")
     _check_authority(url.strip(), rest)
     _check_options(url.strip())
+    if listen_url is not None:
+        _check_options(listen_url, field="listen_url")
     from daybell.store.postgres import PostgresStore
 
     return PostgresStore(url.strip(), listen_url=listen_url, lease=lease)
@@ -74,6 +78,30 @@ async def has_role(store: Store, role: str) -> bool:
     await store.db.open()
     async with store.db.link() as link:
         return bool(await link.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", role))
+
+
+async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
+    """Check whether a pooler in session mode has enough servers for one process. `is_worker`: the
+    process is a worker at work, which holds those that keep its lease and listen.
+    """
+    from daybell.store.postgres import PostgresStore
+    from daybell.store.postgres.connection import SESSIONS_BESIDE, SESSIONS_MAX
+
+    if not isinstance(store, PostgresStore) or not store.db.is_session_pooled:
+        return []
+    most = SESSIONS_MAX - SESSIONS_BESIDE * is_worker
+    count = await store.db.count_sessions(most)
+    return [
+        Check(
+            name="pool",
+            is_ok=count >= most,
+            found=f"the pooler is in session mode and has servers for {count} of {most} connections"
+            " that a process may need",
+            advice="when it runs out, leases are lost and work is run twice; raise its pool size"
+            f" (default_pool_size of PgBouncer) to {SESSIONS_MAX} for each process, or use"
+            " pool_mode = transaction",
+        )
+    ]
 
 
 def _memory(rest: str, clock: Callable[[], Instant] | None) -> Store:
@@ -133,18 +161,23 @@ def _check_authority(url: str, rest: str) -> None:
             )
 
 
-def _check_options(url: str) -> None:
+def _check_options(url: str, *, field: str = "database_url") -> None:
     """Refuse what the driver would: it calls the whole URL wrong, whatever the option."""
+    try:
+        check_options(url)
+    except UsageError as error:
+        raise _option_fault(url, str(error), field) from None
     query = url.partition("?")[2].partition("#")[0]
     try:
         given = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:
-        raise _option_fault(url, "what follows its ? is not of the form name=value&…") from None
+        fault = "what follows its ? is not of the form name=value&…"
+        raise _option_fault(url, fault, field) from None
     for name, values in _OPTIONS.items():
         value = given.get(name, values[0])
         if value not in values:
             value = value if value in masked_url(url) else MASK
-            raise _option_fault(url, f"{name}={value} is not one of {', '.join(values)}")
+            raise _option_fault(url, f"{name}={value} is not one of {', '.join(values)}", field)
     root = given.get("sslrootcert") or os.environ.get("PGSSLROOTCERT")
     is_verified = given.get("sslmode", "").startswith("verify-")
     file = os.path.expanduser(root or "~/.postgresql/root.crt")
@@ -153,11 +186,12 @@ def _check_options(url: str) -> None:
             url,
             f"sslmode={given['sslmode']} needs the certificate of the server's authority, and there"
             f" is no file {file}; name one with sslrootcert=",
+            field,
         )
 
 
-def _option_fault(url: str, fault: str) -> UsageError:
-    return UsageError(f"{masked_url(url)}: {fault}", field="database_url")
+def _option_fault(url: str, fault: str, field: str) -> UsageError:
+    return UsageError(f"{masked_url(url)}: {fault}", field=field)
 
 
 def _unknown(url: str, scheme: str) -> str:

@@ -14,7 +14,7 @@ from daybell.engine.events import Events
 from daybell.errors import Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
-from daybell.store.postgres.lineage import Lineage, read_hosts
+from daybell.store.postgres.lineage import Lineage
 from tests.builders import claim, defined, enqueued, look, states
 from tests.engine.tasks import Log, Tasks, a_worker
 from tests.engine.virtual import until
@@ -341,17 +341,3 @@ async def test_a_service_without_timelines_is_used_as_it_is():
 
     assert lineage.is_unsupported
     await lineage.check(Other())
-
-
-@pytest.mark.parametrize(
-    ("url", "hosts"),
-    [
-        ("postgresql://me:a@b/x", [("b", 5432)]),
-        ("postgresql://me@a:1,b/x", [("a", 1), ("b", 5432)]),
-        ("postgresql://me@[::1]:7,[::2]/x", [("::1", 7), ("::2", 5432)]),
-        ("postgresql:///x?host=a,b&port=3,4", [("a", 3), ("b", 4)]),
-        ("postgresql:///x?host=a,b&port=3", [("a", 3), ("b", 3)]),
-    ],
-)
-def test_the_hosts_of_a_url_are_read(url, hosts):
-    assert read_hosts(url) == hosts

@@ -13,6 +13,8 @@ from daybell.core.kinds.reading import read_fields
 from daybell.core.limits import SQL_CHARS_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX
 from daybell.errors import UsageError, shown
 
+# SQLite's application_id of a file that is a store of Daybell ("dayb"). No statement runs there.
+STORE_FILE_ID: Final = 0x64617962
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

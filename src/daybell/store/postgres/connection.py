@@ -10,7 +10,9 @@ not used again: the same proxy or machine may have swallowed them, too.
 
 Behind a pooler in transaction mode (PgBouncer) no session setting survives and no prepared
 statement can be relied on. That is found out when connecting; then every statement runs in a
-transaction of its own, planned afresh.
+transaction of its own, planned afresh. In session mode each connection keeps its server, and only
+the settings have to be made after the start. But then each one takes a server from the pooler, so
+the pools are smaller.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -29,7 +31,7 @@ from daybell.core.instant import Seconds
 from daybell.core.worker import LEASE_SECONDS
 from daybell.errors import SchemaError, Unavailable, UsageError
 from daybell.store import recording
-from daybell.store.postgres.lineage import connect, lineage_of
+from daybell.store.postgres.lineage import connect, lineage_of, read_row
 from daybell.store.postgres.recorded import record_change
 from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 from daybell.store.recording import Recording
@@ -48,6 +50,14 @@ POOLS: Final = {
     Pace.LONG: 4,
     Pace.LOAD: 2,
 }
+# The same behind a pooler in session mode, whose own pool has 20 servers by default for all clients.
+SESSION_POOLS: Final = {
+    Pace.SHORT: 4, Pace.FIRE: 1, Pace.VIEW: 2, Pace.LONG: 1, Pace.LOAD: 1
+}  # fmt: skip
+# Servers that a process may hold there: these, two that keep a lease, and two that listen.
+SESSIONS_BESIDE: Final = 4
+SESSIONS_MAX: Final = sum(SESSION_POOLS.values()) + SESSIONS_BESIDE
+POOLER_ROUNDS: Final = 12  # with two servers, others' load hides the mode in half of them
 CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
@@ -189,6 +199,7 @@ class Database:
         self._pools: dict[Pace, Any] = {}
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
+        self.is_session_pooled = False  # behind a pooler in session mode
         self.lineage = lineage_of(url)
         self._is_probed = False  # a connection has shown whether that is so
         self._timeline = 0  # of the pools' servers; 0: not known
@@ -217,7 +228,22 @@ class Database:
         """Make the pools; pools without settings if the server does not see what we set at the
         start of a session. A pooler refuses or drops it.
         """
-        self.is_pooled = self._is_probed = False
+        self.is_pooled = self.is_session_pooled = self._is_probed = False
+        is_fit = await self._try_pools(fit)
+        if is_fit is None and await self._keeps_servers():
+            self.is_session_pooled = True
+            is_fit = await self._try_pools(fit)
+        if is_fit is not None:
+            return is_fit
+        self.is_session_pooled = False
+        self.is_pooled = self._is_probed = True
+        self._pools = await self._make_pools()
+        return False
+
+    async def _try_pools(self, fit: str) -> bool | None:
+        """Make the pools, and return whether `fit` holds; None: the server refused the settings, or
+        has not kept them, and no pool is left.
+        """
         pools = await self._make_pools()
         try:
             async with pools[Pace.SHORT].acquire(timeout=self.timeouts.acquire) as link:
@@ -231,9 +257,62 @@ class Database:
             if not self._pools:
                 for pool in pools.values():
                     pool.terminate()
-        self.is_pooled = self._is_probed = True
-        self._pools = await self._make_pools()
-        return False
+        return None
+
+    async def _keeps_servers(self) -> bool:
+        """True behind a pooler in session mode: each connection keeps its server. Two connections
+        take turns. In transaction mode the second gets the server that the first has left, or one
+        of them gets another server once both have left theirs, the first one first or last.
+        """
+        timeouts = self.timeouts
+        options = {**self._common(timeouts), "statement_cache_size": 0}
+        async with AsyncExitStack() as stack:
+            one = await self.connect(self.url, **options)
+            stack.push_async_callback(one.close, timeout=timeouts.connect)
+            first = await _backend(one)
+            try:
+                other = await self.connect(self.url, **options)
+                stack.push_async_callback(other.close, timeout=timeouts.connect)
+                second = await _backend(other)
+            except TimeoutError:
+                if await _backend(one) == first:
+                    raise self._short_of_servers() from None
+                return False
+            if first == second:
+                return False
+            for number in range(POOLER_ROUNDS):
+                links = [one, other]
+                transactions = [link.transaction() for link in links]
+                await asyncio.gather(*(transaction.start() for transaction in transactions))
+                now = await asyncio.gather(*map(_backend, links))
+                for transaction in transactions[:: 1 if number % 2 else -1]:
+                    await transaction.commit()
+                if now != [first, second]:
+                    return False
+        return True
+
+    def _short_of_servers(self) -> Unavailable:
+        return Unavailable(
+            f"the pooler has no free server within {self.timeouts.connect:g} s. It is in session mode"
+            f", where a process of Daybell may keep {SESSIONS_MAX}: raise its pool size"
+            " (default_pool_size of PgBouncer), or use pool_mode = transaction"
+        )
+
+    async def count_sessions(self, most: int) -> int:
+        """Count the servers that a pooler in session mode has for this process, up to `most`: those
+        that the pools hold, and those that can be had now.
+        """
+        held = sum(pool.get_size() for pool in self._pools.values())
+
+        async def try_one() -> None:
+            link = await self.connect(self.url, **self._options(self.timeouts))
+            stack.push_async_callback(link.close, timeout=self.timeouts.connect)
+            await _backend(link)
+
+        async with AsyncExitStack() as stack:
+            tries = [try_one() for _ in range(most - held)]
+            opened = await asyncio.gather(*tries, return_exceptions=True)
+        return held + sum(one is None for one in opened)
 
     async def _probe(self, link: Link, fit: str) -> bool | None:
         """Return whether `fit` holds, or None if the session has not kept its settings."""
@@ -263,13 +342,18 @@ class Database:
             self.url,
             # Restoring what it should keep, the driver logs tracebacks while a server is away.
             min_size=0,
-            max_size=POOLS[pace],
+            max_size=(SESSION_POOLS if self.is_session_pooled else POOLS)[pace],
             max_inactive_connection_lifetime=300.0,
             reset=_keep,
-            init=partial(watch_peer, timeouts=timeouts),
+            init=partial(self._prepare, timeouts=timeouts),
             connect=self.connect,
             **self._options(timeouts),
         )
+
+    async def _prepare(self, link: Any, *, timeouts: Timeouts) -> None:
+        await watch_peer(link, timeouts=timeouts)
+        if self.is_session_pooled:
+            await link.execute(timeouts.set_session)
 
     async def close(self) -> None:
         """Close all connections, after what is under way."""
@@ -327,7 +411,7 @@ class Database:
         with translated():
             link = await self.connect(self.url, **self._options(timeouts))
             try:
-                await watch_peer(link, timeouts=timeouts)
+                await self._prepare(link, timeouts=timeouts)
                 async with self._begun(link, READ_COMMITTED, pace=pace):
                     yield cast(Link, link)
             finally:
@@ -406,7 +490,12 @@ class Database:
             with translated():
                 if self._timeline != self.lineage.timeline:
                     await self._follow()
-                link = await pool.acquire(timeout=self._paces[pace].acquire)
+                try:
+                    link = await pool.acquire(timeout=self._paces[pace].acquire)
+                except TimeoutError:
+                    if self.is_session_pooled:
+                        raise self._short_of_servers() from None
+                    raise
                 if pace in PATIENT:
                     link = await self._checked(pool, link)
                 try:
@@ -470,21 +559,33 @@ class Database:
         instead.
         """
         is_checked = self._is_probed and not self.is_pooled
-        return await connect(url, lineage=self.lineage if is_checked else None, **options)
+        link = await connect(url, lineage=self.lineage if is_checked else None, **options)
+        if (encoding := link.get_settings().server_encoding) != "UTF8":
+            link.terminate()
+            raise UsageError(
+                f"the database is encoded in {encoding}, and Daybell stores UTF-8; make one with"
+                " CREATE DATABASE daybell ENCODING 'UTF8' TEMPLATE template0, and name that in the"
+                " URL",
+                field="database_url",
+            )
+        return link
 
-    def _options(self, timeouts: Timeouts) -> dict[str, Any]:
-        common = {
+    @staticmethod
+    def _common(timeouts: Timeouts) -> dict[str, Any]:
+        return {
             "connection_class": Connection,
             "timeout": timeouts.connect,
             "command_timeout": timeouts.command,
         }
+
+    def _options(self, timeouts: Timeouts) -> dict[str, Any]:
+        common = self._common(timeouts)
         if self.is_pooled:
             return {**common, "statement_cache_size": 0}
-        return {
-            **common,
-            "server_settings": timeouts.settings,
-            "max_cached_statement_lifetime": 0,
-        }
+        common["max_cached_statement_lifetime"] = 0
+        if self.is_session_pooled:
+            return common  # the pooler takes no settings with the start
+        return {**common, "server_settings": timeouts.settings}
 
 
 def _is_long() -> bool:
@@ -499,6 +600,12 @@ async def _holds(link: Link, condition: str) -> bool:
         return await link.execute(f"SELECT 1 WHERE {condition}") == "SELECT 1"
     except (*_NO_SCHEMA, *_ACCESS):
         return False
+
+
+async def _backend(link: Any) -> str:
+    """The server process behind a connection, in one round trip."""
+    [pid] = await read_row(link, "pg_backend_pid()")
+    return pid
 
 
 async def _keep(_: object) -> None:

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 from weakref import WeakValueDictionary
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.instant import Seconds
-from daybell.errors import Unavailable
+from daybell.core.postgres_url import explain_refusal, read_hosts, tls_options
+from daybell.errors import Unavailable, UsageError
 
 logger = logging.getLogger("daybell.store")
 
@@ -64,7 +65,7 @@ class Lineage:
         """Check the server, and return whether a condition holds, in one round trip. Raises the
         driver's error if one of them cannot be asked.
         """
-        holds, cluster, timeline = await _read_row(link, f"{condition}, {IDENTITY}")
+        holds, cluster, timeline = await read_row(link, f"{condition}, {IDENTITY}")
         self.accept(int(cluster), int(timeline or "0", 16), where=_place(link))
         return holds == "t"
 
@@ -87,7 +88,7 @@ class Lineage:
         try:
             # Refused by a service without these functions, it must not end the transaction.
             async with link.transaction() if link.is_in_transaction() else nullcontext():
-                cluster, timeline = await _read_row(link, IDENTITY)
+                cluster, timeline = await read_row(link, IDENTITY)
         except _UNSUPPORTED as error:
             logger.info("cannot tell an old primary from the current one: %s", error)
             self.is_unsupported = True
@@ -164,7 +165,20 @@ async def _connect_checked(
     options: dict[str, Any],
 ) -> Any:
     async with asyncio.timeout(timeout):
-        link = await _driver.connect(url, **options)
+        try:
+            link = await _driver.connect(url, **tls_options(url, os.environ), **options)
+        except ConnectionError as error:
+            why = explain_refusal(url, os.environ, str(error))
+            if why is None:
+                raise
+            refused = Unavailable(f"PostgreSQL cannot be used: {why}")
+            refused.is_lasting = True
+            raise refused from error
+        except (asyncpg.UndefinedObjectError, asyncpg.CantChangeRuntimeParamError) as error:
+            raise UsageError(
+                f"PostgreSQL refuses an option of the URL: {error}. Remove what follows its ?, or"
+                " correct it"
+            ) from error
         try:
             if lineage is not None:
                 await lineage.check(link)
@@ -174,22 +188,7 @@ async def _connect_checked(
         return link
 
 
-def read_hosts(url: str) -> list[tuple[str, int]]:
-    """The hosts of a URL with their ports."""
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query)
-    hosts = (parts.netloc.rpartition("@")[2] or ",".join(asked.get("host", []))).split(",")
-    ports = ",".join(asked.get("port", ["5432"])).split(",")
-    found: list[tuple[str, int]] = []
-    for place, host in enumerate(hosts):
-        name, colon, port = host.rpartition(":")
-        if not colon or host.endswith("]"):  # [::1] is an address without a port
-            name, port = host, ports[place] if len(ports) == len(hosts) else ports[0]
-        found.append((name.strip("[]"), int(port)))
-    return found
-
-
-async def _read_row(link: Any, columns: str) -> list[str]:
+async def read_row(link: Any, columns: str) -> list[str]:
     """Read one row as text in one round trip: the driver prepares a query before it fetches, and
     copies without. A pooler can send no half of it to another server, either.
     """

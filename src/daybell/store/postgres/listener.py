@@ -8,16 +8,19 @@ lost, and then the next poll finds what it was about.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from daybell.core.instant import Seconds
-from daybell.errors import DaybellError
+from daybell.errors import DaybellError, UsageError
 from daybell.store.postgres.connection import Database, translated, watch_peer
 from daybell.store.postgres.lineage import Lineage, connect
 from daybell.store.postgres.timeouts import Pace, Timeouts
 from daybell.store.wakeups import pause
+
+logger = logging.getLogger("daybell.store")
 
 CHANNEL: Final = "daybell"
 WORKERS: Final = "!"  # in the place of a queue, which cannot be called so
@@ -80,13 +83,16 @@ class Listener:
         lineage: Lineage,
         timeouts: Timeouts,
         interval: Seconds,
+        takes_settings: bool = True,
     ) -> None:
         self._url = url
         self._lineage = lineage
         self._timeouts = timeouts
         self._interval = interval  # between two checks of a connection that is silent
+        self._settings = timeouts.peer if takes_settings else {}
         self._wanted = dict(wanted)
         self._task: asyncio.Task[None] | None = None
+        self._is_warned = False
 
     async def start(self) -> None:
         """Listen from now on, or as soon as the server can be reached."""
@@ -109,7 +115,7 @@ class Listener:
                         timeout=self._timeouts.connect,
                         command_timeout=self._timeouts.command,
                         statement_cache_size=0,
-                        server_settings=self._timeouts.peer,
+                        server_settings=self._settings,
                     )
                     try:
                         await watch_peer(link, timeouts=self._timeouts)
@@ -122,10 +128,17 @@ class Listener:
                         await self._watch(link, ended)
                     finally:
                         link.terminate()
-            except DaybellError:
-                pass  # the poll goes on meanwhile
+            except DaybellError as error:
+                self._warn(error)  # the poll goes on meanwhile
             is_tried.set()
             await pause(RECONNECT_SECONDS)
+
+    def _warn(self, error: DaybellError) -> None:
+        """Log once what will not pass by itself; without wake-ups, work only starts later."""
+        is_lasting = isinstance(error, UsageError) or getattr(error, "is_lasting", False)
+        if is_lasting and not self._is_warned:
+            self._is_warned = True
+            logger.warning("no wake-ups, work waits for the next poll: %s", error)
 
     async def _watch(self, link: Any, ended: asyncio.Event) -> None:
         """Return when the connection has ended. Raises TimeoutError when it has gone deaf."""

@@ -93,6 +93,7 @@ class PostgresStore(
                 lineage=self.db.lineage,
                 timeouts=self.db.timeouts,
                 interval=2 * self.db.lease,
+                takes_settings=self.listen_url is not None or not self.db.is_session_pooled,
             )
             self._listeners.add(listener)
 

@@ -111,6 +111,17 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def set_session(self) -> str:
+        """The settings for a session behind a pooler that keeps the server. The pooler itself sees
+        to the connection between the two.
+        """
+        return "SELECT " + ", ".join(
+            f"set_config('{name}', '{value}', false)"
+            for name, value in self.settings.items()
+            if not name.startswith("tcp_")
+        )
+
+    @property
     def patience(self) -> Seconds:
         """How long work that can be repeated waits for locks, over all its tries: longer than the
         server lets a session idle that holds them.

@@ -98,9 +98,11 @@ class Transacting(Moving):
             # machine is gone: until then, all that it has locked stays locked, by default for two
             # hours. A pooler passes the name on, and no other setting.
             settings = {"application_name": f"{TASK_SESSION}{worker}"}
-            options: dict[str, Any] = {"server_settings": settings | timeouts.peer}
+            options: dict[str, Any] = {"server_settings": settings}
             if self.db.is_pooled:
-                options = {"server_settings": settings, "statement_cache_size": 0}
+                options["statement_cache_size"] = 0
+            elif not self.db.is_session_pooled:
+                options["server_settings"] = settings | timeouts.peer
             # Not connected yet, so nothing is awaited between the look and the assignment.
             pool = self._task_pools[worker] = _driver.create_pool(
                 self.db.url,

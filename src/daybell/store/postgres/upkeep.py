@@ -369,8 +369,10 @@ class Maintaining(Leading, Sweeping, Wording, Forgetting):
             Check(
                 name="pooler",
                 is_ok=True,
-                found="a transaction pooler, so polling"
+                found="a pooler in transaction mode, so polling"
                 if self.db.is_pooled
+                else "a pooler in session mode"
+                if self.db.is_session_pooled
                 else "direct connection",
             ),
         )

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from urllib.parse import quote
 
+from daybell.core.kinds.sql import STORE_FILE_ID
 from daybell.errors import SchemaError, Unavailable, UsageError, shown
 
 T = TypeVar("T")
 
 SQLITE_LEAST: Final = (3, 37, 0)  # STRICT tables
 FILE_MODE: Final = 0o600  # arguments and results are nobody else's business
-APPLICATION_ID: Final = 0x64617962  # "dayb": how a file of ours is told from any other
+APPLICATION_ID: Final = STORE_FILE_ID
 
 # A writer that finds the file locked asks again at these pauses, a minute in all. They are short
 # because SQLite wakes nobody: whoever asks most often is served first.

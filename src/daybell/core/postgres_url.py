@@ -1,0 +1,119 @@
+"""URLs of PostgreSQL: their hosts, and whether a connection must be encrypted.
+
+The driver's own default is to ask for TLS and to go on without it if the server refuses. Whoever
+sits between client and server can refuse in its name, and gets the password. So over a network TLS
+is demanded, unless `sslmode` says otherwise.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from daybell.errors import UsageError
+
+PORT: Final = 5432
+# Options of other drivers. PostgreSQL would take them for settings of its own.
+_FOREIGN_OPTIONS: Final = frozenset({"ssl", "tls", "ssl_mode", "ssl-mode", "use_ssl", "usessl"})
+# With these, a server that refuses TLS gets the password all the same.
+WEAK_MODES: Final = frozenset({"allow", "prefer"})
+_REFUSED: Final = "rejected SSL upgrade"  # the driver's words
+
+
+def read_hosts(url: str) -> list[tuple[str, int]]:
+    """The hosts of a URL with their ports."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    named = parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc
+    hosts = (named or ",".join(asked.get("host", []))).split(",")  # as the driver takes it apart
+    ports = ",".join(asked.get("port", [str(PORT)])).split(",")
+    found: list[tuple[str, int]] = []
+    for place, host in enumerate(hosts):
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):  # [::1] is an address without a port
+            name, port = host, ports[place] if len(ports) == len(hosts) else ports[0]
+        found.append((unquote(name.strip("[]")), int(port)))
+    return found
+
+
+def check_options(url: str) -> None:
+    """Refuse options of other drivers. Raises UsageError, without the URL in it."""
+    for name in parse_qs(urlsplit(url).query, keep_blank_values=True):
+        if name.lower() in _FOREIGN_OPTIONS:
+            raise UsageError(
+                f"PostgreSQL knows no option {name}; TLS is chosen with sslmode, such as"
+                " ?sslmode=require or ?sslmode=verify-full"
+            )
+
+
+def ssl_mode(url: str, environ: Mapping[str, str]) -> str | None:
+    """The mode that the URL or the environment specifies."""
+    [mode] = parse_qs(urlsplit(url).query).get("sslmode", [""])[-1:]
+    return mode or environ.get("PGSSLMODE") or None
+
+
+def is_local(url: str, environ: Mapping[str, str]) -> bool:
+    """True if every host is this machine, by the URL alone: a name that is looked up may be
+    answered differently the next time.
+    """
+    asked = parse_qs(urlsplit(url).query)
+    if "service" in asked or environ.get("PGSERVICE"):
+        return False  # its file may name any host
+    names = [name for name, _ in read_hosts(url)]
+    if names == [""]:  # as the driver: PGHOST, else a socket or localhost
+        names = environ.get("PGHOST", "localhost").split(",")
+    return all(map(_is_this_machine, names))
+
+
+def tls_options(url: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments for the driver that demand TLS where it is needed."""
+    is_free = ssl_mode(url, environ) is not None or is_local(url, environ)
+    return {} if is_free else {"ssl": "require"}
+
+
+def explain_refusal(url: str, environ: Mapping[str, str], said: str) -> str | None:
+    """Say what to do about a server that refuses TLS; None: `said` is about something else."""
+    if _REFUSED not in said:
+        return None
+    mode = ssl_mode(url, environ)
+    if mode is not None:
+        return f"the server offers no TLS, and sslmode={mode} demands it: enable ssl on the server"
+    return (
+        "the server offers no TLS, and the URL has no sslmode. Over a network nothing is sent"
+        " unencrypted unless the URL asks for it: enable ssl on the server, or write"
+        " ?sslmode=disable if everything between the two can be trusted"
+    )
+
+
+def is_same_login(one: str, other: str) -> bool:
+    """True if two URLs name the same user and database on the same server, as far as they show
+    it.
+    """
+    return _login(one) == _login(other) and bool(_servers(one) & _servers(other))
+
+
+def _login(url: str) -> tuple[str, str]:
+    parts, asked = urlsplit(url), parse_qs(urlsplit(url).query)
+    user = unquote(parts.username or "") or asked.get("user", [""])[0]
+    names = [*asked.get("dbname", []), *asked.get("database", []), user]
+    return user, unquote(parts.path.lstrip("/")) or names[0]
+
+
+def _servers(url: str) -> set[tuple[str, int]]:
+    return {
+        ("localhost" if not name or _is_this_machine(name) else name.lower(), port)
+        for name, port in read_hosts(url)
+    }
+
+
+def _is_this_machine(name: str) -> bool:
+    if name.startswith(("/", "@")) or name.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
