@@ -23,8 +23,8 @@ from daybell.api.caller import Caller, KeyNeeded, api_of
 from daybell.api.denials import Denial, Denials
 from daybell.api.options import ApiOptions
 from daybell.api.problems import TooManyRequests
-from daybell.api.throttle import Throttle
-from daybell.client import Client
+from daybell.api.throttle import Throttle, key_throttle
+from daybell.client import Client, Holder
 from daybell.core.access import Key, Role
 from daybell.core.instant import Seconds
 
@@ -69,15 +69,26 @@ class Gatekeeper:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Known | None]] = {}
         self._wrong = Throttle()
+        self._pace = key_throttle(options.key_rate) if options.key_rate else None
         self._lanes = asyncio.Semaphore(LANES)
         self._lane_waits = 0
         self._denials = Denials()
         self._used: set[UUID] = set()
         self._noted_at = monotonic()
 
-    async def admit(self, scope: Scope) -> None:
+    async def admit(self, scope: Scope) -> Holder:
         """Find out who sent a request, and remember it there. Raises KeyNeeded and others."""
-        scope[CALLER] = await self._find_caller(scope)
+        caller = scope[CALLER] = await self._find_caller(scope)
+        holder = caller.holder
+        if self._pace is not None and holder.key:
+            wait = self._pace.take(holder.key, self._monotonic())
+            if wait:
+                raise TooManyRequests(
+                    "this key sends more requests per second than this server accepts from one"
+                    " key; send them again after the time in Retry-After",
+                    retry_after=wait,
+                )
+        return holder
 
     async def authenticate(self, request: Request) -> Caller:
         """Who sent a request."""
