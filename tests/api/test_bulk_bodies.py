@@ -120,7 +120,7 @@ async def test_a_mistake_in_a_large_body_has_its_place(here, wrong, place):
     items = [ITEM] * 3000
     items[2500] = wrong
 
-    answer = await here.ask("POST", "/api/v1/executions", **raw(b"[%b]" % b",".join(items)))
+    answer = await here.ask("POST", "/api/v1/executions", **raw(f"[{b','.join(items).decode()}]"))
 
     assert answer.status_code == 422
     assert [one["field"] for one in answer.json()["errors"]] == [place]
@@ -129,7 +129,7 @@ async def test_a_mistake_in_a_large_body_has_its_place(here, wrong, place):
 async def test_a_large_body_of_both_forms_is_enqueued_in_its_order(here):
     items = [ITEM, b'{"job":"resize","priority":"high"}'] * 1500
 
-    answer = await here.ask("POST", "/api/v1/executions", **raw(b"[%b]" % b",".join(items)))
+    answer = await here.ask("POST", "/api/v1/executions", **raw(f"[{b','.join(items).decode()}]"))
 
     assert (answer.status_code, answer.json()["created"]) == (202, 3000)
     first, *_, last = (one["execution_id"] for one in answer.json()["items"])

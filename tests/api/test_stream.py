@@ -43,7 +43,7 @@ async def store():
     await moody.close()
 
 
-def an_app(store, *, is_welcome=None, streams_max=5, pace=QUICK) -> FastAPI:
+def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> FastAPI:
     app = create_api(Client(store), options=ApiOptions(open_tenant="default"))
     welcome = {} if is_welcome is None else {"is_welcome": is_welcome}
     app.state.streams = Streams(
