@@ -45,6 +45,7 @@ class Known(msgspec.Struct, frozen=True):
 
     key: Key
     until: Seconds  # from then on it has to be looked up again
+    holder: Holder
 
 
 class Gatekeeper:
@@ -128,14 +129,22 @@ class Gatekeeper:
                 " Authorization: Bearer dbk_…"
             )
         self._used.add(known.key.id)
-        return self._caller(known.key, source)
+        return self._caller(known, source)
 
     def _anybody(self, tenant: str, source: str) -> Caller:
         client = self._client_of(tenant)
         role = Role.SUPERADMIN
-        return Caller(client=client, tenant=tenant, role=role, actor="dev", source=source)
+        return Caller(
+            client=client,
+            tenant=tenant,
+            role=role,
+            actor="dev",
+            source=source,
+            holder=Holder(tenant),
+        )
 
-    def _caller(self, key: Key, source: str) -> Caller:
+    def _caller(self, known: Known, source: str) -> Caller:
+        key = known.key
         return Caller(
             client=self._client_of(key.tenant),
             tenant=key.tenant,
@@ -144,6 +153,7 @@ class Gatekeeper:
             actor=f"key {key.name} ({key.hint}, {key.id})",
             source=source,
             key=key,
+            holder=known.holder,
         )
 
     def _client_of(self, tenant: str) -> Client:
@@ -194,7 +204,8 @@ class Gatekeeper:
         if not key.is_valid(now):
             return None
         left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
-        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left))
+        holder = Holder(key.tenant, str(key.id))
+        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left), holder)
         if len(self._known) > KEYS_MAX:
             self._known.popitem(last=False)
         return known

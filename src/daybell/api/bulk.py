@@ -33,12 +33,12 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import (
     BULK_BYTES_MAX,
     ENQUEUE_BATCH_MAX,
-    LARGE_BODY_BYTES,
     REQUEST_BYTES_MAX,
 )
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
-PART_BYTES: Final = 32 * 1024  # of a large body that is read without a pause
+WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
+PART_BYTES: Final = 64 * 1024  # likewise, of a larger one
 RANK_BITS: Final = 14  # of a position in a batch
 OPTIONS: Final = (
     "unique_key",
@@ -136,7 +136,7 @@ async def read_items(raw: bytes) -> AsyncGenerator[Part]:
     """
     if not raw:
         raise PayloadError("the body is empty; send a JSON list of executions", field="body")
-    if len(raw) <= LARGE_BODY_BYTES or (items := _split(raw)) is None:
+    if len(raw) <= WHOLE_BYTES or (items := _split(raw)) is None:
         part = _read_part(raw, 0)
         if not part:
             raise PayloadError("the list is empty; send at least one execution", field="body")

@@ -37,12 +37,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     actor: str  # as the audit log names them
     source: str = ""  # the address that they called from
     key: Key | None = None
-
-    @property
-    def holder(self) -> Holder:
-        """Whose share of the server the request takes, whatever tenant it is about."""
-        key = self.key
-        return Holder(self.tenant) if key is None else Holder(key.tenant, str(key.id))
+    holder: Holder = Holder("")  # of the shares that the request takes, whatever tenant it is about
 
     def check(self, needed: Role) -> None:
         """Raise AccessDenied unless their role allows it."""

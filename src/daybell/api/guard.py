@@ -244,7 +244,8 @@ class Passage:
         self._taken.append((shares, holder, amount))
 
     async def _wait(self, shares: Shares, holder: Holder, amount: int) -> None:
-        await shares.wait(holder, amount)
+        if not shares.take(holder, amount):
+            await shares.wait(holder, amount)
         self._taken.append((shares, holder, amount))
 
     def _check_length(self) -> None:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import ContextVar
-from typing import Final, NamedTuple, TypeVar
-
-T = TypeVar("T")
+from typing import Final, NamedTuple
 
 
 class Holder(NamedTuple):
@@ -53,10 +51,15 @@ class Shares:
 
     def take(self, holder: Holder, amount: int = 1) -> bool:
         """Take an amount, if the holder may take more now; the last amount may exceed its share."""
-        is_allowed = self._may_take(holder)
-        if is_allowed:
-            self._add(holder, amount)
-        return is_allowed
+        # This runs several times for every request, hence its form.
+        tenant = holder[0]
+        held, by_tenant = self._held.get(holder, 0), self._by_tenant.get(tenant, 0)
+        if held >= self.capacity - self.used - by_tenant:
+            return False
+        self.used += amount
+        self._held[holder] = held + amount
+        self._by_tenant[tenant] = by_tenant + amount
+        return True
 
     async def wait(self, holder: Holder, amount: int = 1) -> None:
         """Take an amount as soon as the holder may. Of those that wait, the tenant that holds the
@@ -77,30 +80,35 @@ class Shares:
 
     def give_back(self, holder: Holder, amount: int = 1) -> None:
         """Return an amount that was taken, and hand it out to those that wait."""
-        self._add(holder, -amount)
-        while self._lines and (able := [one for one in self._lines if self._may_take(one)]):
-            self._serve(min(able, key=self._standing))
+        tenant = holder[0]
+        held, by_tenant = self._held.pop(holder) - amount, self._by_tenant.pop(tenant) - amount
+        self.used -= amount
+        if held:
+            self._held[holder] = held
+        if by_tenant:
+            self._by_tenant[tenant] = by_tenant
+        while self._lines and self._serve_next():
+            pass
 
-    def _may_take(self, holder: Holder) -> bool:
-        left = self.capacity - self.used - self._by_tenant.get(holder.tenant, 0)
-        return self._held.get(holder, 0) < left
+    def _serve_next(self) -> bool:
+        """Serve one of those that wait. False: none of them may take more."""
+        for holder in sorted(self._lines, key=self._standing):
+            line = self._lines[holder]
+            if line[0][1].done():
+                self._leave_line(holder, line[0])  # it has been cancelled
+            elif self.take(holder, line[0][0]):
+                _, future = line.popleft()
+                del self._lines[holder]
+                if line:
+                    self._lines[holder] = line  # behind the other holders
+                future.set_result(None)
+            else:
+                continue
+            return True
+        return False
 
     def _standing(self, holder: Holder) -> tuple[int, int]:
         return self._by_tenant.get(holder.tenant, 0), self._held.get(holder, 0)
-
-    def _add(self, holder: Holder, amount: int) -> None:
-        self.used += amount
-        _count(self._by_tenant, holder.tenant, amount)
-        _count(self._held, holder, amount)
-
-    def _serve(self, holder: Holder) -> None:
-        line = self._lines.pop(holder)
-        amount, future = line.popleft()
-        if line:
-            self._lines[holder] = line  # behind the other holders
-        if not future.done():
-            self._add(holder, amount)
-            future.set_result(None)
 
     def _leave_line(self, holder: Holder, place: tuple[int, asyncio.Future[None]]) -> None:
         line = self._lines.get(holder)
@@ -108,11 +116,3 @@ class Shares:
             line.remove(place)
             if not line:
                 del self._lines[holder]
-
-
-def _count(holdings: dict[T, int], one: T, amount: int) -> None:
-    held = holdings.get(one, 0) + amount
-    if held:
-        holdings[one] = held
-    else:
-        del holdings[one]
