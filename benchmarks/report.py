@@ -30,6 +30,7 @@ TITLES: Final = {
     "engine idle": "Engine: idle",
     "engine help": "Engine: help",
     "earlier": "Beside an earlier commit",
+    "neighbours": "A tenant beside another",
 }
 EXPLAINED: Final = {
     "throughput": "Executions per second; medians of {rounds} rounds in which store and floor take"
@@ -71,6 +72,9 @@ EXPLAINED: Final = {
     "earlier": "Ratios to an earlier commit, more is better: both sides in processes of their own,"
     " on databases of one server, in turns; medians of {rounds} rounds"
     " (`python -m benchmarks.earlier COMMIT`).",
+    "neighbours": "Waits of one tenant's requests (triggers and lists, 50 a second) while another"
+    " tenant enqueues 10,000 executions per request on 12 connections, by one server; medians of"
+    " {rounds} rounds (`python -m benchmarks.neighbours COMMIT`).",
 }
 
 

@@ -44,6 +44,11 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         secrets_key="a2V5,a2V6",
         connection_warehouse="postgresql://db/warehouse",
         connection_B2="sqlite:///b2.db",
+        server_connections="60",
+        server_requests="61",
+        server_bodies="1000000",
+        server_streams="62",
+        server_key_rate="0",
     )
 
     assert settings == Settings(
@@ -55,7 +60,20 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         listen_url="postgresql://db/daybell",
         secrets_key="a2V5,a2V6",
         connections={"warehouse": "postgresql://db/warehouse", "b2": "sqlite:///b2.db"},
+        server_connections=60,
+        server_requests=61,
+        server_bodies=1_000_000,
+        server_streams=62,
+        server_key_rate=0,
     )
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "many", "2"])
+def test_a_share_is_a_number_that_one_key_can_work_with(tmp_path, value):
+    with pytest.raises(
+        UsageError, match=r"DAYBELL_SERVER_STREAMS: .* is not a whole number from 3"
+    ):
+        load(folder=tmp_path, server_streams=value)
 
 
 @pytest.mark.parametrize(

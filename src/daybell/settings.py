@@ -17,6 +17,13 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from daybell.core.duration import parse_duration
+from daybell.core.limits import (
+    BODIES_BYTES_MAX,
+    CONNECTIONS_MAX,
+    KEY_RATE_DEFAULT,
+    REQUESTS_MAX,
+    STREAMS_MAX,
+)
 from daybell.errors import DaybellError, UsageError, shown
 
 PREFIX: Final = "DAYBELL_"
@@ -38,6 +45,7 @@ _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/?#\[\],]*)(?::[0-9]{1,5})?"
 _BARE: Final = re.compile(
     rf"(?:[A-Za-z][\w+.\-]*://)?{_HOST}(?:,{_HOST})*(?:/[^:?#]*)?(?:[?#].*)?", re.S
 )
+_DIGITS: Final = re.compile(r"[0-9]{1,15}")
 # What jobs of the kind sql can use: a server, or a file.
 _CONNECTION: Final = re.compile(r"(?:postgres(?:ql)?://|sqlite:///)[^\s]", re.I)
 # A module or a file, as sdk/loading.py tells them apart, and perhaps the app's name in it.
@@ -57,6 +65,12 @@ class Settings:
     secrets_key: str | None = None  # seals and opens secrets; several: with commas between them
     # Databases that jobs of the kind sql know by name: a table in the file, and one variable each.
     connections: Mapping[str, str] = field(default_factory=dict[str, str])
+    # What the callers of one server process share, and how many requests a second a key may send.
+    server_connections: int = CONNECTIONS_MAX
+    server_requests: int = REQUESTS_MAX
+    server_bodies: int = BODIES_BYTES_MAX
+    server_streams: int = STREAMS_MAX
+    server_key_rate: int = KEY_RATE_DEFAULT  # 0: no limit
 
     @classmethod
     def load(
@@ -283,6 +297,16 @@ def _lease(value: object) -> float:
     return seconds
 
 
+def _count_from(least: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise UsageError(f"{shown(value)} is not a whole number from {least:,} on")
+        return number
+
+    return read
+
+
 def _connections(value: object) -> dict[str, str]:
     from daybell.core.kinds.sql import check_connection_name  # not paid for by those without any
 
@@ -319,5 +343,11 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "listen_url": _url_of("postgresql", "postgres"),
     "secrets_key": _text,  # client/sealing.py knows what a key is
     "connections": _connections,
+    # At least what one key can work with, since it gets a third.
+    "server_connections": _count_from(30),
+    "server_requests": _count_from(30),
+    "server_bodies": _count_from(1_000_000),
+    "server_streams": _count_from(3),
+    "server_key_rate": _count_from(0),
 }
 assert list(_READERS) == [one.name for one in fields(Settings)]

@@ -103,6 +103,21 @@ async def test_a_key_decides_tenant_and_role(place):
     assert token not in key.hint + answer.text
 
 
+async def test_a_key_that_sends_too_many_requests_waits_and_other_keys_do_not():
+    async for place in opened(ApiOptions(key_rate=0.5)):
+        _, token = await place.client.create_key("busy", role="viewer")
+        _, other = await place.client.create_key("calm", role="viewer")
+
+        answers = [await place.get(token) for _ in range(7)]
+
+        assert [one.status_code for one in answers] == [200] * 5 + [429] * 2
+        assert answers[-1].headers["retry-after"] == "2"
+        assert answers[-1].json()["type"] == "urn:daybell:problem:too-many-requests"
+        assert (await place.get(other)).status_code == 200
+        place.clock.advance(2)
+        assert (await place.get(token)).status_code == 200
+
+
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
 async def test_the_word_before_a_key_may_be_written_in_any_case(scheme, place):
     _, token = await place.client.create_key("me", role="viewer")

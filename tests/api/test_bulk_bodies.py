@@ -1,10 +1,12 @@
 """Bodies with many executions: read by the rules for one, and refused before they cost much."""
 
+import asyncio
 import time
 from typing import Any
 
 import pytest
 
+from daybell.api.body import give_way
 from daybell.api.bulk import read_items
 from daybell.errors import PayloadError, PayloadTooLarge
 from tests.api.test_hostile import raw
@@ -85,18 +87,67 @@ COSTLY: dict[str, tuple[bytes, Any]] = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_what_is_too_much_is_refused_soon(name):
+async def test_what_is_too_much_is_refused_soon(name):
     body, refusal = COSTLY[name]
     began = time.process_time()
 
     with pytest.raises(refusal):
-        read_items(body)
+        await read(body)
 
     assert time.process_time() - began < CPU_SECONDS_MAX
 
 
-def test_much_that_is_right_is_read():
+async def read(body: bytes) -> list[Any]:
+    return [one async for part in read_items(body) for one in part]
+
+
+async def test_much_that_is_right_is_read():
     body = b"[" + b",".join([ITEM.replace(b'"a"', rb'"\u003a"')] * 3000) + b"]"
 
     assert len(body) > 2 * MIB
-    assert len(read_items(body)) == 3000
+    assert len(await read(body)) == 3000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        (b'{"job":"resize","colour":1}', "[2500].colour"),
+        (b'{"job":"resize","retries":-1}', "[2500].retries"),
+        (b"7", "[2500]"),
+    ],
+)
+async def test_a_mistake_in_a_large_body_has_its_place(here, wrong, place):
+    items = [ITEM] * 3000
+    items[2500] = wrong
+
+    answer = await here.ask("POST", "/api/v1/executions", **raw(f"[{b','.join(items).decode()}]"))
+
+    assert answer.status_code == 422
+    assert [one["field"] for one in answer.json()["errors"]] == [place]
+
+
+async def test_a_large_body_of_both_forms_is_enqueued_in_its_order(here):
+    items = [ITEM, b'{"job":"resize","priority":"high"}'] * 1500
+
+    answer = await here.ask("POST", "/api/v1/executions", **raw(f"[{b','.join(items).decode()}]"))
+
+    assert (answer.status_code, answer.json()["created"]) == (202, 3000)
+    first, *_, last = (one["execution_id"] for one in answer.json()["items"])
+    shown = [await here.ask("GET", f"/api/v1/executions/{id}") for id in (first, last)]
+    assert [one.json()["priority"] for one in shown] == ["normal", "high"]
+
+
+async def test_others_go_on_while_a_large_body_is_read():
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await give_way()
+
+    beside = asyncio.create_task(other())
+    await read(b"[" + b",".join([ITEM] * 1000) + b"]")
+    beside.cancel()
+
+    assert turns >= 1000 * len(ITEM) / 2**17

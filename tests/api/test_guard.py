@@ -10,7 +10,8 @@ from fastapi import FastAPI, Request
 
 from daybell.api import problems
 from daybell.api.checks import host_name, is_json
-from daybell.api.guard import Guard, Limits
+from daybell.api.guard import REQUEST_UNITS, Guard, Limits
+from daybell.client import Holder
 from daybell.errors import Unavailable
 from tests.api.sockets import come
 
@@ -52,6 +53,20 @@ def client(guard: Any = None, base: str = "http://localhost:8080", **options: An
     guard = guard or Guard(an_app(), **options)
     transport = httpx.ASGITransport(guard, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=base)
+
+
+async def admit_by_header(scope: Any) -> Holder:
+    """Whoever says so is of that tenant."""
+    return Holder(dict(scope["headers"]).get(b"tenant", b"default").decode())
+
+
+def all_used(guard: Guard) -> int:
+    return sum(one.used for one in (guard.connections, guard.bodies, guard.large, guard.requests))
+
+
+async def stuck():
+    yield b"{"
+    await asyncio.Event().wait()
 
 
 def is_problem(answer: httpx.Response, status: int, kind: str) -> bool:
@@ -242,7 +257,7 @@ async def test_a_post_without_a_body_needs_no_content_type():
         assert (await http.post("/api/v1/jobs")).status_code == 200
 
 
-SMALL = Limits(request_bytes=100, bulk_bytes=1000, bodies_bytes=1500)
+SMALL = Limits(request_bytes=100, bulk_bytes=1000, bodies_bytes=3000)
 
 
 async def pieces(count: int, size: int = 50):
@@ -280,8 +295,8 @@ async def test_what_is_over_the_limit_is_not_read():
     assert len(read) <= 3
 
 
-async def test_all_bodies_together_are_bounded_and_given_back():
-    guard = Guard(an_app(), limits=SMALL)
+async def test_the_bodies_of_a_key_are_bounded_and_given_back():
+    guard = Guard(an_app(), limits=Limits(bodies_bytes=2000), admit=admit_by_header)
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow():
@@ -293,20 +308,18 @@ async def test_all_bodies_together_are_bounded_and_given_back():
     async with client(guard) as http:
         first = asyncio.create_task(http.post("/api/v1/executions", content=slow(), headers=JSON))
         await begun.wait()
-        second = await http.post("/api/v1/executions", content=b"x" * 900, headers=JSON)
+        other = JSON | {"tenant": "other"}
+        second = await http.post("/api/v1/executions", content=pieces(4), headers=JSON)
+        beside = await http.post("/api/v1/executions", content=pieces(4), headers=other)
         go_on.set()
 
-        assert is_problem(second, 503, "busy")
+        assert is_problem(second, 429, "too-many-requests")
         assert second.headers["retry-after"] == "1"
-        assert (await first).status_code == 200
-    assert (guard.bodies_bytes, guard.active) == (0, 0)
+        assert (beside.status_code, (await first).status_code) == (200, 200)
+    assert all_used(guard) == 0
 
 
 async def test_a_body_that_does_not_come_is_given_up():
-    async def stuck():
-        yield b"{"
-        await asyncio.Event().wait()
-
     async with client(limits=Limits(body_seconds=0.05)) as http:
         answer = await http.post("/api/v1/jobs", content=stuck(), headers=JSON)
 
@@ -321,20 +334,53 @@ async def test_a_request_that_takes_too_long_is_given_up():
     assert answer.headers["retry-after"] == "5"
 
 
-async def test_too_many_at_a_time_are_told_to_come_back_and_health_is_not():
-    guard = Guard(an_app(), limits=Limits(requests=2))
+async def test_requests_over_the_share_of_a_key_wait_and_those_of_others_do_not():
+    guard = Guard(an_app(), limits=Limits(requests=3 * REQUEST_UNITS), admit=admit_by_header)
     async with client(guard) as http:
-        waiting = [asyncio.create_task(http.get("/api/v1/forever")) for _ in range(2)]
-        await come(lambda: guard.active == 2)
+        first = asyncio.create_task(http.get("/api/v1/forever"))
+        await come(lambda: guard.requests.used > 0)
+        second = asyncio.create_task(http.get("/api/v1/jobs"))
+        await come(lambda: guard.connections.used == 2)
 
-        answer = await http.get("/api/v1/jobs")
+        other = await http.get("/api/v1/jobs", headers={"tenant": "other"})
+
+        assert other.status_code == 200
+        assert (await http.get("/healthz")).status_code == 200
+        assert not second.done()
+        first.cancel()
+        assert (await second).status_code == 200
+    assert all_used(guard) == 0
+
+
+async def test_requests_over_the_share_of_connections_are_refused_and_those_of_others_are_not():
+    guard = Guard(an_app(), limits=Limits(connections=3), admit=admit_by_header)
+    async with client(guard) as http:
+        first = asyncio.create_task(http.post("/api/v1/jobs", content=stuck(), headers=JSON))
+        await come(lambda: guard.connections.used == 1)
+
+        second = await http.get("/api/v1/jobs")
+        other = await http.get("/api/v1/jobs", headers={"tenant": "other"})
+
+        assert is_problem(second, 429, "too-many-requests")
+        assert second.headers["retry-after"] == "1"
+        assert other.status_code == 200
+        assert guard.requests.used == 0  # a body that has not come takes no turn
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    assert all_used(guard) == 0
+
+
+async def test_a_server_that_is_full_is_busy():
+    guard = Guard(an_app(), limits=Limits(connections=1), admit=admit_by_header)
+    async with client(guard) as http:
+        first = asyncio.create_task(http.post("/api/v1/jobs", content=stuck(), headers=JSON))
+        await come(lambda: guard.connections.used == 1)
+
+        answer = await http.get("/api/v1/jobs", headers={"tenant": "other"})
 
         assert is_problem(answer, 503, "busy")
-        assert (await http.get("/healthz")).status_code == 200
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        assert (await http.get("/api/v1/jobs")).status_code == 200
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

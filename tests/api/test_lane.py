@@ -9,7 +9,7 @@ import pytest
 
 from daybell.api import ApiOptions, create_api
 from daybell.api.auth import Gatekeeper
-from daybell.api.guard import Guard, Limits, let_refusals_pass
+from daybell.api.guard import Guard, Limits
 from daybell.api.lane import Lane
 from daybell.client import Client
 from daybell.core.limits import PAYLOAD_DEPTH_MAX
@@ -31,7 +31,6 @@ class World:
         self._names = {}
         gatekeeper = Gatekeeper(client, ApiOptions(), monotonic=asyncio.get_running_loop().time)
         app = create_api(client, authenticated_by=gatekeeper.authenticate)
-        let_refusals_pass(app)
 
         async def counted(scope, receive, send):
             self.long_way += 1

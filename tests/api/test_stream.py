@@ -11,7 +11,7 @@ from daybell.api import ApiOptions, create_api
 from daybell.api.problems import TooManyRequests
 from daybell.api.stream import Channels, read_place
 from daybell.api.streaming import WAITING_MAX, Pace, Stream, Streams, event
-from daybell.client import Client, mint
+from daybell.client import Client, Holder, mint
 from daybell.core.lifecycle import after_success
 from daybell.core.log import NewLogPart, line_text
 from daybell.errors import Unavailable
@@ -43,7 +43,7 @@ async def store():
     await moody.close()
 
 
-def an_app(store, *, is_welcome=None, streams_max=5, pace=QUICK) -> FastAPI:
+def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> FastAPI:
     app = create_api(Client(store), options=ApiOptions(open_tenant="default"))
     welcome = {} if is_welcome is None else {"is_welcome": is_welcome}
     app.state.streams = Streams(
@@ -168,7 +168,7 @@ async def test_closing_ends_all_streams_at_once(store):
 
         await reader.end()
         with pytest.raises(TooManyRequests):
-            app.state.streams.open()
+            app.state.streams.open(Holder("default"))
         await asyncio.wait_for(server.stop(), PATIENCE)
 
 

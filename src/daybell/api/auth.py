@@ -24,8 +24,8 @@ from daybell.api.denials import Denial, Denials
 from daybell.api.guard import PEER
 from daybell.api.options import ApiOptions
 from daybell.api.problems import TooManyRequests
-from daybell.api.throttle import Throttle
-from daybell.client import Client
+from daybell.api.throttle import Throttle, key_throttle
+from daybell.client import Client, Holder
 from daybell.core.access import Key, Role
 from daybell.core.instant import Seconds
 
@@ -47,6 +47,7 @@ class Known(msgspec.Struct, frozen=True):
 
     key: Key
     until: Seconds  # from then on it has to be looked up again
+    holder: Holder
 
 
 class Gatekeeper:
@@ -71,15 +72,26 @@ class Gatekeeper:
         self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Known | None]] = {}
         self._wrong = Throttle()
+        self._pace = key_throttle(options.key_rate) if options.key_rate else None
         self._lanes = asyncio.Semaphore(LANES)
         self._lane_waits = 0
         self._denials = Denials()
         self._used: set[UUID] = set()
         self._noted_at = monotonic()
 
-    async def admit(self, scope: Scope) -> None:
+    async def admit(self, scope: Scope) -> Holder:
         """Find out who sent a request, and remember it there. Raises KeyNeeded and others."""
-        scope[CALLER] = await self._find_caller(scope)
+        caller = scope[CALLER] = await self._find_caller(scope)
+        holder = caller.holder
+        if self._pace is not None and holder.key:
+            wait = self._pace.take(holder.key, self._monotonic())
+            if wait:
+                raise TooManyRequests(
+                    "this key sends more requests per second than this server accepts from one"
+                    " key; send them again after the time in Retry-After",
+                    retry_after=wait,
+                )
+        return holder
 
     async def authenticate(self, request: Request) -> Caller:
         """Who sent a request."""
@@ -120,7 +132,7 @@ class Gatekeeper:
                 " Authorization: Bearer dbk_…"
             )
         self._used.add(known.key.id)
-        return self._caller(known.key, source)
+        return self._caller(known, source)
 
     def _check_local_user(self, scope: Scope) -> None:
         """Refuse a request without a key by another user of this machine. Raises KeyNeeded."""
@@ -141,9 +153,17 @@ class Gatekeeper:
     def _anybody(self, tenant: str, source: str) -> Caller:
         client = self._client_of(tenant)
         role = Role.SUPERADMIN
-        return Caller(client=client, tenant=tenant, role=role, actor="dev", source=source)
+        return Caller(
+            client=client,
+            tenant=tenant,
+            role=role,
+            actor="dev",
+            source=source,
+            holder=Holder(tenant),
+        )
 
-    def _caller(self, key: Key, source: str) -> Caller:
+    def _caller(self, known: Known, source: str) -> Caller:
+        key = known.key
         return Caller(
             client=self._client_of(key.tenant),
             tenant=key.tenant,
@@ -152,6 +172,7 @@ class Gatekeeper:
             actor=f"key {key.name} ({key.hint}, {key.id})",
             source=source,
             key=key,
+            holder=known.holder,
         )
 
     def _client_of(self, tenant: str) -> Client:
@@ -202,7 +223,8 @@ class Gatekeeper:
         if not key.is_valid(now):
             return None
         left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
-        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left))
+        holder = Holder(key.tenant, str(key.id))
+        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left), holder)
         if len(self._known) > KEYS_MAX:
             self._known.popitem(last=False)
         return known

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -13,7 +13,15 @@ from fastapi import APIRouter, Request, Response
 
 from daybell.api import shapes
 from daybell.api.answers import answer
-from daybell.api.body import checked, may_have_twice, read_body, read_bytes, read_json, refuse_twice
+from daybell.api.body import (
+    checked,
+    give_way,
+    may_have_twice,
+    read_body,
+    read_bytes,
+    read_json,
+    refuse_twice,
+)
 from daybell.api.caller import Caller, Operator
 from daybell.api.contract import REPLAYED, IdempotencyKey, operation
 from daybell.api.executions import selected
@@ -22,9 +30,15 @@ from daybell.api.problems import ERRORS_MAX, Invalid
 from daybell.api.schema import Item, Items, Retrial, Selection
 from daybell.client.submitting import read_many, read_new
 from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.limits import BULK_BYTES_MAX, ENQUEUE_BATCH_MAX, REQUEST_BYTES_MAX
+from daybell.core.limits import (
+    BULK_BYTES_MAX,
+    ENQUEUE_BATCH_MAX,
+    REQUEST_BYTES_MAX,
+)
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError
 
+WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
+PART_BYTES: Final = 64 * 1024  # likewise, of a larger one
 RANK_BITS: Final = 14  # of a position in a batch
 OPTIONS: Final = (
     "unique_key",
@@ -64,11 +78,13 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False, 
     force: bool = False
 
 
+Part: TypeAlias = Sequence[Plain] | Sequence[Asked]
 EXAMPLE: Final = '[{"job": "resize", "args": {"width": 100}}]'
+NO_LIST: Final = ("body", f"must be a list of executions, such as {EXAMPLE}")
 _AT: Final = re.compile(r"\[([0-9]+)\]")
 _DECODER: Final = msgspec.json.Decoder(list[Asked])
 _PLAIN_DECODER: Final = msgspec.json.Decoder(list[Plain])
-_COUNTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_SPLITTING_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Made(msgspec.Struct, gc=False):
@@ -106,44 +122,63 @@ async def enqueue_executions(
 
 async def enqueue(request: Request, caller: Caller, raw: bytes, key: str | None) -> Response:
     """The same, of a body that has been read."""
-    asked = read_items(raw)
+    parts = [part async for part in read_items(raw)]
 
     async def perform(this: Try) -> Response:
-        return await _enqueue(caller, asked, this)
+        return await _enqueue(caller, parts, this)
 
     return await once(request, caller, key, raw, perform)
 
 
-def read_items(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
-    """The executions that a body asks for. The first mistake in it is told with its place."""
+async def read_items(raw: bytes) -> AsyncGenerator[Part]:
+    """The executions that a body asks for, in parts. The first mistake in it is told with its
+    place. Between two parts of a large body other requests go on.
+    """
     if not raw:
         raise PayloadError("the body is empty; send a JSON list of executions", field="body")
-    _check_sizes(raw)
-    try:
-        asked = _decoded(raw)
-    except msgspec.ValidationError as error:
-        raise Invalid(_faults(raw, str(error))) from None
-    if not asked:
-        raise PayloadError("the list is empty; send at least one execution", field="body")
-    _check_count(len(asked))
-    return asked
-
-
-def _check_sizes(raw: bytes) -> None:
-    """Refuse what is too much before it takes the time to read it all."""
-    is_large = len(raw) > REQUEST_BYTES_MAX
-    if not is_large and raw.count(b"{") <= 2 * ENQUEUE_BATCH_MAX:  # themselves and arguments
+    if len(raw) <= WHOLE_BYTES or (items := _split(raw)) is None:
+        part = _read_part(raw, 0)
+        if not part:
+            raise PayloadError("the list is empty; send at least one execution", field="body")
+        _check_count(len(part))
+        yield part
         return
+    start = end = 0
+    while start < len(items):
+        size = 0
+        while end < len(items) and (end == start or size < PART_BYTES):
+            size += memoryview(items[end]).nbytes
+            end += 1
+        yield _read_part(b"[%b]" % b",".join(items[start:end]), start)
+        start = end
+        await give_way()
+
+
+def _split(raw: bytes) -> Sequence[msgspec.Raw] | None:
+    """The items of a list as they are written, if there are not too many and none is too large;
+    None: the body is empty or no JSON, and the decoder finds out why.
+    """
     try:
-        items = _COUNTING_DECODER.decode(raw)
+        items = _SPLITTING_DECODER.decode(raw)
+    except msgspec.ValidationError:
+        raise Invalid([NO_LIST]) from None
     except (ValueError, RecursionError):
-        return  # what is wrong with it is said by who reads it
+        return None
     _check_count(len(items))
-    longest = max((memoryview(item).nbytes for item in items), default=0) if is_large else 0
+    longest = max((memoryview(item).nbytes for item in items), default=0)
     if longest > REQUEST_BYTES_MAX:
         raise PayloadTooLarge(
             f"one execution has {longest:,} bytes; the limit is {REQUEST_BYTES_MAX:,}", field="body"
         )
+    return items or None
+
+
+def _read_part(raw: bytes, start: int) -> Part:
+    """The executions of a part; `start` is the position of the first one in the body."""
+    try:
+        return _decoded(raw)
+    except msgspec.ValidationError as error:
+        raise Invalid(_faults(raw, str(error), start)) from None
 
 
 def _check_count(count: int) -> None:
@@ -155,7 +190,7 @@ def _check_count(count: int) -> None:
         )
 
 
-def _decoded(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
+def _decoded(raw: bytes) -> Part:
     """The items, by the same rules as a single one. Raises ValidationError, PayloadError."""
     try:
         asked = _decoded_fast(raw)
@@ -171,31 +206,43 @@ def _decoded(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
     return asked
 
 
-def _decoded_fast(raw: bytes) -> Sequence[Plain] | Sequence[Asked]:
+def _decoded_fast(raw: bytes) -> Part:
     # Most say nothing but what is to run, which is read in half the time.
     with suppress(msgspec.ValidationError):
         return _PLAIN_DECODER.decode(raw)
     return _DECODER.decode(raw)
 
 
-def _faults(raw: bytes, said: str) -> list[tuple[str, str]]:
+def _faults(raw: bytes, said: str, start: int) -> list[tuple[str, str]]:
     """What is wrong with the first execution that cannot be read."""
     items = read_json(raw)
     message, _, place = said.partition(" - at `$")
     at = _AT.match(place)
     if not isinstance(items, list) or at is None:
-        return [("body", f"must be a list of executions, such as {EXAMPLE}")]
+        return [NO_LIST]
+    here = f"[{start + int(at[1])}]"
     try:
         checked(cast("list[Any]", items)[int(at[1])], Item)
     except Invalid as error:
-        return [(f"{at[0]}.{field}", text) for field, text in error.found]
+        return [(f"{here}.{field}", text) for field, text in error.found]
     except PayloadError:
-        return [(at[0], f"must be an object, such as {EXAMPLE[1:-1]}")]
-    return [(place.rstrip("`"), message)]
+        return [(here, f"must be an object, such as {EXAMPLE[1:-1]}")]
+    return [(here + place[at.end() :].rstrip("`"), message)]
 
 
-async def _enqueue(caller: Caller, asked: Sequence[Plain] | Sequence[Asked], this: Try) -> Response:
-    news = read_all(asked, this)
+async def _enqueue(caller: Caller, parts: Sequence[Part], this: Try) -> Response:
+    news: list[NewExecution] = []
+    wrong: list[tuple[str, str]] = []
+    start = 0
+    for part in parts:
+        if start:
+            await give_way()
+        news += read_all(part, this, start, wrong)
+        start += len(part)
+        if len(wrong) >= ERRORS_MAX:
+            break
+    if wrong:
+        raise Invalid(wrong)
     caller.check_args(new.args for new in news)
     made = await _submit(caller, news, this)
     created = sum(one.created for one in made)
@@ -217,17 +264,20 @@ async def _submit(caller: Caller, news: Sequence[NewExecution], this: Try) -> li
         return await caller.client.submit_many(news, repeat=this.is_repeated)
 
 
-def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExecution]:
-    """The executions as a store takes them. All that is wrong with them is told at once."""
+def read_all(
+    asked: Part, this: Try, start: int, wrong: list[tuple[str, str]]
+) -> list[NewExecution]:
+    """The executions as a store takes them. What is wrong with them is added to `wrong`; `start` is
+    the position of the first one in the body.
+    """
     if isinstance(asked[0], Plain):
-        ids = None if this.id is None else [_id(this, at) for at in range(len(asked))]
+        ids = None if this.id is None else [_id(this, start + at) for at in range(len(asked))]
         args = [one.args or {} for one in asked]
         plain = read_many([one.job for one in asked], args, ids)
         if plain is not None:
             return plain
     news: list[NewExecution] = []
-    wrong: list[tuple[str, str]] = []
-    for position, one in enumerate(asked):
+    for position, one in enumerate(asked, start):
         try:
             news.append(_read_one(one, position, this))
         except PayloadTooLarge:
@@ -237,8 +287,6 @@ def read_all(asked: Sequence[Plain] | Sequence[Asked], this: Try) -> list[NewExe
             wrong.append((f"[{position}]{field}", str(error)))
             if len(wrong) >= ERRORS_MAX:
                 break
-    if wrong:
-        raise Invalid(wrong)
     return news
 
 

@@ -13,7 +13,7 @@ from fastapi import Depends, Query, Request
 
 from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
-from daybell.client import Client, mint
+from daybell.client import Client, Holder, mint
 from daybell.core import payload
 from daybell.core.access import Key, Role
 from daybell.core.audit import Entry, NewEntry
@@ -37,6 +37,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     actor: str  # as the audit log names them
     source: str = ""  # the address that they called from
     key: Key | None = None
+    holder: Holder = Holder("")  # of the shares that the request takes, whatever tenant it is about
 
     def check(self, needed: Role) -> None:
         """Raise AccessDenied unless their role allows it."""

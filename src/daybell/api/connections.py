@@ -38,7 +38,8 @@ class Connection(HttpToolsProtocol):
 
     header_seconds: float = HEADER_SECONDS_MAX
     connections_max: int = 0  # 0: any number; see `limited`
-    waiting: ClassVar[dict[Connection, None]] = {}  # those without a request, oldest first
+    # Those without a request, by the address of the peer, oldest first.
+    waiting: ClassVar[dict[str, dict[Connection, None]]] = {}
 
     _timer: asyncio.TimerHandle | None = None
     _head_bytes: int = 0
@@ -46,6 +47,7 @@ class Connection(HttpToolsProtocol):
     _has_ended_one = False  # a message ended in what came last
     _peer: int | None = NOT_ASKED
     _is_lingering = False  # all is said; what still comes is thrown away
+    _address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.appear(transport)
@@ -55,9 +57,10 @@ class Connection(HttpToolsProtocol):
         """Count from now on, and make way if there are too many."""
         self.transport = transport
         self.connections.add(self)
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
         if self.connections_max and len(self.connections) > self.connections_max:
             self._make_room()
-        self.waiting[self] = None
+        self._start_waiting()
         self._start_timer()
 
     def begin(self, transport: asyncio.Transport) -> None:
@@ -66,7 +69,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self.waiting.pop(self, None)
+        self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -101,7 +104,7 @@ class Connection(HttpToolsProtocol):
             self._is_too_large = True
             raise HeadTooLarge  # the parser stops, and the request is refused
         self._stop_timer()
-        self.waiting.pop(self, None)
+        self._stop_waiting()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -111,7 +114,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.is_idle and not self.transport.is_closing():
-            self.waiting[self] = None
+            self._start_waiting()
 
     def send_400_response(self, msg: str) -> None:
         """Say that this was not a request, or too much of one, and close."""
@@ -135,7 +138,17 @@ class Connection(HttpToolsProtocol):
     def _linger(self) -> None:
         """Be among those that make way: nobody waits for anything but the end."""
         self._is_lingering = True
-        self.waiting[self] = None
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        self.waiting.setdefault(self._address, {})[self] = None
+
+    def _stop_waiting(self) -> None:
+        neighbours = self.waiting.get(self._address)
+        if neighbours is not None:
+            neighbours.pop(self, None)
+            if not neighbours:
+                del self.waiting[self._address]
 
     def _find_peer(self) -> int | None:
         """Return the uid of the local user at the other end; the kernel is asked once."""
@@ -144,9 +157,12 @@ class Connection(HttpToolsProtocol):
         return self._peer
 
     def _make_room(self) -> None:
-        """Close the connection that has been without a request for longest, or else this one."""
-        oldest = next(iter(self.waiting), self)
-        self.waiting.pop(oldest, None)
+        """Of the address with the most connections without a request, close the one that has been
+        without for longest; this one if there is none.
+        """
+        most = max(self.waiting.values(), key=len, default={self: None})
+        oldest = next(iter(most))
+        oldest._stop_waiting()
         oldest.transport.abort()
 
     def _start_timer(self) -> None:

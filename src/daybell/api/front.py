@@ -10,13 +10,13 @@ from typing import Any, Final
 from daybell.api.app import create_api
 from daybell.api.auth import Gatekeeper
 from daybell.api.checks import host_name
-from daybell.api.guard import Guard, let_refusals_pass
+from daybell.api.guard import Guard, Limits
 from daybell.api.health import Readiness
 from daybell.api.lane import Lane
 from daybell.api.options import ApiOptions
-from daybell.api.server import ApiServer, ServerOptions
+from daybell.api.server import ApiServer, ServerOptions, connections_max
 from daybell.api.streaming import Streams
-from daybell.client import Client
+from daybell.client import Client, Holder
 from daybell.core.instant import Seconds
 from daybell.errors import DaybellError, Unavailable, UsageError, shown
 
@@ -43,7 +43,11 @@ class Front:
     ) -> None:
         self._is_there = is_there
         self.gatekeeper = Gatekeeper(client, api, monotonic=monotonic)
-        self.streams = Streams(monotonic=monotonic, is_welcome=self.gatekeeper.is_welcome)
+        self.streams = Streams(
+            monotonic=monotonic,
+            is_welcome=self.gatekeeper.is_welcome,
+            streams_max=options.streams,
+        )
         app = create_api(
             client,
             options=api,
@@ -51,13 +55,17 @@ class Front:
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams
-        let_refusals_pass(app)
         self._server = ApiServer(
             Guard(
                 Lane(app),
                 hosts=read_hosts([options.host, *allowed_hosts]),
                 admit=self._admit,
                 told=self.gatekeeper.hear,
+                limits=Limits(
+                    connections=connections_max(options),
+                    requests=options.requests,
+                    bodies_bytes=options.bodies_bytes,
+                ),
                 is_tls=options.tls_cert is not None,
             ),
             options,
@@ -86,10 +94,10 @@ class Front:
                     await self.gatekeeper.tick()
                     await self.gatekeeper.note_use()
 
-    async def _admit(self, scope: MutableMapping[str, Any]) -> None:
+    async def _admit(self, scope: MutableMapping[str, Any]) -> Holder:
         if not self._is_there():
             raise Unavailable("the store has not been opened yet")
-        await self.gatekeeper.admit(scope)
+        return await self.gatekeeper.admit(scope)
 
 
 def read_hosts(names: Collection[str]) -> set[str]:

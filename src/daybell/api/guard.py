@@ -2,7 +2,8 @@
 
 A pure ASGI middleware around the API. It knows nothing of jobs: hosts, origins, sizes, times and
 numbers are checked here, headers that protect browsers are set on every answer, and who asks is
-found out before anything of a body is read.
+found out before anything of a body is read. A request is worked on when its body is there; until
+then it holds a connection and the bytes that have come, both of its key's share.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import Response
 
 from daybell.api import problems
 from daybell.api.checks import LOOPBACK_NAMES, OPEN_PATHS, Refusal, check_head, is_handshake
+from daybell.client import Holder, Shares, set_holder
 from daybell.core.instant import Seconds
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
     BODY_SECONDS_MAX,
     BULK_BYTES_MAX,
+    CONNECTIONS_MAX,
+    LARGE_BODY_BYTES,
+    LARGE_BYTES_MAX,
     LINGER_BYTES_MAX,
     LINGER_SECONDS_MAX,
     REQUEST_BYTES_MAX,
@@ -39,6 +44,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
+TRIGGER: Final = "/trigger"  # how the path of a trigger ends
+REQUEST_UNITS: Final = 6  # of any other request: it takes the event loop several times as long
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
 LINGER_PAUSE_SECONDS: Final = 2.0  # without a piece: it has stopped to send
 ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
@@ -78,6 +85,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     linger_bytes: int = LINGER_BYTES_MAX
     linger_seconds: Seconds = LINGER_SECONDS_MAX
     requests: int = REQUESTS_MAX
+    connections: int = CONNECTIONS_MAX
+    large_bytes: int = LARGE_BYTES_MAX
 
 
 class Refused(Exception):
@@ -88,23 +97,24 @@ class Refused(Exception):
         self.refusal = refusal
 
 
-async def anybody(_scope: Scope) -> None:
-    """Let everybody in."""
+async def anybody(scope: Scope) -> Holder:
+    """Let everybody in. All of them share the part of one tenant, each address that of a key."""
+    return Holder("", (scope.get("client") or ("",))[0])
 
 
 def unheard(_scope: Scope, _status: int) -> None:
     """Tell nobody."""
 
 
-Admit = Callable[[Scope], Awaitable[None]]
+Admit = Callable[[Scope], Awaitable[Holder]]
 Told = Callable[[Scope, int], None]
 
 
 class Guard:
     """Around the application.
 
-    `admit` finds out who asks, and raises a DaybellError; it is not asked about the open paths and
-    about the handshake of webhooks.
+    `admit` finds out who asks, whose shares the request takes, and raises a DaybellError; it is not
+    asked about the open paths and about the handshake of webhooks.
     `told` hears how each request was answered.
     """
 
@@ -120,14 +130,14 @@ class Guard:
     ) -> None:
         self._app = app
         self.told = told
-        if isinstance(app, FastAPI):
-            let_refusals_pass(app)
         self.hosts = frozenset(LOOPBACK_NAMES | set(hosts))
         self._admit = admit
-        self._limits = limits or Limits()
+        self._limits = limits = limits or Limits()
         self._headers = (*_HEADERS, _TLS_HEADER) if is_tls else _HEADERS
-        self.active = 0  # requests being answered; streams count while they begin
-        self.bodies_bytes = 0  # held of their bodies
+        self.connections = Shares(limits.connections)  # with a request, from its head to its end
+        self.bodies = Shares(limits.bodies_bytes)  # bytes that have come of their bodies
+        self.large = Shares(limits.large_bytes)  # bytes of large bodies that are worked on
+        self.requests = Shares(limits.requests)  # worked on; streams count while they begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -146,12 +156,8 @@ class Guard:
         refusal = check_head(scope, self.hosts)
         if refusal is not None:
             raise Refused(refusal)
-        if scope["path"] in OPEN_PATHS:
-            return await passage.through(self._app, anybody)
-        if self.active >= self._limits.requests:
-            raise Refused(BUSY)
-        passage.enter()
-        await passage.through(self._app, anybody if is_handshake(scope) else self._admit)
+        admit = None if scope["path"] in OPEN_PATHS else self._admit
+        await passage.through(self._app, anybody if is_handshake(scope) else admit)
 
 
 class Passage:
@@ -174,40 +180,34 @@ class Passage:
         self._send = send
         is_bulk = scope["path"] in BULK_PATHS and scope["method"] == "POST"
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
-        self._bytes = 0
+        self._body: bytes | None = None  # of one that has come and was not passed on
+        self._taken: list[tuple[Shares, Holder, int]] = []
         self._is_body_read = not _has_body(scope)
         self._is_reading = False
         self._is_stream = False
         self._is_started = False
         self._is_complete = False
-        self._is_counted = False
         self._deadline: asyncio.Timeout | None = None  # while there is one
-        self._refusal: Refusal | None = None  # decided while the application read the body
+        self._refusal: Refusal | None = None
         self._is_refused = False
         self._is_to_close = False  # a part of the body was not read
 
-    def enter(self) -> None:
-        """Count as one that is being answered."""
-        self._guard.active += 1
-        self._is_counted = True
-
     def leave(self) -> None:
-        """Count no more, with whatever the body took."""
-        if self._is_counted:
-            self._guard.active -= 1
-            self._is_counted = False
-        self._guard.bodies_bytes -= self._bytes
-        self._bytes = 0
+        """Give back all that was taken, the last first."""
+        while self._taken:
+            shares, holder, amount = self._taken.pop()
+            shares.give_back(holder, amount)
 
-    async def through(self, app: App, admit: Admit) -> None:
-        """Have it answered in time, and whatever happens, have it answered."""
+    async def through(self, app: App, admit: Admit | None) -> None:
+        """Have it answered in time, and whatever happens, have it answered. Without `admit` it
+        takes no shares.
+        """
         limits = self._limits
         seconds = limits.request_seconds if self._is_body_read else limits.body_seconds
         try:
             async with asyncio.timeout(seconds) as self._deadline:
-                await admit(self._scope)
-                self._check_length()
-                await app(self._scope, self.receive, self.send)
+                if admit is None or await self._enter(await admit(self._scope)):
+                    await app(self._scope, self.receive, self.send)
         except Refused:
             raise
         except DaybellError as error:
@@ -226,6 +226,31 @@ class Passage:
         if self._refusal is not None:
             raise Refused(self._refusal)
 
+    async def _enter(self, holder: Holder) -> bool:
+        """Wait for the body, then for a turn. False: the client has left."""
+        guard = self._guard
+        self._check_length()
+        self._take(guard.connections, holder, 1, CROWDED)
+        if not self._is_body_read and not await self._read_body(holder):
+            return False
+        size = len(self._body or b"")
+        if size > LARGE_BODY_BYTES:
+            await self._wait(guard.large, holder, min(size, self._limits.large_bytes // 3))
+        is_trigger = self._scope["path"].endswith(TRIGGER)
+        await self._wait(guard.requests, holder, 1 if is_trigger else REQUEST_UNITS)
+        set_holder(holder)
+        return True
+
+    def _take(self, shares: Shares, holder: Holder, amount: int, refusal: Refusal) -> None:
+        if not shares.take(holder, amount):
+            raise Refused(refusal if shares.held(holder) else BUSY)
+        self._taken.append((shares, holder, amount))
+
+    async def _wait(self, shares: Shares, holder: Holder, amount: int) -> None:
+        if not shares.take(holder, amount):
+            await shares.wait(holder, amount)
+        self._taken.append((shares, holder, amount))
+
     def _check_length(self) -> None:
         """Refuse by what is announced, before any of it is sent."""
         for name, value in self._scope["headers"]:
@@ -234,31 +259,34 @@ class Passage:
                 if not _DIGITS.fullmatch(text) or int(text) > self._bytes_max:
                     raise Refused(too_large(self._bytes_max))
 
-    async def receive(self) -> Message:
-        """The next piece of the body, counted."""
-        if self._is_body_read:
-            return await self._receive()
-        self._is_reading = True
-        message = await self._receive()
-        self._is_reading = False
-        if message["type"] != "http.request":
-            return message
-        count = len(message.get("body", b""))
-        self._bytes += count
-        self._guard.bodies_bytes += count
-        if not message.get("more_body", False):
-            self._is_body_read = True
-            self._prolong(self._limits.request_seconds)
-        if self._bytes > self._bytes_max:
-            self._refuse(too_large(self._bytes_max))
-        if self._guard.bodies_bytes > self._limits.bodies_bytes:
-            self._refuse(BUSY)
-        return message
+    async def _read_body(self, holder: Holder) -> bool:
+        """Read all of the body, counted. False: the client has left."""
+        parts: list[bytes] = []
+        size = 0
+        while not self._is_body_read:
+            self._is_reading = True
+            message = await self._receive()
+            self._is_reading = False
+            if message["type"] != "http.request":
+                return False
+            self._is_body_read = not message.get("more_body", False)
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            if size > self._bytes_max:
+                raise Refused(too_large(self._bytes_max))
+            if part:
+                self._take(self._guard.bodies, holder, len(part), FULL)
+        self._body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._prolong(self._limits.request_seconds)
+        return True
 
-    def _refuse(self, refusal: Refusal) -> NoReturn:
-        """Refuse while the application reads: whatever it makes of that is not sent."""
-        self._refusal = refusal
-        raise Refused(refusal)
+    async def receive(self) -> Message:
+        """The body, then what comes after it."""
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
         """Pass an answer on, with the headers that every answer has."""
@@ -318,7 +346,10 @@ class Passage:
             # It may last, as long as somebody reads it, and there is another limit to their number.
             self._is_stream = True
             self._prolong(None)
+            connection = self._taken[:1]
+            del self._taken[:1]
             self.leave()
+            self._taken = connection
 
     def _prolong(self, seconds: Seconds | None) -> None:
         if self._deadline is not None:
@@ -350,6 +381,20 @@ class Unread(Exception):
     """Somebody has stopped to read."""
 
 
+CROWDED: Final = Refusal(
+    HTTPStatus.TOO_MANY_REQUESTS,
+    "too-many-requests",
+    "this key or its tenant has as many requests under way as its share of this server allows; wait"
+    " for an answer before the next one is sent",
+    (("Retry-After", "1"),),
+)
+FULL: Final = Refusal(
+    HTTPStatus.TOO_MANY_REQUESTS,
+    "too-many-requests",
+    "the bodies that this key or its tenant sends at the same time take its share of this server's"
+    " memory; send fewer or smaller ones at once",
+    (("Retry-After", "1"),),
+)
 BUSY: Final = Refusal(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "busy",
@@ -382,15 +427,6 @@ def answer_to(refusal: Refusal) -> Response:
     """What is sent instead of an answer."""
     headers = dict(refusal.headers)
     return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
-
-
-def let_refusals_pass(app: FastAPI) -> None:
-    """What is raised while a body is read passes the application on its way to the guard."""
-    app.add_exception_handler(Refused, _in_silence)
-
-
-async def _in_silence(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=HTTPStatus.BAD_REQUEST)  # the guard sends its own
 
 
 def _has_body(scope: Mapping[str, Any]) -> bool:

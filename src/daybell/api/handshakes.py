@@ -25,6 +25,11 @@ class Handshake:
         self._call = call
         self._is_over = False
 
+    def get_extra_info(self, name: str) -> Any:
+        """Return the peer's address, as a transport does."""
+        with suppress(OSError):  # it has left already
+            return self._call.getpeername() if name == "peername" else None
+
     def is_closing(self) -> bool:
         return self._is_over
 

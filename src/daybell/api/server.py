@@ -21,7 +21,13 @@ from daybell.api.connections import Connection, limited
 from daybell.api.handshakes import Porter, SecureConnection
 from daybell.api.listening import BACKLOG, bind, listen, tls_context
 from daybell.core.instant import Seconds
-from daybell.core.limits import CONNECTIONS_MAX, HEADER_SECONDS_MAX
+from daybell.core.limits import (
+    BODIES_BYTES_MAX,
+    CONNECTIONS_MAX,
+    HEADER_SECONDS_MAX,
+    REQUESTS_MAX,
+    STREAMS_MAX,
+)
 from daybell.errors import UsageError, shown
 
 KEEP_ALIVE_SECONDS: Final = 75  # longer than the proxies in front keep theirs, 60 as a rule
@@ -32,7 +38,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how to listen."""
+    """Where and how to listen, and how much of each resource callers share."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -42,6 +48,9 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_allow_ips: str = ""
     header_seconds: Seconds = HEADER_SECONDS_MAX
     connections: int = CONNECTIONS_MAX
+    requests: int = REQUESTS_MAX
+    bodies_bytes: int = BODIES_BYTES_MAX
+    streams: int = STREAMS_MAX
     stop_seconds: int = STOP_SECONDS
 
 
@@ -153,8 +162,14 @@ def read_proxies(text: str) -> list[str]:
     return proxies
 
 
-def _connections(options: ServerOptions, tls: ssl.SSLContext | None) -> type[Connection]:
+def connections_max(options: ServerOptions) -> int:
+    """Return how many connections there may be, with the files that this process may open."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = max(10, min(options.connections, files - FILES_LEFT))
+    return max(10, min(options.connections, files - FILES_LEFT))
+
+
+def _connections(options: ServerOptions, tls: ssl.SSLContext | None) -> type[Connection]:
     kind = Connection if tls is None else SecureConnection
-    return limited(kind, connections_max=most, header_seconds=options.header_seconds)
+    return limited(
+        kind, connections_max=connections_max(options), header_seconds=options.header_seconds
+    )

@@ -110,7 +110,7 @@ class Channels:
 
     def answer(self, request: Request, caller: Caller) -> Response:
         """The answer to somebody who wants to look."""
-        stream = self._streams.open()
+        stream = self._streams.open(caller.holder)
         channel = self._channels.get(caller.tenant)
         if channel is None:
             channel = self._channels[caller.tenant] = Channel(caller.client, self._streams)
@@ -173,7 +173,7 @@ async def follow_log(request: Request, caller: Caller, id: UUID) -> Response:
     """The answer that sends an execution's log as it grows. Raises ExecutionNotFound."""
     await caller.client.execution(id)
     streams = streams_of(request)
-    stream = streams.open()
+    stream = streams.open(caller.holder)
     place = read_place(request.headers.get("last-event-id", ""))
     is_left = asyncio.Event()
     task = asyncio.create_task(_follow(caller.client, id, stream, place, streams, is_left))

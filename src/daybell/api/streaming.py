@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from daybell.api.answers import encode
 from daybell.api.problems import TooManyRequests
+from daybell.client import Holder, Shares
 from daybell.core.instant import Seconds
 from daybell.core.limits import STREAMS_MAX
 from daybell.errors import Unavailable
@@ -117,22 +118,25 @@ class Streams:
         self.pace = pace or Pace()
         self._monotonic = monotonic
         self._is_welcome = is_welcome
-        self._streams_max = streams_max
-        self._open: set[Stream] = set()
+        self._shares = Shares(streams_max)
+        self._open: dict[Stream, Holder] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self) -> Stream:
-        """Take a place. Raises TooManyRequests if there is none; `answer` gives it back."""
-        if self._is_closed or len(self._open) >= self._streams_max:
+    def open(self, holder: Holder) -> Stream:
+        """Take a place of the holder's share. Raises TooManyRequests if there is none; `answer`
+        gives it back.
+        """
+        if self._is_closed or not self._shares.take(holder):
             raise TooManyRequests(
-                "this server has as many live streams as it can; try again, or ask now and then",
+                "this key or its tenant has as many live streams as its share of this server"
+                " allows; close one, or ask now and then instead",
                 retry_after=BUSY_SECONDS,
             )
         stream = Stream()
-        self._open.add(stream)
+        self._open[stream] = holder
         return stream
 
     def close(self) -> None:
@@ -148,7 +152,8 @@ class Streams:
 
         def end() -> None:
             stream.end()
-            self._open.discard(stream)
+            if (holder := self._open.pop(stream, None)) is not None:
+                self._shares.give_back(holder)
             on_end()
 
         return EventStream(self._send(request, stream), end)

@@ -46,9 +46,13 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_allow_ips: str = ""
     flag: str | None = None  # a --database-url
 
-    @property
-    def server(self) -> ServerOptions:
+    def server(self, settings: Settings) -> ServerOptions:
+        """Where to listen, and what the settings say about shares."""
         return ServerOptions(
+            connections=settings.server_connections,
+            requests=settings.server_requests,
+            bodies_bytes=settings.server_bodies,
+            streams=settings.server_streams,
             host=self.host,
             port=self.port,
             tls_cert=self.tls_cert,
@@ -120,8 +124,8 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
     door = Door(client, settings.database_url, look_for_keys)
     front = Front(
         client,
-        options=request.server,
-        api=ApiOptions(),
+        options=request.server(settings),
+        api=ApiOptions(key_rate=settings.server_key_rate),
         monotonic=clock.monotonic,
         ask=door.ask,
         is_there=lambda: door.is_open,

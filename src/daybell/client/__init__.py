@@ -8,5 +8,6 @@ from daybell.client.answers import EnqueuedMany
 from daybell.client.facade import Client
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation
+from daybell.store.shares import Holder, Shares, set_holder
 
-__all__ = ["Cancellation", "Client", "EnqueuedMany", "mint"]
+__all__ = ["Cancellation", "Client", "EnqueuedMany", "Holder", "Shares", "mint", "set_holder"]

@@ -103,7 +103,7 @@ PARAMETERS_MAX: Final = 100
 # The HTTP API. A process that is asked for too much says so, and goes on serving others.
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024  # a body
 BULK_BYTES_MAX: Final = 16 * 1024 * 1024  # a body of POST /executions
-BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # all that a process holds at a time
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # all that a process holds at a time, in shares
 HEADER_BYTES_MAX: Final = 32 * 1024  # of a request, its address included
 HEADERS_MAX: Final = 100
 HEADER_SECONDS_MAX: Final = 10.0  # to send them in
@@ -111,9 +111,14 @@ BODY_SECONDS_MAX: Final = 30.0
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024  # of a body that was refused, until the client hears it
 LINGER_SECONDS_MAX: Final = 10.0
 REQUEST_SECONDS_MAX: Final = 60.0  # streams aside
-CONNECTIONS_MAX: Final = 2_000  # of one process; who says nothing makes way
-REQUESTS_MAX: Final = 500  # answered at a time by one process
-STREAMS_MAX: Final = 200  # live streams of one process
+# Of one process, divided between tenants and keys by the rule of store/shares.py: one key gets at
+# most a third.
+CONNECTIONS_MAX: Final = 2_000  # idle ones make way
+REQUESTS_MAX: Final = 200  # worked on at a time, in units: a trigger is one
+STREAMS_MAX: Final = 600  # live streams
+LARGE_BYTES_MAX: Final = 3 * 256 * 1024  # of large bodies that are worked on at a time
+LARGE_BODY_BYTES: Final = 64 * 1024  # a body is large above this
+KEY_RATE_DEFAULT: Final = 5_000  # requests per second that a key may send on average
 
 # Access.
 QUOTA_MAX: Final = 1_000_000_000

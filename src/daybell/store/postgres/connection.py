@@ -20,7 +20,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -35,6 +41,7 @@ from daybell.store.postgres.lineage import connect, lineage_of, read_row
 from daybell.store.postgres.recorded import record_change
 from daybell.store.postgres.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 from daybell.store.recording import Recording
+from daybell.store.shares import Holder, Shares, current_holder, set_holder
 
 T = TypeVar("T")
 Row = Any  # asyncpg.Record, which knows nothing of its columns' types
@@ -197,6 +204,7 @@ class Database:
         self._paces = {pace: timeouts_for(lease, pace) for pace in Pace}
         self.timeouts = self._paces[Pace.SHORT]
         self._pools: dict[Pace, Any] = {}
+        self._shares = {pace: Shares(count) for pace, count in POOLS.items()}
         self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
         self.is_pooled = False  # behind a pooler in transaction mode
         self.is_session_pooled = False  # behind a pooler in session mode
@@ -479,12 +487,35 @@ class Database:
             self._works.discard(done)
             done.cancel()
 
-    @asynccontextmanager
-    async def _borrowed(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
+    def _borrowed(self, pace: Pace | None = None) -> AbstractAsyncContextManager[Link]:
         """Take a connection of a pool. If there is none, the error says that nothing was sent."""
         if not self._pools:
             raise UsageError(NOT_OPEN)
-        pace = pace or _pace.get()
+        pace, holder = pace or _pace.get(), current_holder()
+        return self._acquired(pace) if holder is None else self._acquired_for(holder, pace)
+
+    @asynccontextmanager
+    async def _acquired_for(self, holder: Holder, pace: Pace) -> AsyncGenerator[Link]:
+        """The same within a holder's share, which is waited for no longer than a free one."""
+        shares = self._shares[pace]
+        if not shares.take(holder):
+            try:
+                async with asyncio.timeout(self._paces[pace].acquire):
+                    await shares.wait(holder)
+            except TimeoutError as late:
+                error = Unavailable("no connection of this key's share was free in time")
+                error.was_sent = False
+                raise error from late
+        set_holder(None)  # a second connection needs no turn: this one would be waited for
+        try:
+            async with self._acquired(pace) as link:
+                yield link
+        finally:
+            set_holder(holder)
+            shares.give_back(holder)
+
+    @asynccontextmanager
+    async def _acquired(self, pace: Pace) -> AsyncGenerator[Link]:
         pool, link = self._pools[pace], None
         try:
             with translated():

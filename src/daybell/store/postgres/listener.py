@@ -18,6 +18,7 @@ from daybell.errors import DaybellError, UsageError
 from daybell.store.postgres.connection import Database, translated, watch_peer
 from daybell.store.postgres.lineage import Lineage, connect
 from daybell.store.postgres.timeouts import Pace, Timeouts
+from daybell.store.shares import set_holder
 from daybell.store.wakeups import pause
 
 logger = logging.getLogger("daybell.store")
@@ -59,6 +60,7 @@ class Notifier:
             await asyncio.gather(self._sender, return_exceptions=True)
 
     async def _send(self) -> None:
+        set_holder(None)  # it speaks for all tenants, whichever was the first
         try:
             while self._touched:
                 said, self._touched = sorted(self._touched), set()

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from daybell.core.instant import Instant
 from daybell.errors import UsageError
 from daybell.store import recording
+from daybell.store.shares import Holder, Shares, current_holder
 from daybell.store.sqlite import files
 from daybell.store.sqlite.files import patiently, translated
 from daybell.store.sqlite.names import Names, Transaction
@@ -36,6 +37,7 @@ T = TypeVar("T")
 Clock: TypeAlias = Callable[[], Instant]
 Operation: TypeAlias = Callable[[Transaction], T]
 
+READS_MAX: Final = 4  # on their way to the thread that reads, in shares of tenants and keys
 GROUP_MAX: Final = 1000  # operations that share a commit; bounds how long the first one waits
 
 
@@ -280,6 +282,7 @@ class Part:
         self._clock = clock
         self._writer: Writer | None = None
         self._reader: Reader | None = None
+        self._reads = Shares(READS_MAX)
 
     def _write(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
@@ -296,4 +299,20 @@ class Part:
     def _read(self, operation: Operation[T]) -> asyncio.Future[T]:
         if self._reader is None:
             raise UsageError("the store is not open; call open() first")
-        return self._reader.ask(operation)
+        holder = current_holder()
+        if holder is None:
+            return self._reader.ask(operation)
+        if not self._reads.take(holder):
+            return asyncio.ensure_future(self._read_in_turn(operation, holder))
+        answer = self._reader.ask(operation)
+        answer.add_done_callback(lambda _: self._reads.give_back(holder))
+        return answer
+
+    async def _read_in_turn(self, operation: Operation[T], holder: Holder) -> T:
+        await self._reads.wait(holder)
+        try:
+            if self._reader is None:
+                raise UsageError("the store is closed")
+            return await self._reader.ask(operation)
+        finally:
+            self._reads.give_back(holder)
