@@ -10,7 +10,7 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.upkeep import APPEND_ONLY, TABLES
-from tests.builders import an_entry, finished
+from tests.builders import a_secret, an_entry, finished
 from tests.store.postgres.lifecycle import live_through_everything
 
 DAY = 86400.0
@@ -93,12 +93,19 @@ FORBIDDEN = {
     "change the audit log": "UPDATE daybell.audit SET actor = 'eve'",
     "cut the audit log": "DELETE FROM daybell.audit",
     "empty the audit log": "TRUNCATE daybell.audit",
+    "put an old secret back": "UPDATE daybell.secret SET sealed = 'x', version = version - 1",
+    "put an old value back": "UPDATE daybell.secret SET sealed = 'x'",
+    "put a value back that is bound to no version": "UPDATE daybell.secret"
+    " SET sealed = 'x', key_id = 'k1', version = version + 1",
+    "move a secret": "UPDATE daybell.secret SET name = 'B', version = version + 1",
+    "remove a secret": "DELETE FROM daybell.secret",
     "drop the schema": "DROP SCHEMA daybell CASCADE",
 }
 
 
 @pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN)
-async def test_such_a_role_cannot(url, statement):
+async def test_such_a_role_cannot(url, store, statement):
+    await store.set_secret("default", a_secret(key_id="v2.k1"))
     connection = await asyncpg.connect(url)
     try:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
