@@ -125,8 +125,11 @@ class Gatekeeper:
         return Caller(client=client, tenant=tenant, role=role, actor="dev", source=source)
 
     def _caller(self, key: Key, source: str) -> Caller:
+        client = self._client_of(key.tenant)
+        if key.scope is not None and key.scope.limits_names:
+            client = client.within(key.scope)
         return Caller(
-            client=self._client_of(key.tenant),
+            client=client,
             tenant=key.tenant,
             role=key.role,
             # A name may be that of several keys, and so may a hint.
