@@ -6,6 +6,7 @@ import builtins
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from daybell.client.sealing import (
     INSTALL,
@@ -18,59 +19,95 @@ from daybell.client.sealing import (
     new_key,
 )
 from daybell.core.limits import SECRET_BYTES_MAX
+from daybell.core.secret import SealedSecret
 from daybell.errors import UsageError
 
-SEALER = Sealer(new_key())
+KEY = new_key()
+SEALER = Sealer(KEY)
+
+
+def sealed_by(sealer, tenant="acme", name="TOKEN", value="a value", version=1):
+    key_id, sealed = sealer.seal(tenant, name, value, version=version)
+    return SealedSecret(name=name, key_id=key_id, version=version, sealed=sealed)
+
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 names = st.from_regex(r"[A-Z_][A-Z0-9_]{0,10}", fullmatch=True)
 
 
-@given(tenant=texts, name=names, value=texts)
-def test_what_was_sealed_opens_as_it_was(tenant, name, value):
-    key_id, sealed = SEALER.seal(tenant, name, value)
+@given(tenant=texts, name=names, value=texts, version=st.integers(1, 2**31 - 1))
+def test_what_was_sealed_opens_as_it_was(tenant, name, value, version):
+    sealer = Sealer(KEY)
+    secret = sealed_by(sealer, tenant, name, value, version)
 
-    assert SEALER.open(tenant, name, key_id, sealed) == value
-    assert key_id == SEALER.key_id
+    assert sealer.open(tenant, secret) == value
+    assert secret.key_id == sealer.key_id
 
 
-@given(here=st.tuples(texts, names), there=st.tuples(texts, names))
+@given(*(st.tuples(texts, names, st.integers(1, 9)) for _ in range(2)))
 def test_it_opens_nowhere_but_where_it_belongs(here, there):
     assume(here != there)
-    tenant, name = here
-    key_id, sealed = SEALER.seal(tenant, name, "a value")
+    tenant, name, version = here
+    secret = sealed_by(SEALER, tenant, name, version=version)
 
     with pytest.raises(Unopenable, match="set it again"):
-        SEALER.open(there[0], there[1], key_id, sealed)
+        SEALER.open(there[0], replace(secret, name=there[1], version=there[2]))
 
 
 @given(at=st.integers(min_value=0), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_noticed(at, bit):
-    key_id, sealed = SEALER.seal("acme", "TOKEN", "a value")
-    damaged = bytearray(sealed)
+    secret = sealed_by(SEALER)
+    damaged = bytearray(secret.sealed)
     damaged[at % len(damaged)] ^= 1 << bit
 
     with pytest.raises(Unopenable):
-        SEALER.open("acme", "TOKEN", key_id, bytes(damaged))
+        SEALER.open("acme", replace(secret, sealed=bytes(damaged)))
 
 
 @pytest.mark.parametrize("length", [0, 1, NONCE_BYTES, NONCE_BYTES + 5])
 def test_half_of_it_is_noticed(length):
-    key_id, sealed = SEALER.seal("acme", "TOKEN", "a value")
+    secret = sealed_by(SEALER)
 
     with pytest.raises(Unopenable):
-        SEALER.open("acme", "TOKEN", key_id, sealed[:length])
+        SEALER.open("acme", replace(secret, sealed=secret.sealed[:length]))
+
+
+def test_an_older_version_does_not_open_after_a_newer_one():
+    sealer = Sealer(KEY)
+    old, new = sealed_by(sealer, version=3), sealed_by(sealer, version=4)
+
+    assert sealer.open("acme", old) == sealer.open("acme", new) == "a value"
+    with pytest.raises(Unopenable, match=r"at version 3, and version 4 was used.*restart"):
+        sealer.open("acme", old)
+    assert sealer.open("acme", new) == "a value"
+
+
+# Sealed by release 0.1.0 with this key, for TOKEN of tenant acme: not bound to a version.
+UNBOUND_KEY = base64.b64encode(bytes(range(32))).decode()
+UNBOUND = bytes.fromhex(
+    "92de2260b7c97cd88dd9a60320cebff1205ff7acbe9fc67bc5418a044bf42a49a3adc8bf68363bcb"
+)
+
+
+def test_a_value_that_was_sealed_without_a_version_opens_under_its_old_key_id():
+    secret = SealedSecret(name="TOKEN", key_id="0d3bd7f54d83", version=7, sealed=UNBOUND)
+
+    assert Sealer(UNBOUND_KEY).open("acme", secret) == "an old value"
+    with pytest.raises(Unopenable):
+        Sealer(UNBOUND_KEY).open("acme", replace(secret, key_id=f"v2.{secret.key_id}"))
+    with pytest.raises(KeyMissing):
+        SEALER.open("acme", secret)
 
 
 def test_the_same_value_never_looks_the_same():
-    sealed = {SEALER.seal("acme", "TOKEN", "a value")[1] for _ in range(100)}
+    sealed = {sealed_by(SEALER).sealed for _ in range(100)}
 
     assert len(sealed) == 100
     assert len({one[:NONCE_BYTES] for one in sealed}) == 100
 
 
 def test_nothing_of_the_value_shows():
-    _, sealed = SEALER.seal("acme", "TOKEN", "canary-canary")
+    sealed = sealed_by(SEALER, value="canary-canary").sealed
 
     assert b"canary" not in sealed
     assert b"canary" not in base64.b64decode(base64.b64encode(sealed))
@@ -78,36 +115,35 @@ def test_nothing_of_the_value_shows():
 
 def test_the_first_key_seals_and_all_open():
     old, new = new_key(), new_key()
-    before, both = Sealer(old), Sealer(f"{new}, {old}")
-    key_id, sealed = before.seal("acme", "TOKEN", "a value")
+    both = Sealer(f"{new}, {old}")
+    secret = sealed_by(Sealer(old))
 
-    assert both.open("acme", "TOKEN", key_id, sealed) == "a value"
-    assert both.seal("acme", "TOKEN", "a value")[0] == Sealer(new).key_id != key_id
+    assert both.open("acme", secret) == "a value"
+    assert sealed_by(both).key_id == Sealer(new).key_id != secret.key_id
 
 
 def test_a_key_that_is_not_here_is_named():
-    mine, theirs = Sealer(new_key()), Sealer(new_key())
-    key_id, sealed = theirs.seal("acme", "TOKEN", "a value")
+    mine, secret = Sealer(new_key()), sealed_by(Sealer(new_key()))
 
-    with pytest.raises(KeyMissing, match=f"TOKEN is sealed with key {key_id}.*{mine.key_id}"):
-        mine.open("acme", "TOKEN", key_id, sealed)
+    why = f"TOKEN is sealed with key {secret.key_id}.*{mine.key_id}"
+    with pytest.raises(KeyMissing, match=why):
+        mine.open("acme", secret)
 
 
 def test_another_key_under_the_same_name_does_not_open_it():
-    mine, theirs = Sealer(new_key()), Sealer(new_key())
-    _, sealed = theirs.seal("acme", "TOKEN", "a value")
+    mine, secret = Sealer(new_key()), sealed_by(Sealer(new_key()))
 
     with pytest.raises(Unopenable):
-        mine.open("acme", "TOKEN", mine.key_id, sealed)
+        mine.open("acme", replace(secret, key_id=mine.key_id))
 
 
 def test_a_key_written_for_urls_is_the_same_key():
     key = base64.b64encode(b"\xff" * 32).decode()
-    key_id, sealed = Sealer(key).seal("acme", "TOKEN", "a value")
+    secret = sealed_by(Sealer(key))
 
     safe = Sealer(key.replace("/", "_").replace("+", "-"))
 
-    assert safe.open("acme", "TOKEN", key_id, sealed) == "a value"
+    assert safe.open("acme", secret) == "a value"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +177,7 @@ def test_new_keys_are_keys_and_never_the_same():
 
 def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     imported = builtins.__import__
+    secret = sealed_by(SEALER)
 
     def missing(name, *rest):
         if name.startswith("cryptography"):
@@ -150,9 +187,9 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
 
     with pytest.raises(KeyMissing, match="cryptography") as refused:
-        SEALER.seal("acme", "TOKEN", "a value")
+        sealed_by(SEALER)
     with pytest.raises(KeyMissing, match="cryptography"):
-        SEALER.open("acme", "TOKEN", SEALER.key_id, b"x" * 40)
+        SEALER.open("acme", secret)
     assert INSTALL in str(refused.value)
 
 

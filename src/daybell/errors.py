@@ -141,7 +141,14 @@ class QuotaExceeded(Conflict):
 
 
 class VersionConflict(Conflict):
-    """Someone else changed it first: read it again, then decide again."""
+    """Someone else changed it first: read it again, then decide again.
+
+    `version` is the current one, where that is known.
+    """
+
+    def __init__(self, message: str, *, version: int | None = None) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class NotFound(DaybellError):

@@ -51,7 +51,7 @@ async def test_a_server_opens_what_it_has_sealed(http, client):
 
     (kept,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
 
-    assert client.sealer().open("default", "TOKEN", kept.key_id, kept.sealed) == VALUE
+    assert client.sealer().open("default", kept) == VALUE
     assert b"canary" not in kept.sealed
 
 

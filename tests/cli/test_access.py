@@ -5,6 +5,7 @@ import json
 import pytest
 
 from daybell import Client
+from daybell.core.access import Scope
 from tests.cli.terminal import daybell
 
 
@@ -55,7 +56,28 @@ async def test_a_key_can_be_made_for_another_tenant_and_in_json(command, client)
     assert command("keys", "list").out.startswith("no keys; daybell keys create")
 
 
+async def test_a_key_is_limited_to_jobs_queues_and_actions(command, client):
+    limits = ("--job", "billing-*", "--job", "report", "--queue", "mail", "--action", "trigger")
+
+    made = command("keys", "create", "billing", "--role", "operator", *limits)
+
+    key, _ = await client.authenticate(made.out.strip())
+    told = "limited to jobs billing-*, report; queues mail; actions trigger"
+    assert made.code == 0 and told in made.err
+    assert key.scope == Scope(jobs=("billing-*", "report"), queues=("mail",), actions=("trigger",))
+    assert "billing-*" in command("keys", "list").out
+    (listed,) = as_json(command("keys", "list", "--json"))["items"]
+    assert (listed["jobs"], listed["queues"]) == (["billing-*", "report"], ["mail"])
+    assert listed["actions"] == ["trigger"]
+    (entry,) = (await client.audit()).items
+    assert "billing-*" in entry.after
+
+
 REFUSED = [
+    (("keys", "create", "x", "--role", "viewer", "--action", "trigger"), "viewer may not trigger"),
+    (("keys", "create", "x", "--role", "viewer", "--action", "fly"), "'fly' is not an action"),
+    (("keys", "create", "x", "--role", "viewer", "--job", "a*b"), "'a*b' is no pattern"),
+    (("keys", "create", "x", "--role", "worker", "--queue", "a"), "the role worker cannot be"),
     (("keys", "create", "x", "--role", "boss"), "'boss' is not a role; there are viewer,"),
     (("keys", "create", "x"), "--role"),
     (("keys", "create", "", "--role", "viewer"), "key name is empty"),

@@ -37,7 +37,7 @@ def command(tmp_path, client, key):
 
 async def value_of(client, key, name="TOKEN", tenant="default"):
     (kept,) = (await client.store.fetch_secrets(tenant, [name])).values()
-    return Sealer(key).open(tenant, name, kept.key_id, kept.sealed)
+    return Sealer(key).open(tenant, kept)
 
 
 async def test_a_secret_is_set_listed_and_deleted_without_being_shown(command, client, key):
@@ -149,3 +149,59 @@ async def test_two_that_differ_are_not_kept(tmp_path, client, key):
     assert typing.end() == 2
     assert "not the same" in typing.shown and "canary" not in typing.shown
     assert not await client.secrets()
+
+
+async def test_rotate_seals_the_secrets_of_all_tenants_with_the_first_key(command, client, key):
+    new, lost = new_key(), new_key()
+    command("set", "TOKEN", stdin=VALUE)
+    await client.add_tenant("acme")
+    command("set", "THEIRS", "--tenant", "acme", stdin=VALUE + "2")
+    command("set", "LOST", stdin=VALUE, DAYBELL_SECRETS_KEY=lost)
+    (before,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
+
+    first = command("rotate", "--json", DAYBELL_SECRETS_KEY=f"{new},{key}")
+    again = command("rotate", DAYBELL_SECRETS_KEY=f"{new},{key},{lost}")
+    last = command("rotate", DAYBELL_SECRETS_KEY=new)
+
+    assert first.code == 1
+    told = json.loads(first.out)
+    assert (told["key_id"], told["sealed"]) == (Sealer(new).key_id, 2)
+    (failed,) = told["failed"]
+    assert (failed["tenant"], failed["name"]) == ("default", "LOST")
+    assert Sealer(lost).key_id in failed["error"]
+    assert again == (0, f"1 sealed with key {Sealer(new).key_id}, 0 failed\n", "")
+    assert last == (0, f"0 sealed with key {Sealer(new).key_id}, 0 failed\n", "")
+    assert await value_of(client, new) == await value_of(client, new, "LOST") == VALUE
+    assert await value_of(client, new, "THEIRS", "acme") == VALUE + "2"
+    (after,) = (await client.store.fetch_secrets("default", ["TOKEN"])).values()
+    assert after.version == before.version + 1
+    entries = (await client.audit(action="secret.rotate")).items
+    assert sorted(one.target for one in entries) == ["LOST", "TOKEN"]
+    assert "canary" not in "".join((first.out, first.err, again.out, repr(entries)))
+
+
+async def test_rotate_keeps_a_value_that_is_set_meanwhile(client, key, monkeypatch):
+    new = new_key()
+    old = Client(client.store, secrets_key=key)
+    await old.set_secret("TOKEN", VALUE)
+    rotating = Client(client.store, secrets_key=f"{new},{key}")
+    fetch, store = client.store.fetch_secrets, client.store
+
+    async def overtaken(tenant, names):
+        found = await fetch(tenant, names)
+        monkeypatch.setattr(store, "fetch_secrets", fetch)
+        await old.set_secret("TOKEN", VALUE + "2")
+        return found
+
+    monkeypatch.setattr(store, "fetch_secrets", overtaken)
+    made = await rotating.reseal_secret("TOKEN", author="ana")
+
+    assert (made.version, made.key_id) == (3, Sealer(new).key_id)
+    assert await value_of(client, new) == VALUE + "2"
+
+
+async def test_rotate_needs_the_database(command):
+    ended = command("rotate", DAYBELL_API_URL="http://127.0.0.1:1", DAYBELL_API_KEY="dbk_x")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "DAYBELL_DATABASE_URL" in ended.err

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sqlite3
 from functools import partial
 
 import pytest
@@ -173,7 +174,7 @@ async def test_what_cannot_name_a_secret_is_not_there(app, name):
 
 async def test_a_key_that_this_worker_does_not_have_is_a_failure_like_others(app):
     elsewhere = Sealer(new_key())
-    key_id, sealed = elsewhere.seal("default", "FOREIGN", "some value")
+    key_id, sealed = elsewhere.seal("default", "FOREIGN", "some value", version=1)
     await app.client().store.set_secret(
         "default", NewSecret(name="FOREIGN", key_id=key_id, sealed=sealed)
     )
@@ -196,6 +197,29 @@ async def test_a_value_that_was_moved_here_from_another_name_fails_for_good(app)
     handle = await app.tasks["echo"].options(retries=5).enqueue([{"secret": "MOVED"}])
 
     with pytest.raises(ExecutionFailed, match=r"SecretUnopenable.*set it again"):
+        await handle.result(timeout=WAIT)
+
+
+@pytest.mark.parametrize("put_back", ["the value", "the whole row"])
+async def test_an_older_value_that_is_put_back_fails_for_good(app, file_url, put_back):
+    """By somebody who can write the database, and does not have the key."""
+    sql = sqlite3.connect(file_url.removeprefix("sqlite:///"), timeout=WAIT)
+    echo = app.tasks["echo"].options(retries=5)
+    (old,) = sql.execute("SELECT sealed FROM secret").fetchone()
+    await app.client().set_secret("TOKEN", LONG)
+    app.handlers.secrets.forget()
+    assert (await (await echo.enqueue([TOKEN])).result(timeout=WAIT))["lengths"] == [len(LONG)]
+
+    sql.execute("DROP TRIGGER secret_version_rises")  # the file is theirs
+    sql.execute("UPDATE secret SET sealed = ?", (old,))
+    if put_back == "the whole row":
+        sql.execute("UPDATE secret SET version = 1")
+    sql.commit()
+    sql.close()
+    app.handlers.secrets.forget()
+    handle = await echo.enqueue([TOKEN])
+
+    with pytest.raises(ExecutionFailed, match=r"(?i)SecretUnopenable.*set it again"):
         await handle.result(timeout=WAIT)
 
 

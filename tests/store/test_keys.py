@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.core.access import Role
+from daybell.core.access import Action, Role, Scope, read_limits, write_limits
 from daybell.core.view import Retention
 from daybell.errors import DuplicateKey, NotFound, UsageError
 from daybell.store.ids import mint
@@ -154,3 +154,44 @@ async def test_keys_that_have_opened_nothing_for_90_days_are_forgotten(store, cl
 
     assert removed.others == 2
     assert await store.list_keys(TENANT) == [later, kept]
+
+
+async def test_a_scope_is_kept(store):
+    scope = Scope(jobs=("billing-*", "report"), queues=("mail",), actions=(Action.READ,))
+    made = await store.add_key(TENANT, a_key(digest=b"x" * 32, role=Role.OPERATOR, scope=scope))
+
+    assert (made.role, made.scope) == (Role.OPERATOR, scope)
+    assert (await store.find_key(b"x" * 32))[0] == made
+    assert await store.list_keys(TENANT) == [made]
+
+
+@pytest.mark.parametrize(
+    ("role", "scope"),
+    [
+        (Role.WORKER, Scope(queues=("mail",))),
+        (Role.SUPERADMIN, Scope(actions=(Action.READ,))),
+        (Role.VIEWER, Scope(actions=(Action.TRIGGER,))),
+        (Role.OPERATOR, Scope(actions=(Action.DEFINE,))),
+        (Role.ADMIN, Scope(jobs=("a*b",))),
+        (Role.ADMIN, Scope(jobs=("*",))),
+        (Role.ADMIN, Scope(jobs=("",))),
+        (Role.ADMIN, Scope(queues=("a/b",))),
+        (Role.ADMIN, Scope(jobs=("a",) * 51)),
+    ],
+)
+async def test_a_scope_that_a_key_cannot_have_is_refused(store, role, scope):
+    with pytest.raises(UsageError):
+        await store.add_key(TENANT, a_key(role=role, scope=scope))
+
+    assert await store.list_keys(TENANT) == []
+
+
+def test_a_scope_that_cannot_be_read_leaves_a_key_that_opens_nothing():
+    kept, limits = write_limits(Role.ADMIN, Scope(jobs=("a",)))
+
+    assert kept == "worker"  # to a program that does not know scopes
+    assert read_limits(kept, limits) == (Role.ADMIN, Scope(jobs=("a",)))
+    role, scope = read_limits(kept, limits.replace("jobs", "more"))
+    assert role is Role.WORKER
+    assert not any(role.may(other) for other in Role if other is not Role.WORKER)
+    assert not scope.covers("a")

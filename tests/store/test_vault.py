@@ -85,6 +85,40 @@ async def test_a_secret_that_was_deleted_is_gone(store):
         await store.delete_secret(TENANT, "A")
 
 
+async def test_versions_of_a_secret_never_repeat(store, clock):
+    await store.set_secret(TENANT, a_secret(version=1))
+    await store.delete_secret(TENANT, "TOKEN")
+    await clock.advance(5)
+
+    for wrong in (1, 2, 4):
+        with pytest.raises(VersionConflict, match="at version 2") as refused:
+            await store.set_secret(TENANT, a_secret(version=wrong))
+        assert refused.value.version == 2
+    assert await store.list_secrets(TENANT) == []
+    made = await store.set_secret(TENANT, a_secret(version=3))
+    assert (made.version, made.created_at) == (3, clock.now())
+
+
+async def test_of_two_that_set_the_same_version_one_is_refused(store):
+    await store.set_secret(TENANT, a_secret())
+
+    asked = [a_secret(sealed=value, version=2) for value in (b"1", b"2")]
+    answers = await asyncio.gather(
+        *(store.set_secret(TENANT, one) for one in asked), return_exceptions=True
+    )
+
+    assert sorted(isinstance(one, VersionConflict) for one in answers) == [False, True]
+    (kept,) = (await store.fetch_secrets(TENANT, ["TOKEN"])).values()
+    assert kept.version == 2
+
+
+async def test_a_secret_that_was_refused_is_not_on_record(store):
+    with store.auditing(TENANT, an_entry("secret.set")), pytest.raises(VersionConflict):
+        await store.set_secret(TENANT, a_secret(version=7))
+
+    assert await entries(store) == []
+
+
 async def test_secrets_of_tenants_are_apart(store):
     await store.add_tenants([OTHER])
     await store.set_secret(TENANT, a_secret(sealed=b"ours"))

@@ -164,8 +164,11 @@ class Gatekeeper:
 
     def _caller(self, known: Known, source: str) -> Caller:
         key = known.key
+        client = self._client_of(key.tenant)
+        if key.scope is not None and key.scope.limits_names:
+            client = client.within(key.scope)
         return Caller(
-            client=self._client_of(key.tenant),
+            client=client,
             tenant=key.tenant,
             role=key.role,
             # A name may be that of several keys, and so may a hint.

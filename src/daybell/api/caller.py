@@ -13,9 +13,10 @@ from fastapi import Depends, Query, Request
 
 from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
+from daybell.api.scopes import check_operation
 from daybell.client import Client, Holder, mint
 from daybell.core import payload
-from daybell.core.access import Key, Role
+from daybell.core.access import Action, Key, Role, Scope
 from daybell.core.audit import Entry, NewEntry
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.references import SECRET_MARK, names_in_args
@@ -46,16 +47,23 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
                 f"this takes a key with the role {needed}; this one's role is {self.role}"
             )
 
+    @property
+    def scope(self) -> Scope | None:
+        """What their key is limited to within its role."""
+        return None if self.key is None else self.key.scope
+
     def check_args(self, texts: Iterable[str]) -> None:
         """Refuse arguments that name secrets to whoever may not make jobs: what a job does with an
         argument, such as sending it somewhere, is not known here.
         """
-        if self.role.may(Role.ADMIN):
+        is_limited = self.scope is not None and not self.scope.allows(Action.DEFINE)
+        if self.role.may(Role.ADMIN) and not is_limited:
             return
+        needed = "the action define" if is_limited else "the role admin"
         for text in texts:
             if SECRET_MARK in text and (names := names_in_args(payload.decode(text))):
                 raise AccessDenied(
-                    f"naming secrets in args ({shown(min(names))}) takes a key with the role admin;"
+                    f"naming secrets in args ({shown(min(names))}) takes a key with {needed};"
                     f" this one's role is {self.role}. A job's own args may name them"
                 )
 
@@ -149,6 +157,9 @@ def needs(role: Role) -> Callable[..., Awaitable[Caller]]:
     ) -> Caller:
         found = await api_of(request).authenticate(request)
         found.check(role)
+        if found.scope is not None:
+            route = request.scope["route"]
+            check_operation(found.scope, route.operation_id or route.name)
         check_query(request)
         return await found.of_tenant(tenant)
 

@@ -42,13 +42,24 @@ KeyPath = Annotated[
         status=201,
         says="Made. The token is shown this once.",
         body=NewKey,
-        examples={"for a deploy": {"name": "deploy", "role": "operator", "expires": "90d"}},
+        examples={
+            "for a deploy": {"name": "deploy", "role": "operator", "expires": "90d"},
+            "for one program": {
+                "name": "billing",
+                "role": "operator",
+                "jobs": ["billing-*"],
+                "actions": ["read", "trigger"],
+            },
+        },
         errors=(404,),
         headers=LOCATION,
     ),
 )
 async def create_key(request: Request, caller: Admin) -> Response:
     """Make a key, with a role that is not above your own.
+
+    `jobs`, `queues` and `actions` limit it further. Such a key sees and changes only these jobs and
+    queues, and makes no keys.
 
     It takes no `Idempotency-Key`: the token is in the answer alone, which therefore is not kept. If
     it was lost, list the keys, revoke the new one, and make another.
@@ -62,10 +73,15 @@ async def create_key(request: Request, caller: Admin) -> Response:
     wanted = await read_body(request, NewKey)
     about = await caller.of_tenant(wanted.tenant)
     _check_role(caller, wanted.role)
-    after = {"name": wanted.name, "role": str(wanted.role), "expires": wanted.expires}
+    given = wanted.model_dump(include={"jobs", "queues", "actions"}, exclude_none=True)
+    after = {"name": wanted.name, "role": str(wanted.role), "expires": wanted.expires, **given}
     with about.auditing("key.create", wanted.name, after=after):
         key, token = await about.client.create_key(
-            wanted.name, role=wanted.role, expires=wanted.expires, created_by=caller.actor
+            wanted.name,
+            role=wanted.role,
+            expires=wanted.expires,
+            created_by=caller.actor,
+            **given,
         )
     return created({**wire.key(key), "token": token}, location=f"/api/v1/keys/{key.id}")
 

@@ -64,7 +64,7 @@ def _recognised(scope: Scope) -> bytes | None:
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
     caller: Caller | None = scope.get(CALLER)
-    if caller is None or not caller.role.may(Role.OPERATOR):
+    if caller is None or not caller.role.may(Role.OPERATOR) or caller.scope is not None:
         return None
     path = scope["raw_path"]
     if path == BULK_PATH:

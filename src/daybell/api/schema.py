@@ -35,7 +35,7 @@ from daybell.api.rules import (
 )
 from daybell.client.fields import retries_of
 from daybell.client.kinds import CHOICES, choice_of, chosen
-from daybell.core.access import Role
+from daybell.core.access import PATTERNS_MAX, Action, Role
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     DEPENDENCIES_MAX,
@@ -346,6 +346,43 @@ class NewKey(Body):
     role: Role = Field(strict=False)
     expires: Annotated[Limit, Field(examples=["90d"])] | None = None
     tenant: TenantName | None = None
+    jobs: (
+        Annotated[
+            list[Text],
+            Field(
+                min_length=1,
+                max_length=PATTERNS_MAX,
+                description="Limit it to these jobs: names, or beginnings of names with a * after"
+                " them.",
+                examples=[["billing-*"]],
+            ),
+        ]
+        | None
+    ) = None
+    queues: (
+        Annotated[
+            list[Text],
+            Field(
+                min_length=1,
+                max_length=PATTERNS_MAX,
+                description="Limit it to jobs and executions in these queues, in the same manner.",
+                examples=[["mail"]],
+            ),
+        ]
+        | None
+    ) = None
+    actions: (
+        Annotated[
+            list[Annotated[Action, Field(strict=False)]],
+            Field(
+                min_length=1,
+                max_length=len(Action),
+                description="Limit it to these actions, which its role must include.",
+                examples=[["read", "trigger"]],
+            ),
+        ]
+        | None
+    ) = None
 
 
 Selection.model_rebuild()

@@ -181,6 +181,9 @@ class Key(BaseModel):
     tenant: str
     name: str
     role: Literal["viewer", "operator", "admin", "superadmin", "worker"]
+    jobs: list[str] | None
+    queues: list[str] | None
+    actions: list[str] | None
     hint: str
     created_at: Time
     created_by: str

@@ -26,6 +26,13 @@ def roles(incomplete: str) -> list[str]:
     return [role for role in Role if role.startswith(incomplete)]
 
 
+def all_actions(incomplete: str) -> list[str]:
+    """What `--action` may be, for completion."""
+    from daybell.core.access import Action
+
+    return [action for action in Action if action.startswith(incomplete)]
+
+
 @app.command("create")
 def create_key(
     context: typer.Context,
@@ -49,12 +56,41 @@ def create_key(
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="PATTERN",
+            help="Limit it to this job, or to those that begin so: billing-*. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="PATTERN",
+            help="Limit it to this queue, or to those that begin so. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    actions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--action",
+            metavar="ACTION",
+            help="Limit it to this action, such as read or trigger. Repeatable.",
+            show_default=False,
+            autocompletion=all_actions,
+        ),
+    ] = None,
     tenant: KeyTenant = None,
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Make a key, and show its token this once."""
     options = {"name": name, "role": role, "expires": expires}
+    options |= {"jobs": jobs or None, "queues": queues or None, "actions": actions or None}
     run(context, partial(_create, **options, tenant=tenant, as_json=as_json), database_url)
 
 
@@ -91,6 +127,9 @@ async def _create(
     name: str,
     role: str,
     expires: str | None,
+    jobs: list[str] | None,
+    queues: list[str] | None,
+    actions: list[str] | None,
     tenant: str | None,
     as_json: bool,
 ) -> int:
@@ -98,20 +137,25 @@ async def _create(
     from daybell.cli.connecting import client_for
     from daybell.cli.recording import on_record, whoever_types
     from daybell.client import wire
-    from daybell.client.access import read_role
+    from daybell.client.access import read_role, read_scope
 
+    limits = {"jobs": jobs, "queues": queues, "actions": actions}
+    read_scope(role, **limits)
     asked = {"name": name, "role": str(read_role(role)), "expires": expires}
+    asked |= {name: value for name, value in limits.items() if value is not None}
     async with client_for(settings, tenant=tenant) as client:
         with on_record(client, "key.create", name, after=asked):
             key, token = await client.create_key(
-                name, role=role, expires=expires, created_by=whoever_types()
+                name, role=role, expires=expires, created_by=whoever_types(), **limits
             )
     if as_json:
         show.echo_json({**wire.key(key), "token": token})
         return DONE
     until = "" if key.expires_at is None else f", until {show.moment(key.expires_at)}"
+    limited = "" if key.scope is None else f", limited to {key.scope.describe()}"
     typer.echo(
-        f"key {key.name} opens tenant {key.tenant} as {key.role}{until}. This is its token; keep"
+        f"key {key.name} opens tenant {key.tenant} as {key.role}{limited}{until}. This is its"
+        " token; keep"
         " it, it cannot be shown again:",
         err=True,
     )
@@ -137,6 +181,7 @@ async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int
             one.id,
             one.name,
             one.role,
+            "" if one.scope is None else show.printable(one.scope.describe()),
             f"{one.hint}…",
             _state(one, now),
             show.relative(one.created_at, now=now),
@@ -146,7 +191,8 @@ async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int
         for one in keys
     ]
     name = Column("name", least=20, rank=0)
-    columns = ("id", name, "role", "token", "state", "created", "expires", "used")
+    scope = Column("scope", least=8, rank=5)
+    columns = ("id", name, "role", scope, "token", "state", "created", "expires", "used")
     show.echo_table(columns, rows, empty="no keys; daybell keys create NAME --role ROLE makes one")
     return DONE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daybell.cli.edge import DONE
+from daybell.cli.edge import DONE, FAILED
 from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, list_of, run
 
 if TYPE_CHECKING:
@@ -96,6 +96,19 @@ def delete_secret(
     run(context, partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json), database_url)
 
 
+@app.command("rotate")
+def rotate_secrets(
+    context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
+) -> None:
+    """Seal the secrets of all tenants again with the first key of DAYBELL_SECRETS_KEY.
+
+    Set DAYBELL_SECRETS_KEY=new,old for servers, workers and this command first, and drop the old
+    key afterwards. Each secret is a transaction of its own: if the command was interrupted, run it
+    again. It needs a connection to the database.
+    """
+    run(context, partial(_rotate, as_json=as_json), database_url)
+
+
 @app.command("key")
 def make_key() -> None:
     """Print a new key for DAYBELL_SECRETS_KEY."""
@@ -166,6 +179,41 @@ async def _delete(
     else:
         typer.echo(f"secret {name} is deleted")
     return DONE
+
+
+async def _rotate(settings: Settings, *, as_json: bool) -> int:
+    from daybell.cli import show
+    from daybell.cli.connecting import client_for
+    from daybell.cli.recording import on_record
+    from daybell.client import Client
+    from daybell.errors import Conflict, UsageError
+
+    sealed, failed = 0, list[dict[str, str]]()
+    async with client_for(settings) as client:
+        if not isinstance(client, Client):
+            raise UsageError(
+                "secrets are sealed again with a connection to the database and its keys; run this"
+                " there, with DAYBELL_DATABASE_URL and without DAYBELL_API_URL"
+            )
+        after = {"key_id": client.sealer().key_id}
+        for tenant in await client.tenants():
+            own = client.for_tenant(tenant.name)
+            for one in await own.secrets():
+                if one.key_id == after["key_id"]:
+                    continue
+                try:
+                    with on_record(own, "secret.rotate", one.name, before=_told(one), after=after):
+                        sealed += await own.reseal_secret(one.name, author=one.author) is not None
+                except (UsageError, Conflict) as error:
+                    told = {"tenant": tenant.name, "name": one.name, "error": str(error)}
+                    failed.append(told)
+    if as_json:
+        show.echo_json({"key_id": after["key_id"], "sealed": sealed, "failed": failed})
+    else:
+        for one in failed:
+            typer.echo(f"tenant {one['tenant']}: {one['error']}", err=True)
+        typer.echo(f"{sealed} sealed with key {after['key_id']}, {len(failed)} failed")
+    return FAILED if failed else DONE
 
 
 async def _find(client: AnyClient, name: str) -> Secret | None:

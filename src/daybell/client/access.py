@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from daybell.client.requests import Id, read_id, read_limit
-from daybell.core.access import Key, NewKey, Role
+from daybell.core.access import Action, Key, NewKey, Role, Scope, check_scope
 from daybell.core.duration import Duration
 from daybell.core.instant import Instant
 from daybell.core.limits import check_name
@@ -28,9 +28,21 @@ class Access:
     tenant: str
 
     async def create_key(
-        self, name: str, *, role: Role | str, expires: Duration | None = None, created_by: str = ""
+        self,
+        name: str,
+        *,
+        role: Role | str,
+        expires: Duration | None = None,
+        created_by: str = "",
+        jobs: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        actions: Sequence[str] | None = None,
     ) -> tuple[Key, str]:
-        """Make a key; answers it with its token, which nobody can find out again."""
+        """Make a key; answers it with its token, which nobody can find out again.
+
+        `jobs`, `queues` (names, or beginnings of names with a * after them) and `actions` limit
+        what its role may do; None does not.
+        """
         token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         new = NewKey(
             id=mint(),
@@ -40,6 +52,7 @@ class Access:
             hint=token[:HINT_CHARS],
             expires_in=read_limit(expires, "expires"),
             created_by=created_by,
+            scope=read_scope(role, jobs=jobs, queues=queues, actions=actions),
         )
         return await self.store.add_key(self.tenant, new), token
 
@@ -72,6 +85,33 @@ def digest_of(token: str) -> bytes:
     """What is kept of a token."""
     # No salt, and not slow on purpose: that protects what people think up, and this is random.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def read_scope(
+    role: Role | str,
+    *,
+    jobs: Sequence[str] | None = None,
+    queues: Sequence[str] | None = None,
+    actions: Sequence[str] | None = None,
+) -> Scope | None:
+    """The scope that a caller means; None: the key is not limited."""
+    given = {"jobs": jobs, "queues": queues, "actions": actions}
+    limits = {name: tuple(value) for name, value in given.items() if value is not None}
+    for name, value in limits.items():
+        if isinstance(given[name], str) or not value:
+            raise UsageError(
+                f"{name} is a list of at least one; leave it out for a key that may use all",
+                field=name,
+            )
+    if not limits:
+        return None
+    for action in limits.get("actions", ()):
+        if action not in set(Action):
+            raise UsageError(
+                f"{shown(action)} is not an action; there are {', '.join(Action)}", field="actions"
+            )
+    actions = tuple(Action(one) for one in limits.pop("actions", ()))
+    return check_scope(Scope(**limits, actions=actions), read_role(role))
 
 
 def read_role(value: Role | str) -> Role:

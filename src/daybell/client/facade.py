@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 from uuid import UUID
 
 import msgspec
@@ -58,6 +58,7 @@ from daybell.client.waiting import place_of
 from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
 from daybell.client.workflow_calls import Kept, WorkflowCalls, check_call
+from daybell.core.access import Scope
 from daybell.core.audit import NewEntry
 from daybell.core.execution import (
     PENDING,
@@ -83,6 +84,7 @@ from daybell.store.ids import mint
 from daybell.store.open import store_for
 from daybell.store.outcomes import Cancellation
 from daybell.store.protocol import Store
+from daybell.store.scoped import ScopedStore
 
 
 class Client(
@@ -165,6 +167,11 @@ class Client(
             other.on_wait, other.place = self.on_wait, self.place
             self._others[tenant] = other
         return self._others[tenant]
+
+    def within(self, scope: Scope) -> Client:
+        """A client that sees and changes only the jobs and queues of a scope."""
+        store = cast("Store", ScopedStore(self.store, scope))
+        return Client(store, tenant=self.tenant, secrets_key=self.secrets_key)
 
     # The store itself.
 

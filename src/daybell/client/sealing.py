@@ -1,7 +1,7 @@
 """Sealing: what makes of a secret's value something that a database may hold.
 
-AES-256-GCM with a key that no store ever sees. What is sealed belongs to one tenant and one name:
-moved to another row, it does not open.
+AES-256-GCM with a key that no store ever sees. A sealed value is bound to a tenant, a name and a
+version: it opens in no other row, and not in its own row at another version.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from daybell.core.limits import SECRET_BYTES_MAX, SECRET_CHARS_MIN
+from daybell.core.secret import SealedSecret
 from daybell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ KEY_BYTES: Final = 32
 KEY_CHARS: Final = 44  # of a key in base64
 NONCE_BYTES: Final = 12
 KEY_ID_CHARS: Final = 12
+# Begins the id of a key in seals that are bound to a version. Workers of earlier releases do not
+# know such an id, so they leave the secret to other workers. The migrations name it, too.
+BOUND: Final = "v2."
 VARIABLE: Final = "DAYBELL_SECRETS_KEY"
 NEW_KEY: Final = f"export {VARIABLE}=$(daybell secrets key)"
 INSTALL: Final = "pip install 'daybell[secrets]'"
@@ -42,8 +46,9 @@ class Sealer:
     """Seals with the first of its keys and opens with any: `Sealer("new,old")`."""
 
     def __init__(self, text: str) -> None:
-        self._keys = {_id_of(key): key for key in _read_keys(text)}
+        self._keys = {BOUND + _id_of(key): key for key in _read_keys(text)}
         self._key_id = next(iter(self._keys))
+        self._seen: dict[tuple[str, str], int] = {}  # the last version of each that was opened
 
     def __repr__(self) -> str:
         return f"<Sealer {', '.join(self._keys)}>"
@@ -53,33 +58,49 @@ class Sealer:
         """The name of the key that seals; it tells nothing about the key."""
         return self._key_id
 
-    def seal(self, tenant: str, name: str, value: str) -> tuple[str, bytes]:
-        """A value as it may be kept, and the name of the key that opens it."""
+    def seal(self, tenant: str, name: str, value: str, *, version: int) -> tuple[str, bytes]:
+        """Seal a value for one version of a secret; answers the key's id and the sealed value."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        belongs = _belonging(tenant, name, self._key_id)
+        belongs = _belonging(tenant, name, self._key_id, version)
         cipher = _cipher()(self._keys[self._key_id])
         return self._key_id, nonce + cipher.encrypt(nonce, value.encode(), belongs)
 
-    def open(self, tenant: str, name: str, key_id: str, sealed: bytes) -> str:
-        """The value that was sealed. Raises KeyMissing and Unopenable."""
-        key = self._keys.get(key_id)
+    def open(self, tenant: str, secret: SealedSecret) -> str:
+        """Open a sealed value. Raises KeyMissing and Unopenable.
+
+        A value that was sealed before versions were bound opens as well. A version that is older
+        than one that was opened here before does not.
+        """
+        name, key_id, version = secret.name, secret.key_id, secret.version
+        is_bound = key_id.startswith(BOUND)
+        key = self._keys.get(key_id if is_bound else BOUND + key_id)
         if key is None:
             raise KeyMissing(
                 f"secret {name} is sealed with key {key_id}, which is not among the keys here"
                 f" ({', '.join(self._keys)}); add it to {VARIABLE} after a comma, or set the secret"
                 " again"
             )
+        seen = self._seen.get((tenant, name), 0)
+        if version < seen:
+            raise Unopenable(
+                f"secret {name} of tenant {tenant} is at version {version}, and version {seen} was"
+                " used here before: an older row was put back. Set it again with `daybell secrets"
+                f" set {name}`, and restart the worker"
+            )
         cipher = _cipher()(key)
         from cryptography.exceptions import InvalidTag
 
-        nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+        nonce, rest = secret.sealed[:NONCE_BYTES], secret.sealed[NONCE_BYTES:]
+        belongs = _belonging(tenant, name, key_id, version if is_bound else None)
         try:
-            opened = cipher.decrypt(nonce, rest, _belonging(tenant, name, key_id))
+            opened = cipher.decrypt(nonce, rest, belongs)
         except (InvalidTag, ValueError):  # the latter: it is too short to be anything
             raise Unopenable(
-                f"secret {name} of tenant {tenant} is not what was sealed under that name; set it"
-                f" again: `daybell secrets set {name}`"
+                f"secret {name} of tenant {tenant} is not what was sealed as version {version}"
+                " under that name: the row is damaged, or has the value of another row or of an"
+                f" earlier version; set it again: `daybell secrets set {name}`"
             ) from None
+        self._seen[tenant, name] = version
         return opened.decode()
 
 
@@ -142,9 +163,10 @@ def _id_of(key: bytes) -> str:
     return hashlib.sha256(b"daybell secrets key\0" + key).hexdigest()[:KEY_ID_CHARS]
 
 
-def _belonging(tenant: str, name: str, key_id: str) -> bytes:
+def _belonging(tenant: str, name: str, key_id: str, version: int | None) -> bytes:
     """What a sealed value is bound to; as JSON, so that no two of these have the same bytes."""
-    return msgspec.json.encode(("daybell secret", tenant, name, key_id))
+    bound = () if version is None else (version,)
+    return msgspec.json.encode(("daybell secret", tenant, name, key_id, *bound))
 
 
 def _cipher() -> Callable[[bytes], AESGCM]:

@@ -17,7 +17,7 @@ from daybell.client.node_waits import short_name
 from daybell.client.why import Reason
 from daybell.client.workflows import WorkflowRun
 from daybell.core import payload
-from daybell.core.access import Key
+from daybell.core.access import Key, Scope
 from daybell.core.audit import AuditCheck, Entry
 from daybell.core.execution import Attempt, AttemptSpan, Execution, ExecutionDetail
 from daybell.core.instant import Instant, to_iso
@@ -357,6 +357,7 @@ def key(of: Key) -> dict[str, Any]:
         "tenant": of.tenant,
         "name": of.name,
         "role": str(of.role),
+        **_limits(of.scope),
         "hint": of.hint,
         "created_at": time(of.created_at),
         "created_by": of.created_by,
@@ -364,6 +365,12 @@ def key(of: Key) -> dict[str, Any]:
         "used_at": time(of.used_at),
         "revoked_at": time(of.revoked_at),
     }
+
+
+def _limits(of: Scope | None) -> dict[str, Any]:
+    """What a key is limited to; null: nothing limits it there."""
+    given = Scope() if of is None else of
+    return {name: list(value) or None for name, value in msgspec.structs.asdict(given).items()}
 
 
 def tenant(of: Tenant) -> dict[str, Any]:

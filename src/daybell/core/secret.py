@@ -13,6 +13,7 @@ class NewSecret(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key_id: str  # of the key that opens it
     sealed: bytes
+    version: int | None = None  # that the seal is bound to; None: the next one, whichever it is
     author: str = ""
 
 

@@ -104,10 +104,7 @@ class Secrets:
             )
         try:
             sealer = _sealer_of(client)
-            opened = {
-                name: sealer.open(tenant, name, one.key_id, one.sealed)
-                for name, one in sealed.items()
-            }
+            opened = {name: sealer.open(tenant, one) for name, one in sealed.items()}
         except Unopenable as error:
             running.is_hopeless = True
             raise _failed("SecretUnopenable", str(error)) from None

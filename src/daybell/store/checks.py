@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from daybell.core.access import NewKey
+from daybell.core.access import NewKey, check_scope
 from daybell.core.audit import NewEntry
 from daybell.core.execution import NewExecution, State
 from daybell.core.idempotency import NewRequest
@@ -241,6 +241,8 @@ def check_new_key(key: NewKey) -> NewKey:
         )
     for what, text in (("hint", key.hint), ("created_by", key.created_by)):
         _check_line(what, text)
+    if key.scope is not None:
+        check_scope(key.scope, key.role)
     return key
 
 

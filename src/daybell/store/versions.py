@@ -1,4 +1,4 @@
-"""Versions of jobs and templates that are not what somebody takes them for."""
+"""Versions of jobs, templates and secrets that are not what somebody takes them for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from daybell.errors import DuplicateKey, VersionConflict, shown
 def moved(name: str, *, at: int, expect: int, what: str = "job") -> VersionConflict:
     """What a person hears who means another version than there is."""
     return VersionConflict(
-        f"{what} {shown(name)} is at version {at}, not {expect}; read it again, then decide again"
+        f"{what} {shown(name)} is at version {at}, not {expect}; read it again, then decide again",
+        version=at,
     )
 
 

@@ -10,7 +10,7 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.postgres import PostgresStore
 from daybell.store.postgres.upkeep import READ_ONLY, TABLES
-from tests.builders import an_entry, finished
+from tests.builders import a_secret, an_entry, finished
 from tests.store.postgres.lifecycle import live_through_everything
 
 DAY = 86400.0
@@ -98,12 +98,19 @@ FORBIDDEN = {
     "forge a chain": "INSERT INTO daybell.audit_head (tenant, number, hash) VALUES (1, 0, '')",
     "move the head of a chain": "UPDATE daybell.audit_head SET number = 0",
     "forget a chain": "DELETE FROM daybell.audit_head",
+    "put an old secret back": "UPDATE daybell.secret SET sealed = 'x', version = version - 1",
+    "put an old value back": "UPDATE daybell.secret SET sealed = 'x'",
+    "put a value back that is bound to no version": "UPDATE daybell.secret"
+    " SET sealed = 'x', key_id = 'k1', version = version + 1",
+    "move a secret": "UPDATE daybell.secret SET name = 'B', version = version + 1",
+    "remove a secret": "DELETE FROM daybell.secret",
     "drop the schema": "DROP SCHEMA daybell CASCADE",
 }
 
 
 @pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN)
-async def test_such_a_role_cannot(url, statement):
+async def test_such_a_role_cannot(url, store, statement):
+    await store.set_secret("default", a_secret(key_id="v2.k1"))
     connection = await asyncpg.connect(url)
     try:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

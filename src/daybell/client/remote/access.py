@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from daybell.client.access import read_role
+from collections.abc import Sequence
+
+from daybell.client.access import read_role, read_scope
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport, path_of
 from daybell.client.requests import Id, Time, read_id, read_limit
@@ -22,7 +24,15 @@ class Access:
     transport: Transport
 
     async def create_key(
-        self, name: str, *, role: Role | str, expires: Duration | None = None, created_by: str = ""
+        self,
+        name: str,
+        *,
+        role: Role | str,
+        expires: Duration | None = None,
+        created_by: str = "",
+        jobs: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        actions: Sequence[str] | None = None,
     ) -> tuple[Key, str]:
         """Make a key; answers it with its token, which is shown this once.
 
@@ -33,6 +43,9 @@ class Access:
             "role": str(read_role(role)),
             "expires": read_limit(expires, "expires"),
         }
+        given = {"jobs": jobs, "queues": queues, "actions": actions}
+        read_scope(role, **given)
+        body |= {name: list(value) for name, value in given.items() if value is not None}
         # Not sent again: a server that kept the answer for that would keep a secret.
         return await self.transport.post("/keys", body, read=_with_token)
 

@@ -18,7 +18,7 @@ from daybell.client.backfills import Backfill, Filled
 from daybell.client.declaring import Applied
 from daybell.client.remote.transport import ANSWER_BYTES_MAX, Parameters, Transport
 from daybell.core import payload
-from daybell.core.access import Key, Role
+from daybell.core.access import Action, Key, Role, Scope
 from daybell.core.audit import AuditCheck, Break, Entry
 from daybell.core.execution import Attempt, Enqueued, Execution, ExecutionDetail, Outcome, State
 from daybell.core.instant import Instant, from_iso
@@ -356,7 +356,15 @@ def key(of: Wire) -> Key:
         expires_at=time(of["expires_at"]),
         used_at=time(of["used_at"]),
         revoked_at=time(of["revoked_at"]),
+        scope=_scope(of),
     )
+
+
+def _scope(of: Wire) -> Scope | None:
+    jobs, queues, actions = (tuple(of.get(name) or ()) for name in ("jobs", "queues", "actions"))
+    if not (jobs or queues or actions):
+        return None
+    return Scope(jobs=jobs, queues=queues, actions=tuple(Action(one) for one in actions))
 
 
 def tenant(of: Wire) -> Tenant:

@@ -42,6 +42,7 @@ class MemoryAccess(Part):
                 created_at=now,
                 created_by=key.created_by,
                 expires_at=None if key.expires_in is None else now + key.expires_in,
+                scope=key.scope,
             )
             tables.keys[tenant, key.id] = KeyRow(key=made, digest=key.digest)
             return made

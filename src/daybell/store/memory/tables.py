@@ -133,7 +133,7 @@ class SecretRow(msgspec.Struct, frozen=True, kw_only=True):
     """A secret with what people do not see of it."""
 
     secret: Secret
-    sealed: bytes
+    sealed: bytes  # empty: it was deleted
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec.structs import replace
+
 from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
 from daybell.core.secret import NewSecret, SealedSecret, Secret
@@ -23,12 +25,15 @@ class MemoryVault(Part):
             checks.check_secret(secret)
             now = self._clock()
             known = tables.secrets.get((tenant, secret.name))
+            at = 0 if known is None else known.secret.version
+            if secret.version not in (None, at + 1):
+                raise moved(secret.name, at=at, expect=secret.version - 1, what="secret")
             made = Secret(
                 name=secret.name,
                 tenant=tenant,
                 key_id=secret.key_id,
-                version=1 if known is None else known.secret.version + 1,
-                created_at=now if known is None else known.secret.created_at,
+                version=at + 1,
+                created_at=known.secret.created_at if known and known.sealed else now,
                 updated_at=now,
                 author=secret.author,
             )
@@ -37,13 +42,21 @@ class MemoryVault(Part):
 
     async def list_secrets(self, tenant: str) -> list[Secret]:
         with self._begin(tenant) as tables:
-            found = [row.secret for (owner, _), row in tables.secrets.items() if owner == tenant]
+            found = [
+                row.secret
+                for (owner, _), row in tables.secrets.items()
+                if owner == tenant and row.sealed
+            ]
             return sorted(found, key=lambda secret: secret.name)
 
     async def delete_secret(self, tenant: str, name: str) -> None:
         with self._begin(tenant) as tables:
-            if tables.secrets.pop((tenant, check_secret_name(name)), None) is None:
+            known = tables.secrets.get((tenant, check_secret_name(name)))
+            if known is None or not known.sealed:
                 raise SecretNotFound(f"no secret named {shown(name)}")
+            # The row stays, empty, so that versions of the name do not repeat.
+            secret = replace(known.secret, version=known.secret.version + 1)
+            tables.secrets[tenant, name] = SecretRow(secret=secret, sealed=b"")
 
     async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
         with self._begin(tenant) as tables:
@@ -56,7 +69,7 @@ class MemoryVault(Part):
                     sealed=row.sealed,
                 )
                 for name, row in found.items()
-                if row is not None
+                if row is not None and row.sealed
             }
 
     async def set_template(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from daybell.core.access import Key, NewKey, Role
+from daybell.core.access import Key, NewKey, read_limits, write_limits
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
@@ -20,7 +20,7 @@ from daybell.store.postgres.names import read_quotas
 
 KEYS = """
     SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at,
-           k.used_at, k.revoked_at, daybell.now() AS now
+           k.used_at, k.revoked_at, k.scope, daybell.now() AS now
       FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant"""
 TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max"
 TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
@@ -30,16 +30,17 @@ class Admitting(Connected):
     """Who may do what, and how much of it; the audit log is in `audit.py`."""
 
     ADD_KEY = """
-    INSERT INTO daybell.api_key (tenant, id, digest, role, name, hint, created_by, created_at,
-                                 expires_at)
-    SELECT $1, $2, $3, $4, $5, $6, $7, now, now + $8::float8 FROM daybell.now() t(now)
+    INSERT INTO daybell.api_key (tenant, id, digest, role, scope, name, hint, created_by,
+                                 created_at, expires_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now + $9::float8 FROM daybell.now() t(now)
     ON CONFLICT DO NOTHING
     """
     ONE_KEY = f"{KEYS} WHERE k.tenant = $1 AND k.id = $2"
 
     async def add_key(self, tenant: str, key: NewKey) -> Key:
         checks.check_new_key(key)
-        about = (key.id, key.digest, str(key.role), key.name, key.hint, key.created_by)
+        limits = write_limits(key.role, key.scope)
+        about = (key.id, key.digest, *limits, key.name, key.hint, key.created_by)
         async with self.db.transaction() as link:
             owner = await self.names.tenant(link, tenant)
             await link.execute(self.ADD_KEY, owner, *about, key.expires_in)
@@ -174,17 +175,19 @@ class Admitting(Connected):
 
 
 def _key(row: Row) -> Key:
+    role, scope = read_limits(row["role"], row["scope"])
     return Key(
         id=row["id"],
         tenant=row["tenant"],
         name=row["name"],
-        role=Role(row["role"]),
+        role=role,
         hint=row["hint"],
         created_at=row["created_at"],
         created_by=row["created_by"],
         expires_at=row["expires_at"],
         used_at=row["used_at"],
         revoked_at=row["revoked_at"],
+        scope=scope,
     )
 
 

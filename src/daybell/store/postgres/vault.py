@@ -28,27 +28,36 @@ class Keeping(Connected):
     VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (tenant, name) DO UPDATE
        SET version = s.version + 1, key_id = excluded.key_id, sealed = excluded.sealed,
-           author = excluded.author, updated_at = excluded.updated_at
+           author = excluded.author, updated_at = excluded.updated_at,
+           created_at = CASE s.sealed WHEN '' THEN excluded.created_at ELSE s.created_at END
     RETURNING {SECRET_COLUMNS}
     """
 
     async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
         checks.check_secret(secret)
         new = (secret.name, secret.key_id, secret.sealed, secret.author)
-        async with self.db.link() as link:
+        async with self.db.transaction() as link:
             owner = await self.names.tenant(link, tenant)
             row = await link.fetchrow(self.SET_SECRET, owner, *new)
-        assert row is not None, "it was there, or is now"
+            assert row is not None, "it was there, or is now"
+            if secret.version not in (None, at := row["version"]):  # and so nothing is written
+                raise moved(secret.name, at=at - 1, expect=secret.version - 1, what="secret")
         return Secret(tenant=tenant, **row)
 
-    LIST_SECRETS = f"SELECT {SECRET_COLUMNS} FROM daybell.secret WHERE tenant = $1 ORDER BY name"
+    LIST_SECRETS = f"""
+    SELECT {SECRET_COLUMNS} FROM daybell.secret WHERE tenant = $1 AND sealed <> '' ORDER BY name
+    """
 
     async def list_secrets(self, tenant: str) -> list[Secret]:
         async with self.db.link() as link:
             rows = await link.fetch(self.LIST_SECRETS, await self.names.tenant(link, tenant))
         return [Secret(tenant=tenant, **row) for row in rows]
 
-    DELETE_SECRET = "DELETE FROM daybell.secret WHERE tenant = $1 AND name = $2 RETURNING version"
+    # The row stays, empty, so that versions of the name do not repeat.
+    DELETE_SECRET = """
+    UPDATE daybell.secret SET sealed = '', version = version + 1
+     WHERE tenant = $1 AND name = $2 AND sealed <> '' RETURNING version
+    """
 
     async def delete_secret(self, tenant: str, name: str) -> None:
         check_secret_name(name)
@@ -59,7 +68,7 @@ class Keeping(Connected):
 
     FETCH_SECRETS = """
     SELECT name, key_id, version, sealed FROM daybell.secret
-     WHERE tenant = $1 AND name = ANY($2::text[])
+     WHERE tenant = $1 AND name = ANY($2::text[]) AND sealed <> ''
     """
 
     async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:

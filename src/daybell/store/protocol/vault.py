@@ -16,7 +16,11 @@ class Vault(Protocol):
     # Secrets.
 
     async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
-        """Keep a secret; one of the same name is replaced, and its version rises."""
+        """Keep a secret; one of the same name is replaced, and its version rises. Versions of a
+        name never repeat: one that is set after a delete goes on counting.
+
+        Raises VersionConflict if `secret.version` is not the next version.
+        """
         ...
 
     async def list_secrets(self, tenant: str) -> list[Secret]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from daybell.core.access import Key, NewKey, Role
+from daybell.core.access import Key, NewKey, read_limits, write_limits
 from daybell.core.idempotency import NewRequest, Request
 from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
@@ -68,12 +68,13 @@ class SqliteAccess(Part):
 # Of the columns that `read_key` reads.
 _KEYS: Final = """
 SELECT k.id, t.name, k.name, k.role, k.hint, k.created_at, k.created_by, k.expires_at, k.used_at,
-       k.revoked_at
+       k.revoked_at, k.scope
   FROM api_key k JOIN tenant t ON t.n = k.tenant
 """
 _ADD_KEY: Final = """
-INSERT INTO api_key (id, tenant, digest, role, name, hint, created_by, created_at, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO api_key (id, tenant, digest, role, scope, name, hint, created_by, created_at,
+                     expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 
@@ -81,7 +82,7 @@ _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
     owner = tx.names.tenant(tx, tenant)
     expires_at = None if key.expires_in is None else tx.now + key.expires_in
-    about = (str(key.role), key.name, key.hint, key.created_by)
+    about = (*write_limits(key.role, key.scope), key.name, key.hint, key.created_by)
     tx.execute(_ADD_KEY, (key.id.bytes, owner, key.digest, *about, tx.now, expires_at))
     row = tx.execute(_ONE_KEY, (owner, key.id.bytes)).fetchone()
     if row is None:
@@ -128,18 +129,21 @@ def touch_keys(tx: Transaction, ages: Mapping[bytes, Seconds]) -> None:
 
 
 def read_key(row: Any) -> Key:
-    id, tenant, name, role, hint, created_at, created_by, expires_at, used_at, revoked_at = row
+    id, tenant, name, kept, hint, created_at, created_by, *times, limits = row
+    expires_at, used_at, revoked_at = times
+    role, scope = read_limits(kept, limits)
     return Key(
         id=UUID(bytes=id),
         tenant=tenant,
         name=name,
-        role=Role(role),
+        role=role,
         hint=hint,
         created_at=created_at,
         created_by=created_by,
         expires_at=expires_at,
         used_at=used_at,
         revoked_at=revoked_at,
+        scope=scope,
     )
 
 

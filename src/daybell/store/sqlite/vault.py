@@ -66,12 +66,17 @@ _SET_SECRET: Final = """
 INSERT INTO secret (tenant, name, version, key_id, author, created_at, updated_at, sealed)
 VALUES (?1, ?2, 1, ?3, ?4, ?5, ?5, ?6)
 ON CONFLICT DO UPDATE SET version = version + 1, key_id = excluded.key_id,
-   author = excluded.author, updated_at = excluded.updated_at, sealed = excluded.sealed
+   author = excluded.author, updated_at = excluded.updated_at, sealed = excluded.sealed,
+   created_at = iif(sealed = x'', excluded.created_at, created_at)
 """
+_SECRET_VERSION: Final = "SELECT version FROM secret WHERE tenant = ? AND name = ?"
 
 
 def set_secret(tx: Transaction, tenant: str, new: NewSecret) -> Secret:
     owner = tx.names.tenant(tx, tenant)
+    (at,) = tx.execute(_SECRET_VERSION, (owner, new.name)).fetchone() or (0,)
+    if new.version not in (None, at + 1):
+        raise moved(new.name, at=at, expect=new.version - 1, what="secret")
     tx.execute(_SET_SECRET, (owner, new.name, new.key_id, new.author, tx.now, new.sealed))
     row = tx.execute(f"{_SECRETS} WHERE tenant = ? AND name = ?", (owner, new.name)).fetchone()
     return read_secret(tenant, row)
@@ -79,11 +84,15 @@ def set_secret(tx: Transaction, tenant: str, new: NewSecret) -> Secret:
 
 def list_secrets(tx: Transaction, tenant: str) -> list[Secret]:
     owner = tx.names.tenant(tx, tenant)
-    rows = tx.execute(f"{_SECRETS} WHERE tenant = ? ORDER BY name", (owner,))
+    rows = tx.execute(f"{_SECRETS} WHERE tenant = ? AND sealed <> x'' ORDER BY name", (owner,))
     return [read_secret(tenant, row) for row in rows]
 
 
-_DELETE_SECRET: Final = "DELETE FROM secret WHERE tenant = ? AND name = ?"
+# The row stays, empty, so that versions of the name do not repeat.
+_DELETE_SECRET: Final = """
+UPDATE secret SET sealed = x'', version = version + 1
+ WHERE tenant = ? AND name = ? AND sealed <> x''
+"""
 
 
 def delete_secret(tx: Transaction, tenant: str, name: str) -> None:
@@ -94,7 +103,7 @@ def delete_secret(tx: Transaction, tenant: str, name: str) -> None:
 
 _FETCH_SECRETS: Final = """
 SELECT name, key_id, version, sealed FROM secret
- WHERE tenant = ? AND name IN (SELECT value FROM json_each(?))
+ WHERE tenant = ? AND sealed <> x'' AND name IN (SELECT value FROM json_each(?))
 """
 
 

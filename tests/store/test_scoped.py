@@ -1,0 +1,107 @@
+"""A store within a scope: what is outside of it is not there, and what is not known is refused."""
+
+import inspect
+
+import pytest
+
+from daybell.core.access import Scope
+from daybell.core.view import ExecutionFilter, JobFilter
+from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
+from daybell.store.outcomes import Cancellation, Revival
+from daybell.store.protocol import Store
+from daybell.store.scoped import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
+from tests.builders import TENANT, defined, enqueued
+
+# Whoever adds an operation to stores decides here whether a key with a scope can use it.
+CLOSED = {
+    "activity", "add_key", "add_tenant", "add_tenants", "admit", "advance", "advance_runs",
+    "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
+    "dependents", "drain", "due_schedules", "expand", "expire", "fetch_secrets", "find_key",
+    "fire", "get_template", "has_keys", "lead", "list_keys", "list_templates",
+    "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
+    "lost", "migrate", "next_due", "open", "pending_migrations", "put_schedules",
+    "rearm_schedules", "record", "record_sole", "recount_gates", "register", "release",
+    "release_dependents", "renew", "report", "resign", "retain", "retire", "revoke_key",
+    "rule_out_dependents", "set_gates", "set_quotas", "set_secret", "set_template",
+    "time_out_waits", "touch_keys", "write_log",
+}  # fmt: skip
+
+
+def operations():
+    return {name for name, _ in inspect.getmembers(Store, callable) if not name.startswith("_")}
+
+
+async def test_every_operation_is_limited_open_or_closed(store):
+    limited = {name for name in vars(ScopedStore) if not name.startswith("_")}
+    scoped = ScopedStore(store, Scope(jobs=("a",)))
+
+    assert operations() == CLOSED | OPEN | OF_EXECUTION | OF_JOB | limited
+    assert not CLOSED & (OPEN | OF_EXECUTION | OF_JOB | limited)
+    for name in sorted(CLOSED):
+        with pytest.raises(AccessDenied, match="limited to jobs a; this is about the tenant"):
+            await getattr(scoped, name)(TENANT, None)
+
+
+async def names_in_pages(store, limit, where):
+    found, cursor = [], None
+    while True:
+        page = await store.list_jobs(TENANT, where, limit=limit, cursor=cursor)
+        found += [one.name for one in page.items]
+        assert page.next_cursor is None or page.next_cursor == found[-1]
+        if page.next_cursor is None:
+            return found
+        assert len(page.items) == limit
+        cursor = page.next_cursor
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
+async def test_jobs_of_several_patterns_come_in_pages(store, limit):
+    names = sorted(f"{one}{number}" for one in ("a-", "ab", "b-", "c") for number in range(3))
+    await defined(store, "a", *names)
+    await defined(store, "b-other", queue="other")
+    scope = Scope(jobs=("b-*", "a", "a-*", "a-1*", "c2", "none", "none-*"), queues=("def*",))
+    wanted = ["a", *(one for one in names if one.startswith(("a-", "b-"))), "c2"]
+
+    for scoped, found in (
+        (ScopedStore(store, scope), wanted),
+        (ScopedStore(store, Scope(jobs=scope.jobs)), [*wanted[:-1], "b-other", "c2"]),
+        (ScopedStore(store, Scope(queues=("default",))), ["a", *names]),
+    ):
+        assert await names_in_pages(scoped, limit, JobFilter()) == found
+        some = [one for one in found if one.startswith("a-")]
+        assert await names_in_pages(scoped, limit, JobFilter(prefix="a-")) == some
+        assert await names_in_pages(scoped, limit, JobFilter(queue="nowhere")) == []
+        own = [one for one in found if one != "b-other"]
+        assert await names_in_pages(scoped, limit, JobFilter(queue="default")) == own
+
+
+async def test_what_is_out_of_scope_is_not_there(store):
+    await defined(store, "ours", "theirs")
+    (ours,) = await enqueued(store, job="ours")
+    (theirs,) = await enqueued(store, job="theirs")
+    other = (await store.get_job(TENANT, "theirs")).id
+    scoped = ScopedStore(store, Scope(jobs=("ours",)))
+
+    assert (await scoped.get_job(TENANT, "ours")).name == "ours"
+    assert (await scoped.get_execution(TENANT, ours)).execution.id == ours
+    for name in ("theirs", "nothing"):
+        with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
+            await scoped.get_job(TENANT, name)
+        with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
+            await scoped.list_versions(TENANT, name)
+    with pytest.raises(JobNotFound, match=f"^no job {other}$"):
+        await scoped.find_job(TENANT, other)
+    for operation in ("get_execution", *sorted(OF_EXECUTION)):
+        with pytest.raises(ExecutionNotFound, match=f"^no execution {theirs}$"):
+            await getattr(scoped, operation)(TENANT, theirs)
+    page = await scoped.list_executions(TENANT, ExecutionFilter(ids=frozenset({ours, theirs})))
+    assert [one.id for one in page.items] == [ours]
+    assert [one.id for one in (await scoped.list_executions(TENANT, ExecutionFilter())).items] == [
+        ours
+    ]
+    assert await scoped.discard(TENANT, [theirs]) == [False]
+    assert await scoped.revive(TENANT, [theirs]) == [Revival.UNKNOWN]
+    assert await scoped.cancel(TENANT, [theirs, ours]) == [
+        Cancellation.UNKNOWN,
+        Cancellation.CANCELLED,
+    ]
