@@ -9,6 +9,7 @@ import random
 import re
 import string
 import time
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus, urlencode
 
 import httpx
@@ -43,7 +44,7 @@ def masks_of(*values):
     return Masks.of(frozenset(values))
 
 
-def a_mask(*opened, args="{}", settings=(), report=list):
+def a_mask(*opened, args="{}", settings=(), report: Callable[[], object] = list):
     """What masks the output of an execution with these arguments."""
     mask = ExecutionMask(masks_of(*settings), args, report)
     mask.open(opened)
