@@ -244,8 +244,9 @@ def parts_of(value: str) -> Iterator[Part]:
     lines = [line.strip() for line in value.splitlines()]
     words = [line for line in lines if len(line) >= WORD_CHARS_MIN] if len(lines) > 1 else []
     # As an environment or a form of a web page may have changed it.
-    whole = value.strip().replace("\r\n", "\n")
-    for text in dict.fromkeys((whole, whole.replace("\n", "\r\n"), *words)):
+    whole = value.strip()
+    unix = whole.replace("\r\n", "\n")
+    for text in dict.fromkeys((whole, unix, unix.replace("\n", "\r\n"), *words)):
         for piece in _pieces(text):
             forms = sorted(form for form in _written(piece) if len(form) >= FORM_CHARS_MIN)
             letters = {form: _letters(form) for form in forms}
