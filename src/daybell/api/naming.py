@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
-from time import monotonic
 from typing import Any, Final
 
 from daybell.api.caller import Caller
@@ -23,14 +23,15 @@ class JobIds:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._until = monotonic() + KNOWN_SECONDS
+        self._until = 0.0
 
     async def of(self, caller: Caller, names: Iterable[str]) -> dict[str, str]:
         """The ids of these jobs."""
         wanted = set(names)
-        if monotonic() > self._until:
+        now = asyncio.get_running_loop().time()
+        if now > self._until:
             self._known.clear()
-            self._until = monotonic() + KNOWN_SECONDS
+            self._until = now + KNOWN_SECONDS
         place = caller.tenant
         known = {name: self._known[place, name] for name in wanted if (place, name) in self._known}
         if len(known) < len(wanted):

@@ -180,7 +180,7 @@ def is_job_used(tables: Tables, tenant: str, name: str) -> bool:
 
 def names(row: JobRow, name: str) -> bool:
     """True if a job's definition may name another job, as a workflow or a dependent does."""
-    definition = row.current.definition
+    definition = row.versions[-1].definition
     can_name = definition.kind == "workflow" or definition.upstream
     return not row.is_deleted and bool(can_name) and f'"{name}' in definition.to_json()
 
