@@ -175,7 +175,7 @@ def test_a_connection_that_is_the_store_is_refused(store, connection, tmp_path, 
     (tmp_path / "hard.db").hardlink_to("daybell.db")
     settings = Settings(database_url=store, connections={"shop": connection})
 
-    with pytest.raises(UsageError, match="connection shop: .* is the store itself") as refused:
+    with pytest.raises(UsageError, match=r"connection shop: .* is the store itself") as refused:
         kind_options(settings)
     assert "secret@" not in str(refused.value)
 

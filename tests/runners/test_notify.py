@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from daybell.core.limits import NOTIFY_CHARS_MAX
-from daybell.runners.helpers import HELPERS_MAX
+from daybell.runners.helper_pool import HELPERS_MAX
 from daybell.runners.notify import COMMAND, Notifier, NotifyHandler
 from tests.cli.terminal import is_alive
 from tests.engine.virtual import until
@@ -193,7 +193,9 @@ async def test_no_address_reads_a_file_of_the_worker(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     notifier = Notifier(allow_private=True)
     place = "127.0.0.1:1/workflow/signature-of-forty-characters-and-more"
-    to = [f"workflows://{place}?template={file}" for file in (canary, keyword.__file__, "/etc/hosts")]
+    to = [
+        f"workflows://{place}?template={file}" for file in (canary, keyword.__file__, "/etc/hosts")
+    ]
     try:
         failed = await job(notifier, to).lasting()
     finally:
@@ -272,7 +274,9 @@ async def test_a_process_ends_with_its_worker_even_while_it_sends(notifier):
         sending = job(notifier, f"json://127.0.0.1:{receiver.port}/")
         await until(lambda: receiver.requests, within=30)
         [busy] = [
-            one for one in notifier.helpers.processes if one not in [idle for idle, _ in notifier.helpers.idle]
+            one
+            for one in notifier.helpers.processes
+            if one not in [idle for idle, _ in notifier.helpers.idle]
         ]
 
         assert busy.stdin is not None

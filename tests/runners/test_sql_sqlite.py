@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daybell.errors import UsageError
 from daybell.runners import sql_sqlite
-from daybell.runners.helpers import HELPERS_MAX
+from daybell.runners.helper_pool import HELPERS_MAX
 from daybell.runners.sql import Connections, SqlHandler
 from daybell.store.sqlite import SqliteStore
 from tests.cli.terminal import is_alive
@@ -30,7 +30,9 @@ class Place:
 
     @property
     def helpers(self):
-        return self.connections.database("db").helpers
+        database = self.connections.database("db")
+        assert isinstance(database, sql_sqlite.SqliteDatabase)
+        return database.helpers
 
     def job(self, statement: str, *, rows: int = 1000, **options) -> Job:
         parameters = options.pop("parameters", {})

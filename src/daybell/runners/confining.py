@@ -38,6 +38,11 @@ _PACKAGES: Final = ("apprise", "certifi", "tzdata")  # whose data may be read
 _IMPORTERS: Final = frozenset({"<frozen importlib._bootstrap_external>", "<frozen zipimport>"})
 
 
+def _is_import() -> bool:
+    """True if `import` has opened the file at hand: the caller of the hook's caller."""
+    return sys._getframe(2).f_code.co_filename in _IMPORTERS  # pyright: ignore[reportPrivateUsage]
+
+
 class Refused(PermissionError):
     """Not from here. An OSError, because libraries take those for the network's."""
 
@@ -70,7 +75,7 @@ class Confinement:
     def _look(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CONNECTS:
             self._check_address(args[1])
-        elif event == "open" and sys._getframe(1).f_code.co_filename not in _IMPORTERS:
+        elif event == "open" and not _is_import():
             self._check_file(*args)
         elif event in _STARTS:
             self._refuse("no other program is started from here")

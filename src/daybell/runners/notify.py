@@ -13,7 +13,7 @@ from daybell.core.job import JobDefinition
 from daybell.core.kinds.notify import NotifySettings
 from daybell.core.limits import NOTIFY_CHARS_MAX
 from daybell.errors import shown
-from daybell.runners.helpers import (
+from daybell.runners.helper_pool import (
     ENVIRONMENT,
     IDLE_SECONDS,
     HelperFailed,

@@ -120,9 +120,9 @@ def _check_apart(name: str, url: str, store_url: str) -> None:
             is_store = is_store or os.path.samefile(one, other)
     if is_store:
         raise UsageError(
-            f"connection {name}: {shown(masked_url(url))} is the store itself, whose jobs and secrets"
-            " are not for statements; name another database, or in PostgreSQL a role without rights"
-            " in the schema daybell",
+            f"connection {name}: {shown(masked_url(url))} is the store itself, whose jobs and"
+            " secrets are not for statements; name another database, or in PostgreSQL a role"
+            " without rights in the schema daybell",
             field="connections",
         )
 

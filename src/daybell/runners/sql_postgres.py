@@ -98,8 +98,9 @@ class PostgresDatabase:
                         link.remove_log_listener(notices)
         except _IsStore:
             raise StatementFailed(
-                f"on connection {self._name!r}: the database is a store of Daybell, and its jobs and"
-                " secrets are not for statements; use a role without rights in the schema daybell",
+                f"on connection {self._name!r}: the database is a store of Daybell, and its jobs"
+                " and secrets are not for statements; use a role without rights in the schema"
+                " daybell",
                 is_lasting=True,
             ) from None
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

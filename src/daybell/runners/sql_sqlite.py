@@ -22,7 +22,7 @@ import msgspec
 
 from daybell.core.kinds.sql import STORE_FILE_ID
 from daybell.core.limits import RESULT_BYTES_MAX
-from daybell.runners.helpers import ENVIRONMENT, HelperFailed, Helpers, module_command
+from daybell.runners.helper_pool import ENVIRONMENT, HelperFailed, Helpers, module_command
 from daybell.runners.sql_rows import Parameters, Rows, Say, StatementFailed
 
 COMMAND: Final = module_command("daybell.runners.sql_sqlite")
@@ -148,9 +148,7 @@ class _Statement:
             return Answer(result=self._run())
         except MemoryError:
             most = f"{HEAP_BYTES_MAX // 1024**2} MiB"
-            said = (
-                f"the statement takes more than {most} of memory; select fewer or smaller values"
-            )
+            said = f"the statement takes more than {most} of memory; select fewer or smaller values"
             return Answer(failure=said, is_lasting=True, is_short_of_memory=True)
         except _Refused as error:
             return Answer(failure=str(error), is_lasting=True)

@@ -169,6 +169,8 @@ async def test_a_pooler_in_session_mode_is_used_like_a_server(place, store, is_s
         await stop()
         await live_through_everything(pooled)
         await pooled.close()
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 async def test_a_pooler_in_transaction_mode_is_known_by_any_number_of_servers(place, count):
     async with Pooler(place.url, servers=count) as pooler:
@@ -182,7 +184,7 @@ async def test_a_pooler_in_transaction_mode_is_known_by_any_number_of_servers(pl
 async def test_a_pooler_in_session_mode_with_one_server_is_refused_with_the_remedy(place):
     async with Pooler(place.url, servers=1, keeps_servers=True) as pooler:
         store = PostgresStore(pooler.url, lease=1.0)
-        with pytest.raises(Unavailable, match="in session mode.*default_pool_size of PgBouncer"):
+        with pytest.raises(Unavailable, match=r"in session mode.*default_pool_size of PgBouncer"):
             await store.open()
         await store.close()
 
@@ -200,14 +202,14 @@ async def test_a_pooler_in_session_mode_that_has_too_few_servers_is_reported(pla
         async with AsyncExitStack() as stack:
             for _ in range(3):
                 await stack.enter_async_context(store.db.link())
-            with pytest.raises(Unavailable, match="no free server.*It is in session mode"):
+            with pytest.raises(Unavailable, match=r"no free server.*It is in session mode"):
                 await store.list_tenants()
         await store.close()
 
 
 async def test_a_worker_and_doctor_warn_of_a_pooler_with_too_few_servers(place, tmp_path):
     async with Pooler(place.url, servers=8, keeps_servers=True) as pooler:
-        told = {"DAYBELL_DATABASE_URL": pooler.url, "DAYBELL_LEASE": "3s"}
+        told: Any = {"DAYBELL_DATABASE_URL": pooler.url, "DAYBELL_LEASE": "3s"}
         with Running("worker", folder=tmp_path, **told) as worker:
             await asyncio.to_thread(worker.wait_for, "a process may need; when it runs out, leases")
         doctor = await asyncio.to_thread(partial(daybell, "doctor", folder=tmp_path, **told))
@@ -217,12 +219,10 @@ async def test_a_worker_and_doctor_warn_of_a_pooler_with_too_few_servers(place, 
 
 async def test_a_database_in_another_encoding_is_refused_with_the_remedy(kind, servers):
     async with servers.database(POSTGRES[kind]) as url:
-        await execute(
-            url, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-        )
+        await execute(url, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
         try:
             store = PostgresStore(url.rpartition("/")[0] + "/latin")
-            with pytest.raises(UsageError, match="encoded in LATIN1.*ENCODING 'UTF8' TEMPLATE"):
+            with pytest.raises(UsageError, match=r"encoded in LATIN1.*ENCODING 'UTF8' TEMPLATE"):
                 await store.migrate()
             await store.close()
         finally:

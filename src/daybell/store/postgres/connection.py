@@ -57,7 +57,7 @@ POOLS: Final = {
     Pace.LONG: 4,
     Pace.LOAD: 2,
 }
-# The same behind a pooler in session mode, whose own pool has 20 servers by default for all clients.
+# The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
 SESSION_POOLS: Final = {
     Pace.SHORT: 4, Pace.FIRE: 1, Pace.VIEW: 2, Pace.LONG: 1, Pace.LOAD: 1
 }  # fmt: skip
@@ -301,8 +301,8 @@ class Database:
 
     def _short_of_servers(self) -> Unavailable:
         return Unavailable(
-            f"the pooler has no free server within {self.timeouts.connect:g} s. It is in session mode"
-            f", where a process of Daybell may keep {SESSIONS_MAX}: raise its pool size"
+            f"the pooler has no free server within {self.timeouts.connect:g} s. It is in session"
+            f" mode, where a process of Daybell may keep {SESSIONS_MAX}: raise its pool size"
             " (default_pool_size of PgBouncer), or use pool_mode = transaction"
         )
 
