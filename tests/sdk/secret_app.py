@@ -26,7 +26,7 @@ class Colour(Enum):
 def tell(ctx: Context, token: str) -> dict[str, Any]:
     """Say a secret in all ways that there are."""
     print("printed", token, {"token": token}, base64.b64encode(f"user:{token}".encode()).decode())
-    print("changed", html.escape(token), token.lower(), f"{token[:600]} …", f"… {token[-300:]}")
+    print("changed", html.escape(token), token.lower())
     print("to stderr", token, file=sys.stderr)
     print(token[:5], end="")
     print(token[5:])
