@@ -77,3 +77,76 @@ async def test_a_cursor_that_is_none_is_refused(http, path, cursor):
 
     assert answer.status_code == 422
     assert "not a cursor" in answer.json()["detail"]
+
+
+LARGE = {"x": "a" * 1_000_000}
+
+
+async def test_a_list_leaves_large_values_out_and_links_to_them(http, client):
+    made = await client.enqueue("resize", LARGE)
+    await client.create("loud", command=["echo", "a" * 50_000])
+    await client.create("loud-2", command="true", args=None, schedule="@daily")
+    await client.update("loud", command=["echo", "b" * 50_000])
+
+    (execution,) = (await http.get("/executions")).json()["items"]
+    jobs = {one["name"]: one for one in (await http.get("/jobs")).json()["items"]}
+    versions = (await http.get("/jobs/loud/versions")).json()["items"]
+
+    assert (execution["args"], execution["truncated"]) == (None, True)
+    assert (await follow(http, execution))["args"] == LARGE
+    assert jobs["resize"]["last_execution"]["link"] == f"/api/v1/executions/{made.id}"
+    assert (jobs["loud"]["settings"], jobs["loud"]["command"]) == (None, None)
+    assert (await follow(http, jobs["loud"]))["command"] == ["echo", "b" * 50_000]
+    assert not jobs["loud-2"]["truncated"]
+    assert [one["truncated"] for one in versions] == [True, True]
+    assert (await follow(http, versions[1]))["command"] == ["echo", "a" * 50_000]
+    assert (await http.get("/jobs/resize")).json()["last_execution"]["args"] == LARGE
+
+
+async def follow(http, item):
+    return (await http.get(item["link"].removeprefix("/api/v1"))).json()
+
+
+async def test_no_answer_of_a_list_has_more_than_8_mb(http, client):
+    # As JSON each control character is six bytes, which the store cannot know.
+    text = "\x01" * 5_000
+    ids = [(await client.enqueue("resize", {"x": text, "n": n})).id for n in range(300)]
+
+    seen, cursor = [], None
+    while True:
+        asked = {"limit": 1000} | ({} if cursor is None else {"cursor": cursor})
+        answer = await http.get("/executions", params=asked)
+        assert len(answer.content) <= 8 * 1024 * 1024
+        seen += [one["execution_id"] for one in answer.json()["items"]]
+        cursor = answer.json()["next_cursor"]
+        if cursor is None:
+            break
+
+    assert seen == [str(id) for id in reversed(ids)]
+
+
+async def test_an_execution_that_is_retried_in_bulk_keeps_large_arguments(client):
+    made = await client.enqueue("resize", LARGE)
+    await client.cancel(made.id)
+
+    assert (await client.retry_many(status="cancelled")).total() == 1
+
+    (new,) = (await client.executions(status="pending")).items
+    assert new.truncated
+    assert len((await client.execution(new.id)).execution.args) > 1_000_000
+
+
+async def test_a_job_made_for_one_time_says_so(http):
+    for name, schedule in (
+        ("now", None),
+        ("at", {"at": "2100-01-01T00:00:00Z"}),
+        ("daily", "@daily"),
+    ):
+        body = {"name": name, "command": "true"} | ({"schedule": schedule} if schedule else {})
+        assert (await http.post("/jobs", json=body)).status_code == 201
+    await http.patch("/jobs/at", json={"schedule": "@hourly"})
+
+    jobs = (await http.get("/jobs")).json()["items"]
+
+    once = {one["name"]: one["once"] for one in jobs}
+    assert once == {"at": False, "daily": False, "now": True, "resize": False}
