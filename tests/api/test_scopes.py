@@ -235,6 +235,22 @@ async def test_bulk_operations_touch_nothing_out_of_scope(scoped):
     assert (await scoped.states())[THEIRS] is State.QUEUED
 
 
+async def test_an_answer_that_another_key_got_is_not_repeated(scoped):
+    whole, token = scoped.here.keys[Role.OPERATOR], await scoped.key(jobs=["billing-*"])
+    headers = {"Idempotency-Key": "one"}
+
+    first = await scoped.ask(whole, "POST", f"/jobs/{THEIRS}/trigger", headers=headers)
+    other = await scoped.ask(token, "POST", f"/jobs/{THEIRS}/trigger", headers=headers)
+    own = [
+        await scoped.ask(token, "POST", f"/jobs/{OURS}/trigger", headers={"Idempotency-Key": "two"})
+        for _ in range(2)
+    ]
+
+    assert (first.status_code, other.status_code) == (202, 422)
+    assert first.json()["execution_id"] not in other.text
+    assert own[0].json() == own[1].json()
+
+
 async def test_dead_letters_by_id_are_limited_as_well(scoped):
     hands = await claim(scoped.client.store, queues=("canary-queue",))
     await apply(scoped.client.store, hands, death(hands.one))
@@ -299,6 +315,17 @@ async def test_a_definition_reaches_nothing_out_of_scope(scoped, definition):
     assert "billing-x" not in {one.name for one in (await scoped.client.jobs()).items}
     allowed = await scoped.ask(whole, "POST", "/jobs", json={"name": "billing-x", **body})
     assert allowed.status_code == 201, allowed.text  # so it was the scope
+
+
+async def test_a_version_that_reaches_out_of_scope_is_not_made_current(scoped):
+    await scoped.client.create("billing-x", task=OURS, dependencies=[THEIRS])
+    await scoped.client.update("billing-x", dependencies=[], schedule="manual")
+    token = await scoped.key(jobs=["billing-*"])
+
+    refused = await scoped.ask(token, "POST", "/jobs/billing-x/rollback", json={"version": 1})
+
+    assert refused.status_code == 422, refused.text
+    assert (await scoped.client.job("billing-x")).version == 2
 
 
 async def test_a_key_of_a_queue_cannot_take_the_job_of_another_queue(scoped):

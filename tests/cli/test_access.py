@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybell import Client
-from daybell.core.access import Scope
+from daybell.core.access import Action, Scope
 from tests.cli.terminal import daybell
 
 
@@ -64,7 +64,9 @@ async def test_a_key_is_limited_to_jobs_queues_and_actions(command, client):
     key, _ = await client.authenticate(made.out.strip())
     told = "limited to jobs billing-*, report; queues mail; actions trigger"
     assert made.code == 0 and told in made.err
-    assert key.scope == Scope(jobs=("billing-*", "report"), queues=("mail",), actions=("trigger",))
+    assert key.scope == Scope(
+        jobs=("billing-*", "report"), queues=("mail",), actions=(Action.TRIGGER,)
+    )
     assert "billing-*" in command("keys", "list").out
     (listed,) = as_json(command("keys", "list", "--json"))["items"]
     assert (listed["jobs"], listed["queues"]) == (["billing-*", "report"], ["mail"])

@@ -196,6 +196,7 @@ async def test_rotate_keeps_a_value_that_is_set_meanwhile(client, key, monkeypat
     monkeypatch.setattr(store, "fetch_secrets", overtaken)
     made = await rotating.reseal_secret("TOKEN", author="ana")
 
+    assert made is not None
     assert (made.version, made.key_id) == (3, Sealer(new).key_id)
     assert await value_of(client, new) == VALUE + "2"
 

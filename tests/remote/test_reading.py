@@ -18,7 +18,7 @@ from daybell.client import wire
 from daybell.client.backfills import Backfill, Filled
 from daybell.client.remote import reading
 from daybell.client.when import read_misfire
-from daybell.core.access import Key
+from daybell.core.access import Action, Key, Scope
 from daybell.core.audit import Entry
 from daybell.core.execution import Attempt, Execution, ExecutionDetail
 from daybell.core.job import Job, JobDefinition
@@ -79,6 +79,13 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Schedule, "args"): texts,
     (Schedule, "rule"): rules.map(lambda rule: rule.to_json()),
     (Template, "template"): new_templates,
+    (Key, "scope"): st.none()
+    | st.builds(
+        Scope,
+        jobs=st.lists(words, min_size=1, max_size=3).map(tuple),
+        queues=st.lists(words, max_size=3).map(tuple),
+        actions=st.lists(st.sampled_from(Action), max_size=3).map(tuple),
+    ),
     (JobDefinition, "args"): texts,
     (JobDefinition, "settings"): texts,
     (JobDefinition, "retry"): st.sampled_from([Retry(), Retry.fixed("5s", retries=9, jitter=0)]),

@@ -57,7 +57,7 @@ async def once(
     """Do what a request asks for, unless it was done before under this key."""
     if key is None:
         return await perform(Try())
-    new = NewRequest(key=key, digest=_digest(request, raw), id=mint())
+    new = NewRequest(key=key, digest=_digest(request, caller, raw), id=mint())
     begun = await caller.client.begin_request(new)
     if begun.digest != new.digest:
         raise UsageError(
@@ -84,8 +84,10 @@ async def _performed(perform: Perform, this: Try) -> Response:
         return await perform(replace(this, is_repeated=True))
 
 
-def _digest(request: Request, raw: bytes) -> bytes:
-    parts = (request.method, request.url.path, request.url.query)
+def _digest(request: Request, caller: Caller, raw: bytes) -> bytes:
+    # A key with a scope gets no answer that was given to another key.
+    own = () if caller.key is None or caller.scope is None else (str(caller.key.id),)
+    parts = (request.method, request.url.path, request.url.query, *own)
     return hashlib.sha256("\n".join(parts).encode() + b"\n" + raw).digest()
 
 

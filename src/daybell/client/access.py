@@ -105,13 +105,18 @@ def read_scope(
             )
     if not limits:
         return None
-    for action in limits.get("actions", ()):
+    wanted = limits.pop("actions", ())
+    for action in wanted:
         if action not in set(Action):
             raise UsageError(
                 f"{shown(action)} is not an action; there are {', '.join(Action)}", field="actions"
             )
-    actions = tuple(Action(one) for one in limits.pop("actions", ()))
-    return check_scope(Scope(**limits, actions=actions), read_role(role))
+    found = Scope(
+        jobs=limits.get("jobs", ()),
+        queues=limits.get("queues", ()),
+        actions=tuple(Action(one) for one in wanted),
+    )
+    return check_scope(found, read_role(role))
 
 
 def read_role(value: Role | str) -> Role:

@@ -106,6 +106,8 @@ def check_scope(scope: Scope, role: Role) -> Scope:
             " viewer, operator and admin can",
             field="role",
         )
+    if scope == Scope():
+        raise UsageError("a scope limits jobs, queues or actions; this one has none of them")
     for field, patterns in (("jobs", scope.jobs), ("queues", scope.queues)):
         if len(patterns) > PATTERNS_MAX:
             raise UsageError(
