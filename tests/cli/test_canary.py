@@ -139,10 +139,11 @@ async def a_place(kind: str, folder: Path, servers):
             lambda: asyncio.to_thread(all_files, folder),
         )
         return
-    async with servers.database(POSTGRES[kind]) as url:
+    database = partial(servers.database, POSTGRES[kind])
+    async with database() as url, database() as other:
         yield (
             url,
-            {**shop, "DAYBELL_CONNECTION_PLACE": url},
+            {**shop, "DAYBELL_CONNECTION_PLACE": other},
             statements("shop", wrong) | statements("place", "SELECT CAST(:token AS text)::int"),
             partial(all_tables, url),
         )
