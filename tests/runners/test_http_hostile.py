@@ -90,6 +90,20 @@ async def test_of_a_body_without_end_the_beginning_is_kept():
     assert running.said[0][2].endswith("more than 65,536 bytes")
 
 
+async def test_no_half_of_a_secret_is_in_a_body_that_was_cut():
+    secret = "correct horse battery staple"
+    running = Running()
+    running.secret = secret
+    begun = "y" * (HTTP_BODY_BYTES_MAX - 20) + " "
+    page = f"HTTP/1.1 200 OK\r\n\r\n{begun}{secret}{'z' * HTTP_BODY_BYTES_MAX}".encode()
+    headers = {"Authorization": {"secret": "TOKEN"}}
+    async with serving(page) as place:
+        settings = {"url": place.url, "headers": headers}
+        result = await asked(settings, running=running, secrets={"TOKEN": secret})
+
+    assert result["truncated"] is True and "correct" not in result["body"]
+
+
 async def test_a_gzip_bomb_is_not_unpacked():
     bomb = gzip.compress(b"\0 " * 15_000_000)
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"

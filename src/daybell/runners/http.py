@@ -132,6 +132,9 @@ class HttpHandler(KindHandler):
                 body=sent,
                 is_secret=bool(names_in(asked.url)),
                 has_secret_body=bool(names_in(asked.body) or args_secrets),
+                has_secrets=bool(
+                    names_in([asked.url, *asked.headers.values(), asked.body]) or args_secrets
+                ),
             )
         except UsageError as error:
             running.is_hopeless = True

@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, kw_only=True):
     left_out: str | None = None  # why the body is not kept
     problem: str | None = None  # what is wrong with it
     mask: Callable[[str], str] = str  # of secrets, before something is cut
+    has_secrets: bool = False  # in what was sent
 
     @classmethod
     def of(
@@ -60,12 +61,13 @@ class Answer(msgspec.Struct, kw_only=True):
         headers: Sequence[tuple[bytes, bytes]],
         *,
         mask: Callable[[str], str] = str,
+        has_secrets: bool = False,
     ) -> Answer:
         """The beginning of one. Of a header that comes twice, the first counts."""
         said: dict[str, str] = {}
         for name, value in headers:
             said.setdefault(name.decode(errors="replace").lower(), value.decode(errors="replace"))
-        return cls(status=status, headers=said, mask=mask)
+        return cls(status=status, headers=said, mask=mask, has_secrets=has_secrets)
 
     @property
     def words(self) -> str:
@@ -92,8 +94,10 @@ class Answer(msgspec.Struct, kw_only=True):
         named = _CHARSET.search(self.headers.get("content-type", "").lower())
         charset = named[1] if named and named[1] in _CHARSETS else "utf-8"
         text = self.body.decode(charset, errors="replace")
-        # What was cut may end in the middle of a secret.
-        return text if self.is_whole else self.mask(text)[:-CUT_CHARS]
+        if self.is_whole:
+            return text
+        # It may end in the middle of a secret.
+        return _without_half_word(self.mask(text)[:-CUT_CHARS] if self.has_secrets else text)
 
     @property
     def excerpt(self) -> str:
@@ -197,10 +201,15 @@ def beginning(text: str, chars_max: int) -> str:
     """A text as it begins, in whole words."""
     if len(text) <= chars_max:
         return text
-    end = chars_max
+    return f"{_without_half_word(text[:chars_max])}…"
+
+
+def _without_half_word(text: str) -> str:
+    """A text that was cut, without the word at the cut, however long it is."""
+    end = len(text)
     while end and text[end - 1] not in _BETWEEN_WORDS:
         end -= 1
-    return f"{text[:end]}…"
+    return text[:end]
 
 
 def _instant(text: str) -> Instant | None:

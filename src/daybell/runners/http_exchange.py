@@ -110,7 +110,12 @@ class Exchange:
         loop = asyncio.get_running_loop()
         start = loop.time()
         async with sent(request, self._network, tls, self._connect_seconds) as response:
-            answer = self._answer = Answer.of(response.status, response.headers, mask=self._mask)
+            answer = self._answer = Answer.of(
+                response.status,
+                response.headers,
+                mask=self._mask,
+                has_secrets=request.has_secrets,
+            )
             place = answer.headers.get("location")
             is_followed = self._settings.redirects > 0 and not self._settings.expects(answer.status)
             if place and is_followed and answer.status in REDIRECTS:

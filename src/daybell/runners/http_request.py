@@ -35,6 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     is_secret: bool = False  # the address has a secret in it
     has_secret_body: bool = False
+    has_secrets: bool = False  # anywhere
 
     @property
     def place(self) -> str:
