@@ -296,11 +296,11 @@ async def test_what_is_over_the_limit_is_not_read():
 
 
 async def test_the_bodies_of_a_key_are_bounded_and_given_back():
-    guard = Guard(an_app(), limits=Limits(bodies_bytes=2000), admit=admit_by_header)
+    guard = Guard(an_app(), limits=Limits(bodies_bytes=20_000), admit=admit_by_header)
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow():
-        yield b"x" * 900
+        yield b"x" * 9000
         begun.set()
         await go_on.wait()
         yield b""
@@ -309,8 +309,8 @@ async def test_the_bodies_of_a_key_are_bounded_and_given_back():
         first = asyncio.create_task(http.post("/api/v1/executions", content=slow(), headers=JSON))
         await begun.wait()
         other = JSON | {"tenant": "other"}
-        second = await http.post("/api/v1/executions", content=pieces(4), headers=JSON)
-        beside = await http.post("/api/v1/executions", content=pieces(4), headers=other)
+        second = await http.post("/api/v1/executions", content=pieces(3, 2000), headers=JSON)
+        beside = await http.post("/api/v1/executions", content=pieces(3, 2000), headers=other)
         go_on.set()
 
         assert is_problem(second, 429, "too-many-requests")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
@@ -44,6 +44,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
+SMALL_BODY_BYTES: Final = 4096  # not counted: the number of connections bounds them, too
 TRIGGER: Final = "/trigger"  # how the path of a trigger ends
 REQUEST_UNITS: Final = 6  # of any other request: it takes the event loop several times as long
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
@@ -70,7 +71,7 @@ _HEADERS: Final = (
 )
 _TLS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
 _CLOSE: Final = (b"connection", b"close")
-_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +183,8 @@ class Passage:
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
         self._body: bytes | None = None  # of one that has come and was not passed on
         self._taken: list[tuple[Shares, Holder, int]] = []
-        self._is_body_read = not _has_body(scope)
+        self._has_body, self._length = _announced(scope["headers"])
+        self._is_body_read = not self._has_body
         self._is_reading = False
         self._is_stream = False
         self._is_started = False
@@ -236,8 +238,11 @@ class Passage:
         size = len(self._body or b"")
         if size > LARGE_BODY_BYTES:
             await self._wait(guard.large, holder, min(size, self._limits.large_bytes // 3))
-        is_trigger = self._scope["path"].endswith(TRIGGER)
-        await self._wait(guard.requests, holder, 1 if is_trigger else REQUEST_UNITS)
+        units = 1 if self._scope["path"].endswith(TRIGGER) else REQUEST_UNITS
+        if guard.requests.take(holder, units):
+            self._taken.append((guard.requests, holder, units))
+        else:
+            await self._wait(guard.requests, holder, units)
         set_holder(holder)
         return True
 
@@ -247,22 +252,20 @@ class Passage:
         self._taken.append((shares, holder, amount))
 
     async def _wait(self, shares: Shares, holder: Holder, amount: int) -> None:
-        if not shares.take(holder, amount):
-            await shares.wait(holder, amount)
+        await shares.wait(holder, amount)
         self._taken.append((shares, holder, amount))
 
     def _check_length(self) -> None:
         """Refuse by what is announced, before any of it is sent."""
-        for name, value in self._scope["headers"]:
-            if name == b"content-length":
-                text = value.decode("latin-1")
-                if not _DIGITS.fullmatch(text) or int(text) > self._bytes_max:
-                    raise Refused(too_large(self._bytes_max))
+        if self._length is None:
+            return
+        if not _DIGITS.fullmatch(self._length) or int(self._length) > self._bytes_max:
+            raise Refused(too_large(self._bytes_max))
 
     async def _read_body(self, holder: Holder) -> bool:
         """Read all of the body, counted. False: the client has left."""
         parts: list[bytes] = []
-        size = 0
+        size = counted = 0
         while not self._is_body_read:
             self._is_reading = True
             message = await self._receive()
@@ -275,8 +278,9 @@ class Passage:
             size += len(part)
             if size > self._bytes_max:
                 raise Refused(too_large(self._bytes_max))
-            if part:
-                self._take(self._guard.bodies, holder, len(part), FULL)
+            if size > SMALL_BODY_BYTES:
+                self._take(self._guard.bodies, holder, size - counted, FULL)
+                counted = size
         self._body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._prolong(self._limits.request_seconds)
         return True
@@ -338,7 +342,7 @@ class Passage:
         ]
         own = dict(headers)
         headers += [pair for pair in self._headers if pair[0] not in own]
-        if not self._is_body_read and _has_body(self._scope):
+        if self._has_body and not self._is_body_read:
             headers.append(_CLOSE)
             self._is_to_close = True
         message["headers"] = headers
@@ -429,8 +433,13 @@ def answer_to(refusal: Refusal) -> Response:
     return problems.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)
 
 
-def _has_body(scope: Mapping[str, Any]) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
+def _announced(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bytes | None]:
+    """Return whether there is a body, and its length as it was sent, if it was."""
+    has_body, length = False, None
+    for name, value in headers:
+        if name == b"content-length":
+            length = value
+            has_body = has_body or value != b"0"
+        elif name == b"transfer-encoding":
+            has_body = True
+    return has_body, length
