@@ -317,6 +317,17 @@ async def test_a_definition_reaches_nothing_out_of_scope(scoped, definition):
     assert allowed.status_code == 201, allowed.text  # so it was the scope
 
 
+async def test_a_version_that_reaches_out_of_scope_is_not_made_current(scoped):
+    await scoped.client.create("billing-x", task=OURS, dependencies=[THEIRS])
+    await scoped.client.update("billing-x", dependencies=[], schedule="manual")
+    token = await scoped.key(jobs=["billing-*"])
+
+    refused = await scoped.ask(token, "POST", "/jobs/billing-x/rollback", json={"version": 1})
+
+    assert refused.status_code == 422, refused.text
+    assert (await scoped.client.job("billing-x")).version == 2
+
+
 async def test_a_key_of_a_queue_cannot_take_the_job_of_another_queue(scoped):
     token = await scoped.key(queues=["mail"])
     body = {"task": OURS, "queue": "mail"}

@@ -10,7 +10,7 @@ from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 from daybell.store.scoped import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
-from tests.builders import TENANT, defined, enqueued
+from tests.builders import TENANT, a_job, an_execution, defined, enqueued
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
@@ -105,3 +105,27 @@ async def test_what_is_out_of_scope_is_not_there(store):
         Cancellation.UNKNOWN,
         Cancellation.CANCELLED,
     ]
+
+
+async def test_a_definition_out_of_scope_is_refused(store):
+    await defined(store, "ours", "theirs")
+    scoped = ScopedStore(store, Scope(jobs=("our*",), queues=("default",)))
+    run = a_job("ours-2", kind="workflow", settings='{"nodes": [{"name": "n", "job": "theirs"}]}')
+
+    for wrong in (run, a_job("ours-2", dependencies=("theirs",))):
+        with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
+            await scoped.define_jobs(TENANT, [wrong])
+        with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
+            await scoped.launch(TENANT, wrong, an_execution("ours-2"))
+    for wrong in (a_job("theirs"), a_job("ours", queue="other")):
+        with pytest.raises(AccessDenied):
+            await scoped.define_jobs(TENANT, [wrong])
+    with pytest.raises(AccessDenied, match="queue 'other' is not in it"):
+        await scoped.enqueue(TENANT, [an_execution("ours", queue="other")])
+    with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
+        await scoped.enqueue(TENANT, [an_execution("ours"), an_execution("theirs")])
+
+    assert [one.name for one in (await store.list_jobs(TENANT)).items] == ["ours", "theirs"]
+    assert (await store.list_executions(TENANT, ExecutionFilter())).items == ()
+    (made,) = await scoped.define_jobs(TENANT, [a_job("ours-2", dependencies=("ours",))])
+    assert made.version == 1
