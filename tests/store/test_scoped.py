@@ -113,16 +113,16 @@ async def test_a_definition_out_of_scope_is_refused(store):
     run = a_job("ours-2", kind="workflow", settings='{"nodes": [{"name": "n", "job": "theirs"}]}')
 
     for wrong in (run, a_job("ours-2", dependencies=("theirs",))):
-        with pytest.raises(JobNotFound, match="^no job named 'theirs'$"):
+        with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
             await scoped.define_jobs(TENANT, [wrong])
-        with pytest.raises(JobNotFound, match="^no job named 'theirs'$"):
+        with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
             await scoped.launch(TENANT, wrong, an_execution("ours-2"))
     for wrong in (a_job("theirs"), a_job("ours", queue="other")):
         with pytest.raises(AccessDenied):
             await scoped.define_jobs(TENANT, [wrong])
     with pytest.raises(AccessDenied, match="queue 'other' is not in it"):
         await scoped.enqueue(TENANT, [an_execution("ours", queue="other")])
-    with pytest.raises(JobNotFound, match="^no job named 'theirs'$"):
+    with pytest.raises(JobNotFound, match=r"^no job named 'theirs'$"):
         await scoped.enqueue(TENANT, [an_execution("ours"), an_execution("theirs")])
 
     assert [one.name for one in (await store.list_jobs(TENANT)).items] == ["ours", "theirs"]
