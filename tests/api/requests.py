@@ -51,4 +51,4 @@ def operations() -> list[tuple[str, str, str]]:
 
 
 def _filled(path: str) -> str:
-    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images")
+    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images", version=1)

@@ -12,7 +12,8 @@ from tests.api.worlds import World, world
 # Who may do what. An operation that is not here has been given to nobody on purpose.
 NEEDED = {
     Role.VIEWER: {
-        "list_jobs", "get_job", "list_job_versions", "list_executions", "list_job_executions",
+        "list_jobs", "get_job", "list_job_versions", "get_job_version", "list_executions",
+        "list_job_executions",
         "count_executions", "get_execution", "get_execution_logs", "explain_execution",
         "list_dead_letters", "list_queues", "get_queue_scaling", "list_workers",
         "preview_schedule", "get_stats", "get_status", "stream", "list_job_warnings",
@@ -53,6 +54,8 @@ def address(path: str, ids: dict[str, str]) -> str:
 
 
 def _kind(path: str, name: str) -> str:
+    if name == "version":
+        return name
     noun = path.removeprefix("/api/v1/").partition("/")[0]
     nouns = ("job", "execution", "key", "worker", "secret", "template")
     return next((one for one in nouns if noun == f"{one}s"), noun)
@@ -210,4 +213,4 @@ class Everything(dict[str, str]):
     """Ids, and something for the rest."""
 
     def __missing__(self, key: str) -> str:
-        return {"queues": "images", "tenants": "default"}.get(key, UNKNOWN)
+        return {"queues": "images", "tenants": "default", "version": "1"}.get(key, UNKNOWN)

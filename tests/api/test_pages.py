@@ -1,8 +1,12 @@
 """Lists that a store answers as a whole have pages all the same."""
 
+import json
+
 import pytest
 
+from daybell.api.answers import answer_page
 from daybell.core.access import Role
+from daybell.core.view import Page
 from tests.builders import a_worker
 
 
@@ -108,9 +112,8 @@ async def follow(http, item):
 
 
 async def test_no_answer_of_a_list_has_more_than_8_mb(http, client):
-    # As JSON each control character is six bytes, which the store cannot know.
-    text = "\x01" * 5_000
-    ids = [(await client.enqueue("resize", {"x": text, "n": n})).id for n in range(300)]
+    many = [{"x": "a" * 15_000, "n": n} for n in range(600)]
+    ids = [one.id for one in (await client.enqueue_many("resize", many)).executions]
 
     seen, cursor = [], None
     while True:
@@ -123,6 +126,14 @@ async def test_no_answer_of_a_list_has_more_than_8_mb(http, client):
             break
 
     assert seen == [str(id) for id in reversed(ids)]
+
+
+async def test_an_answer_is_cut_by_its_own_bytes():
+    page = Page(items=tuple("abc"), next_cursor=None)
+    answer = answer_page(page, [{"x": "a" * 3_000_000}] * 3, cursor=str.upper)
+
+    body = json.loads(bytes(answer.body))
+    assert (len(body["items"]), body["next_cursor"]) == (2, "B")
 
 
 async def test_an_execution_that_is_retried_in_bulk_keeps_large_arguments(client):

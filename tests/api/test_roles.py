@@ -69,7 +69,7 @@ def needed(operation):
 
 
 def filled(path):
-    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images")
+    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images", version=1)
 
 
 @pytest.fixture
@@ -130,6 +130,7 @@ FOREIGN = [
     ("POST", "/jobs/{job}/pause", None),
     ("POST", "/jobs/{job}/resume", None),
     ("GET", "/jobs/{job}/versions", None),
+    ("GET", "/jobs/{job}/versions/1", None),
     ("POST", "/jobs/{job}/rollback", {"version": 1}),
     ("POST", "/jobs/{job}/backfill", {"since": "2026-01-01", "until": "2026-01-02"}),
     ("GET", "/executions?job_id={job}", None),
