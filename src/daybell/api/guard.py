@@ -278,7 +278,7 @@ class Passage:
             size += len(part)
             if size > self._bytes_max:
                 raise Refused(too_large(self._bytes_max))
-            if size > SMALL_BODY_BYTES:
+            if part and size > SMALL_BODY_BYTES:
                 self._take(self._guard.bodies, holder, size - counted, FULL)
                 counted = size
         self._body = parts[0] if len(parts) == 1 else b"".join(parts)
