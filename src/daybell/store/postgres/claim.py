@@ -69,10 +69,10 @@ SEVERAL_KINDS: Final = """
 # Lanes that nobody has used are neither made nor asked for. So the claim itself looks for those
 # that its process does not know yet; if there are any, or a quota that it does not know of, it
 # takes nothing and is asked again.
-# `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it for
-# so long that their rows may lie below the bounds. `is_bounded` is 0 as soon as one of them has
+# `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it
+# for so long that their rows may lie below the bounds. `is_bounded` is 0 as soon as one of them has
 # ended. Those from the snapshot's xmax on are not listed in it, so a later xmax counts as an end.
-# Columns that say the same in each row are null where nothing is to be said: to read them takes time.
+# Columns that repeat in each row are null instead of empty: reading an array takes time.
 # `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
 # size; a join could be planned as a scan of it.
 CLAIM: Final = f"""
@@ -111,7 +111,8 @@ CLAIM: Final = f"""
       RETURNING pg_current_xact_id() AS xid),
     o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
     SELECT v.*, t.now, t.worker_state, t.is_known, nullif(t.new_lanes, '{{{{}}}}') AS new_lanes,
-           t.running_max, nullif(t.paused, '{{{{}}}}') AS paused, nullif(t.is_bounded, 1) AS is_bounded,
+           t.running_max, nullif(t.paused, '{{{{}}}}') AS paused,
+           nullif(t.is_bounded, 1) AS is_bounded,
            (SELECT concat_ws(' ', t.snapshot, l.xid) FROM t LEFT JOIN l ON true) AS snapshot,
            CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
              SELECT min(x.run_at)
