@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from math import inf, nextafter
 from typing import Final, Unpack
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from daybell.core import payload
 from daybell.core.execution import Enqueued
 from daybell.core.job import Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, PAUSE_NOTE_CHARS_MAX, check_name
-from daybell.core.resume import resumed
+from daybell.core.resume import RECORDS_MAX, resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
 from daybell.core.view import Page
@@ -157,8 +158,11 @@ class Schedules:
         now = (await self.store.health()).now
         firings: list[Firing] = []
         for one in found:
-            # A new definition may have set it back to what is on record.
-            records = await self.store.list_ticks(self.tenant, one.id, limit=1)
+            # A new definition may have set it back to what is on record. Ticks of later times were
+            # fired while the clock was ahead.
+            records = await self.store.list_ticks(
+                self.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+            )
             firing = resumed(one, now, records) if one.is_paused else None
             firings += [] if firing is None else [firing]
         await self.store.resume_job(self.tenant, job, firings)
