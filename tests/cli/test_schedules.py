@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybell import Calendar, Client, every
-from daybell.cli.overdue import judge
+from daybell.cli.overdue import judge, judge_ahead
 from daybell.core.schedule import Schedule
 from daybell.core.when import cron
 from daybell.core.worker import Leadership
@@ -351,6 +351,17 @@ def test_times_that_have_all_passed_are_a_problem_unless_one_fired():
 def test_overdue_ticks_are_a_problem_unless_the_job_is_paused():
     assert "overdue ticks" in problems(a_schedule(next_at=900.0))
     assert problems(a_schedule(next_at=900.0, is_paused=True)) == {}
+
+
+def test_a_clock_that_was_set_back_is_a_problem_until_its_time_has_come():
+    early = a_schedule(next_at=1010.0, last_at=4600.0)
+
+    (check,) = judge_ahead([], [early, a_schedule()], 1000.0)
+    assert (check.name, check.is_ok) == ("clock set back", False)
+    assert check.found.startswith("1 schedule of ")
+    assert "re-arms" in check.advice
+    assert judge_ahead([early], [early], 4600.0) != []  # its cursor is ahead, too
+    assert judge_ahead([], [early], 4600.0) == []
 
 
 def test_schedules_without_a_scheduler_are_a_problem():

@@ -43,6 +43,8 @@ PATHS: Final = {
     "tick skipped": "the one before had not finished, and the tick was recorded as skipped",
     "replaced": "an execution was cancelled for the next one, which began when it had ended",
     "range missed": "nobody was there in time, and what was missed was recorded",
+    "schedule turned back": "the clock was set back, and a schedule that was ahead of it re-armed",
+    "missed tick re-armed": "the clock was set back, and a tick that was missed could be fired",
     "rearmed": "the sweep found a fixed delay that waited for nothing",
     "paused by failures": "a job was paused because it failed too often",
     "job resumed": "a paused job was resumed",

@@ -9,8 +9,8 @@ SQLITE_FIRING: Final = "store/sqlite/firing.py"
 CURSOR: Final = "ifnull(since, next_at)"
 NO_SWEEP: Final = (
     "engine/scheduler.py",
-    "return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None",
-    "return None",
+    "is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX",
+    "is_full = False",
 )
 GATE: Final = ("core/overlap.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
 RANGE: Final = ("core/when/misfire.py", "ticks = [] if missed is None else [missed]", "ticks = []")
@@ -108,6 +108,27 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
         "only who leads was there before",
         "memory",
         (("core/leading.py", "any(one.since <= seen_at for one in there.values())", "False"),),
+    ),
+    (
+        "a schedule stays ahead of a clock that was set back",
+        "memory",
+        (("core/resume.py", "schedule.next_at <= next_at):", "True):"),),
+    ),
+    (
+        "a tick that was fired early comes off the record",
+        "memory",
+        (
+            (
+                "store/memory/schedules.py",
+                "if tuple(owner) != key or tick.decision is not Decision.MISSED:",
+                "if tuple(owner) != key:",
+            ),
+        ),
+    ),
+    (
+        "a tick that was fired early comes off the record",
+        "sqlite",
+        (("store/sqlite/schedules.py", "AND at > ? AND decision = {_MISSED}", "AND at > ?"),),
     ),
     (
         "failures pause nothing",

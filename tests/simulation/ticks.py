@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, State
+from daybell.core.resume import AHEAD_SECONDS, first_at
 from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFINING: Final = {"put_schedules", "delete_schedules"}
 FIRING: Final = {"fire", "resume_job"}
+TURNING: Final = "turn_back"  # the only one that takes ticks off the record
 # What ends an execution lets its schedule know: a fixed delay begins, a failure counts.
 ENDING: Final = {"apply", "cancel", "expire", "renew", "release", "enqueue", "fire"}
 
@@ -47,6 +49,10 @@ class Ticks:
         self._records: dict[TickKey, TickRecord] = {}
         self._before: dict[TickKey, TickRecord] = {}  # the same, before the last operation
         self._executions: dict[TickKey, UUID] = {}  # of each tick
+        self._defined: set[UUID] = (
+            set()
+        )  # schedules whose time a client has reckoned, maybe earlier
+        self._turned: set[TickKey] = set()  # ticks that came off the record
         self._unarmed: set[UUID] = set()  # fixed delays that only the sweep can start
         # Schedulers that have asked to lead: when they came up, and until when they count as there.
         self._there: dict[UUID, tuple[float, float]] = {}
@@ -59,6 +65,18 @@ class Ticks:
             for one in self.schedules.values()
             if one.next_at is not None and one.next_at <= since and not one.is_paused
         ]
+
+    def ahead(self) -> list[Schedule]:
+        """Those that stand at a later time than their rule gives for the present."""
+        now = self._now() + AHEAD_SECONDS
+        found: list[Schedule] = []
+        for one in self.schedules.values():
+            if one.next_at is None or one.is_paused or one.is_reboot or one.id in self._defined:
+                continue
+            first = first_at(rule_of(one.rule), now)
+            if first is not None and one.next_at > first:
+                found.append(one)
+        return found
 
     def judge(
         self, call: Call, rows: Mapping[UUID, Seen], answer: Any, error: BaseException | None
@@ -78,8 +96,16 @@ class Ticks:
         if call.operation in FIRING:
             self._check_records(call, rows)
             self._check_firings(call, old, answer)
+        if call.operation == TURNING:
+            self._check_turned(call)
         if call.operation == "lead" and call.args[0] == SCHEDULER:
             self._check_lead(call, old, answer)
+        if call.operation == "put_schedules":
+            self._defined |= {one.id for one in call.args[1]}
+        else:
+            self._defined -= {
+                one.id for old_one, one in changes if one and _has_moved(old_one, one)
+            }
         for before, after in changes:
             if problem := self._broken(call, before, after):
                 self._fail(f"{call.operation} by {call.process}: {problem}: {before} -> {after}")
@@ -97,6 +123,20 @@ class Ticks:
                 self._fail(f"{call.operation} by {call.process} decided again about {tick}")
         for key in self._records.keys() - known.keys():
             self._check_record(self._records[key], rows)
+
+    def _check_turned(self, call: Call) -> None:
+        """Only missed ticks that have not come yet go off the record."""
+        known, self._records = self._records, self._place.ticks()
+        for key, tick in known.items():
+            kept = self._records.get(key)
+            if kept == tick:
+                continue
+            self._seen["missed tick re-armed"] += 1
+            self._turned.add(key)
+            is_later = (tick.until or tick.at) > self._now()
+            is_cut = kept is None or (tick.at <= (kept.until or kept.at) <= self._now())
+            if tick.decision is not Decision.MISSED or not is_later or not is_cut:
+                self._fail(f"{call.process} has turned back {tick} to {kept}")
 
     def _check_record(self, tick: TickRecord, rows: Mapping[UUID, Seen]) -> None:
         if tick.decision is Decision.MISSED:
@@ -144,7 +184,9 @@ class Ticks:
         while at is not None and (end is None or at < end):
             record = self._records.get((firing.schedule, at))
             if record is None:
-                if not _is_used_up(rule, firing, after):
+                # A firing that was planned around a record may come after it was taken off.
+                is_turned = not firing.ticks and (firing.schedule, at) in self._turned
+                if not is_turned and not _is_used_up(rule, firing, after):
                     self._fail(f"the tick {at} of {after.job} is lost, by {firing}: {after}")
                 return
             tick = recorded.get(at)
@@ -168,6 +210,9 @@ class Ticks:
             return problem
         if call.operation in DEFINING or after.next_at == before.next_at:
             return None
+        if call.operation == TURNING:
+            self._seen["schedule turned back"] += 1
+            return None if after.next_at is not None else "it was turned back to no time"
         is_rate = after.delay is None and not after.is_reboot
         if is_rate and before.next_at is None:
             return "it was over, and goes on"
@@ -244,6 +289,10 @@ class Ticks:
         came_up, _ = self._there.pop(holder, (float("inf"), 0.0))
         if self._seen_at is not None and came_up <= self._seen_at:
             self._seen_at = self._now()
+
+
+def _has_moved(before: Schedule | None, after: Schedule) -> bool:
+    return before is None or before.next_at != after.next_at
 
 
 def _is_used_up(rule: Rule, firing: Firing, after: Schedule) -> bool:

@@ -14,6 +14,7 @@ POINTS = ("before", "committed", "answered")
 STEPS = (
     *("claim", "apply", "renew", "register", "report", "write_log", "release", "retire", "listen"),
     *("lost", "admit", "expire", "lead", "retain", "due_schedules", "fire", "rearm_schedules"),
+    *("schedules_ahead", "turn_back"),
 )
 
 

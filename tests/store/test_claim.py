@@ -317,6 +317,24 @@ async def test_the_next_due_time_is_past_while_something_waits(store, clock):
     assert due == clock.now() - 7
 
 
+async def test_a_resumed_queue_gives_the_best_and_the_oldest_first(store, clock):
+    worker = await registered(store)
+    await defined(store)
+    await claim(store, worker=worker)
+    await store.pause_queue(TENANT, "default", paused=True)
+    old = await enqueued(store, 2)
+    urgent = await enqueued(store, priority=Priority.HIGH)
+    for _ in range(2):
+        await clock.advance(0.3)
+        assert (await claim(store, worker=worker)).executions == []
+    young = await enqueued(store)
+
+    await store.pause_queue(TENANT, "default", paused=False)
+    started = [(await claim(store, 1, worker=worker)).executions[0].id for _ in range(4)]
+
+    assert started == [*urgent, *old, *young]
+
+
 async def test_what_is_claimed_or_finished_or_paused_is_not_due(store, clock):
     hands = await claimed(store)
     assert await store.next_due(TENANT, queues=["default"]) is None

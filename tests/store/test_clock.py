@@ -1,15 +1,25 @@
-"""A client whose clock is wrong: nothing is ever decided by it."""
+"""Clocks that are wrong: a client's, by which nothing is decided, and a store's that jumps."""
 
 import time
+from itertools import takewhile
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from daybell.core.execution import State
+from daybell.core.overlap import Overlap
+from daybell.core.resume import first_at, turned_back
+from daybell.core.schedule import Decision
 from daybell.core.view import ExecutionFilter
+from daybell.core.when import cron, every
+from daybell.engine.clock import ManualClock as EngineClock
+from daybell.engine.events import Events
+from daybell.engine.scheduler import Scheduler
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
+    a_schedule,
     an_execution,
     apply,
     claim,
@@ -17,8 +27,10 @@ from tests.builders import (
     defined,
     enqueued,
     look,
+    put,
     registered,
     retry,
+    shown,
     success,
 )
 from tests.stores import POSTGRES, connect
@@ -151,3 +163,120 @@ async def test_postgres_goes_by_its_own_clock(kind, servers, monkeypatch):
         assert abs((await look(store, id)).created_at - real()) < HOUR / 2
         assert (await claim(store)).one.id == id
         await store.close()
+
+
+# A clock that jumps forward and back, and schedules.
+
+FIVE_MINUTES = cron("*/5 * * * *")
+
+
+def a_scheduler(store):
+    return Scheduler(store, clock=EngineClock(), mint=mint, events=Events())
+
+
+async def a_rhythm(store, clock, rule=FIVE_MINUTES, **options):
+    """A schedule by this rule, from the next five minutes on."""
+    await clock.advance(300 - clock.now() % 300)
+    first = first_at(rule, clock.now())
+    schedule = a_schedule(rule=rule.to_json(), next_at=first, delay=rule.delay, **options)
+    await put(store, schedule, overlap=Overlap.ALLOW)
+    return schedule
+
+
+async def fired_for(store, schedule):
+    """The ticks that executions stand for."""
+    until = 10 * HOUR + (await store.health()).now
+    found = await store.list_occurrences(TENANT, schedule.id, since=0.0, until=until)
+    return [one.scheduled_for for one in found]
+
+
+@pytest.mark.parametrize("misfire", ["", '{"policy":"skip"}', '{"policy":"fire_all"}'])
+async def test_each_tick_fires_once_when_the_clock_jumps_forward_and_back(store, clock, misfire):
+    schedule = await a_rhythm(store, clock, misfire=misfire)
+    start = clock.now()
+    scheduler = a_scheduler(store)
+    await scheduler.tick()
+    await clock.advance(HOUR)
+    await scheduler.tick()
+
+    await clock.advance(-HOUR)
+    await scheduler.tick()
+    await scheduler.rearm()
+    for _ in range(24):
+        await clock.advance(300)
+        await scheduler.tick()
+
+    ticks = list(takewhile(lambda at: at <= clock.now(), FIVE_MINUTES.ticks(start)))
+    assert await fired_for(store, schedule) == ticks
+    seen = await shown(store, schedule)
+    assert (seen.fired, seen.missed) == (len(ticks), 0)
+
+
+async def test_a_range_that_was_missed_in_part_is_cut_when_the_clock_is_set_back(store, clock):
+    schedule = await a_rhythm(store, clock, misfire='{"policy":"skip"}')
+    await clock.advance(HOUR + 60)
+    await a_scheduler(store).tick()
+
+    await clock.advance(-HOUR + 320)  # the second tick has passed
+    scheduler = a_scheduler(store)  # which has not seen the jump
+    await scheduler.rearm()
+
+    now = clock.now()
+    (missed,) = await store.list_ticks(TENANT, schedule.id)
+    assert (missed.decision, missed.count) == (Decision.MISSED, 1)
+    assert now - 300 < missed.at == missed.until < now
+    seen = await shown(store, schedule)
+    assert (seen.missed, seen.next_at) == (1, FIVE_MINUTES.next_after(now))
+    assert await scheduler.tick() is not None
+    assert (await shown(store, schedule)) == seen
+
+
+async def test_a_fixed_delay_counts_from_now_when_the_clock_is_set_back(store, clock):
+    schedule = await a_rhythm(store, clock, every("5m", mode="delay"))
+    scheduler = a_scheduler(store)
+    await clock.advance(300)
+    await scheduler.tick()
+    hands = await claim(store)
+    await clock.advance(HOUR)
+    await apply(store, hands, success(hands.executions[0]))
+
+    await clock.advance(-HOUR)
+    await scheduler.rearm()
+
+    assert (await shown(store, schedule)).next_at == clock.now() + 300
+
+
+async def test_a_schedule_that_ended_early_goes_on_when_the_clock_is_set_back(store, clock):
+    rule = every("5m", end_at=clock.now() + 1800)
+    schedule = await a_rhythm(store, clock, rule)
+    scheduler = a_scheduler(store)
+    await clock.advance(HOUR)
+    await scheduler.tick()
+    assert (await shown(store, schedule)).next_at is None
+
+    await clock.advance(-HOUR)
+    await scheduler.tick()
+    await scheduler.rearm()
+
+    assert (await shown(store, schedule)).next_at == clock.now() + 300
+
+
+async def test_a_cursor_that_is_not_ahead_or_paused_or_moved_is_not_set_back(store, clock):
+    schedule = await a_rhythm(store, clock)
+    scheduler = a_scheduler(store)
+    await clock.advance(HOUR)
+    await scheduler.tick()
+    before = await shown(store, schedule)
+    await scheduler.rearm()
+    assert (await store.schedules_ahead(by=2.0)).schedules == ()
+
+    await clock.advance(-HOUR)
+    (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
+    turn = turned_back(ahead, clock.now())
+    assert (await store.schedules_ahead(by=2.0, after=schedule.id)).schedules == ()
+    assert await store.turn_back([replace(turn, expect=turn.expect + 1)]) == [False]
+    await store.pause_job(TENANT, "resize")
+    assert (await store.schedules_ahead(by=2.0)).schedules == ()
+    assert await store.turn_back([turn]) == [False]
+
+    assert (await shown(store, schedule)).next_at == before.next_at

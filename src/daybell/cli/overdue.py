@@ -10,6 +10,7 @@ from daybell.cli import show
 from daybell.cli.every_job import every_job
 from daybell.client.workflow_calls import vain_schedules
 from daybell.core.instant import Instant
+from daybell.core.resume import AHEAD_SECONDS
 from daybell.core.schedule import Schedule
 from daybell.core.view import Check
 from daybell.core.when import Schedule as Rule
@@ -29,7 +30,10 @@ async def check_schedules(store: Store) -> list[Check]:
         found += of_tenant
         vain += await _check_calls(store, tenant, of_tenant)
     now = (await store.health()).now
-    return judge(found, await store.list_leaders(), now=now) + vain
+    checks = judge(found, await store.list_leaders(), now=now) + vain
+    return checks + judge_ahead(
+        (await store.schedules_ahead(by=AHEAD_SECONDS)).schedules, found, now
+    )
 
 
 async def _check_calls(store: Store, tenant: str, found: Iterable[Schedule]) -> list[Check]:
@@ -79,6 +83,28 @@ def judge(found: Sequence[Schedule], leaders: Sequence[Leadership], *, now: Inst
             )
         )
     return checks
+
+
+def judge_ahead(ahead: Sequence[Schedule], found: Sequence[Schedule], now: Instant) -> list[Check]:
+    """Report a clock that was ahead and was set back: by schedules that were set by it or have
+    fired for times that have not come yet.
+    """
+    early = [one for one in found if one.last_at is not None and one.last_at > now + AHEAD_SECONDS]
+    both = {(one.tenant, one.id): one for one in (*ahead, *early)}
+    if not both:
+        return []
+    latest = max((one.last_at for one in both.values() if one.last_at is not None), default=now)
+    until = f" for times up to {show.moment(latest)}" if latest > now else ""
+    return [
+        Check(
+            name="clock set back",
+            is_ok=False,
+            found=f"{_named(list(both.values()))} were fired early{until}: the store's clock was"
+            " ahead and was set back",
+            advice="let NTP set it; a running scheduler re-arms them within 15 s, and ticks that"
+            " were fired early do not fire again",
+        )
+    ]
 
 
 def _readable(found: Sequence[Schedule], broken: Sequence[Schedule]) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from math import inf, nextafter
 from typing import Final, Unpack
 from uuid import UUID
 
@@ -38,7 +39,7 @@ from daybell.core.limits import (
     PAUSE_NOTE_CHARS_MAX,
     check_name,
 )
-from daybell.core.resume import resumed
+from daybell.core.resume import RECORDS_MAX, resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
 from daybell.core.view import ITEM_BYTES, Page, bytes_of, execution_bytes
@@ -171,8 +172,11 @@ class Schedules:
         now = (await self.store.health()).now
         firings: list[Firing] = []
         for one in found:
-            # A new definition may have set it back to what is on record.
-            records = await self.store.list_ticks(self.tenant, one.id, limit=1)
+            # A new definition may have set it back to what is on record. Ticks of later times were
+            # fired while the clock was ahead.
+            records = await self.store.list_ticks(
+                self.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+            )
             firing = resumed(one, now, records) if one.is_paused else None
             firings += [] if firing is None else [firing]
         await self.store.resume_job(self.tenant, job, firings)

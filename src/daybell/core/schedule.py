@@ -143,6 +143,21 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
         return [tick for tick in self.ticks if tick.decision is Decision.MISSED]
 
 
+class TurnBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Set the cursor of one schedule back from `expect` to `next_at`, because the store's clock was
+    set back to `now`. Missed ticks after `now` come off the record: they can still be fired. Of a
+    missed range that began earlier, `until` is the last tick that is left of `count`.
+    """
+
+    tenant: str
+    schedule: UUID
+    expect: Instant | None
+    next_at: Instant
+    now: Instant
+    until: Instant | None = None
+    count: int = 0
+
+
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     """An execution of a schedule, by the tick it stands for."""
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import inf, nextafter
 from typing import Final
 from uuid import UUID
 
@@ -18,8 +19,8 @@ import msgspec
 
 from daybell.core.execution import NewExecution
 from daybell.core.instant import Instant, Seconds
-from daybell.core.resume import after_record
-from daybell.core.schedule import Decision, Due, Firing, Schedule, Tick
+from daybell.core.resume import AHEAD_SECONDS, RECORDS_MAX, after_record, turned_back
+from daybell.core.schedule import Decision, Due, Firing, Schedule, Tick, TickRecord, TurnBack
 from daybell.core.when import Misfire, Plan, Planned, plan
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER
@@ -54,16 +55,18 @@ class Scheduler:
         self._since: Instant | None = None  # when it came up, by the store's clock
         self._broken: set[UUID] = set()  # schedules whose rule cannot be read, said once
         self._doubtful: set[UUID] = set()  # schedules that may stand at a tick which is on record
+        self._seen_at: Instant | None = None  # the store's time of the last look
         self._is_held_up = False  # by others, who have a whole batch in their hands
         self._unlisten: Callable[[], Awaitable[None]] | None = None
         self._listening: asyncio.Task[None] | None = None
         self.epoch: int | None = None  # None: another scheduler leads
         self.firing = Loop("fire", self.tick, interval=POLL_SECONDS, clock=clock)
         self.dependents = DependentsLoop(store, clock=clock, mint=mint, events=events)
+        self.rearming = Loop("rearm", self.rearm, interval=REARM_SECONDS, clock=clock)
         self._loops = (
             self.firing,
             self.dependents.loop,
-            Loop("rearm", self._rearm, interval=REARM_SECONDS, clock=clock),
+            self.rearming,
             Loop("lead schedulers", self.lead, interval=TERM_SECONDS / 2, clock=clock),
         )
 
@@ -102,6 +105,9 @@ class Scheduler:
         sent = self._clock.monotonic()
         due = await self._store.due_schedules(limit=BATCH_MAX, free=self._is_held_up)
         self._clock.correct(due.now, sent)
+        if self._seen_at is not None and due.now < self._seen_at - AHEAD_SECONDS:
+            self.rearming.wake()  # the store's clock was set back
+        self._seen_at = due.now
         firings = self.plan(due, await self._starts(due))
         if not firings:
             # Those that cannot be read stay due; they must not keep it from waiting.
@@ -139,8 +145,10 @@ class Scheduler:
         starts: dict[UUID, Instant | None] = {}
         for one in due.schedules:
             if one.id in doubtful and one.next_at is not None:
-                records = await self._store.list_ticks(one.tenant, one.id, limit=1)
-                starts[one.id] = after_record(Rule.from_json(one.rule), one.next_at, records)
+                records = await self._latest(one, due.now)
+                starts[one.id] = after_record(
+                    Rule.from_json(one.rule), one.next_at, records, due.now
+                )
         return starts
 
     def plan(self, due: Due, starts: Mapping[UUID, Instant | None] | None = None) -> list[Firing]:
@@ -231,9 +239,45 @@ class Scheduler:
         self.epoch = None if leadership is None else leadership.epoch
         return None
 
-    async def _rearm(self) -> Seconds | None:
-        """Find fixed delays whose end was reported by nobody."""
-        return AGAIN if await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX else None
+    async def _latest(self, schedule: Schedule, now: Instant) -> list[TickRecord]:
+        """The latest ticks on record whose time has come."""
+        return await self._store.list_ticks(
+            schedule.tenant, schedule.id, limit=RECORDS_MAX, before=nextafter(now, inf)
+        )
+
+    async def rearm(self) -> Seconds | None:
+        """Find fixed delays whose end was not reported, and schedules ahead of the clock."""
+        is_full = await self._store.rearm_schedules(limit=BATCH_MAX) >= BATCH_MAX
+        await self._turn_back()
+        return AGAIN if is_full else None
+
+    async def _turn_back(self) -> None:
+        """Set back the cursors of schedules that advanced while the store's clock was ahead."""
+        done, after = 0, None
+        while True:
+            ahead = await self._store.schedules_ahead(
+                by=AHEAD_SECONDS, limit=BATCH_MAX, after=after
+            )
+            turns: list[TurnBack] = []
+            for one in ahead.schedules:
+                try:
+                    turn = turned_back(one, ahead.now, await self._latest(one, ahead.now))
+                except InvalidSchedule as error:
+                    self._complain(one, error)
+                    continue
+                if turn is not None:
+                    turns.append(turn)
+            done += sum(await self._store.turn_back(turns)) if turns else 0
+            if len(ahead.schedules) < BATCH_MAX:
+                break
+            after = ahead.schedules[-1].id
+        if done:
+            logger.warning(
+                "the store's clock was set back: %d schedules were ahead of it and are re-armed;"
+                " ticks that were fired early do not fire again",
+                done,
+            )
+            self.firing.wake()
 
     def _tell(self, firings: list[Firing], due: Due) -> None:
         if not self._events.is_heard:

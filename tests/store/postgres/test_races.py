@@ -26,6 +26,7 @@ from tests.builders import (
     success,
 )
 from tests.store.postgres.invariants import violations
+from tests.store.postgres.sql_calls import enqueue
 from tests.store.postgres.steps import Stop, settle
 
 OTHER = "acme"
@@ -46,6 +47,61 @@ async def reap(store):
         move = after_loss(lost.claimed, max_crashes=lost.max_crashes, retry=lost.retry)
         verdicts += await store.apply(TENANT, worker=lost.worker, transitions=[move], wait=False)
     return verdicts
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["idle", "busy"])
+async def test_what_was_committed_late_starts_before_younger_work(store, clock, another, others):
+    worker = await registered(store)
+    await defined(store)
+    await claim(store, worker=worker)
+    late = another.transaction()
+    await late.start()
+    old = await enqueue(another)
+    for _ in range(2):
+        await clock.advance(0.3)
+        await enqueued(store, others)
+        assert len((await claim(store, worker=worker)).executions) == others
+    young = await enqueued(store)
+
+    await late.commit()
+    started = [(await claim(store, 1, worker=worker)).executions[0].id for _ in range(2)]
+
+    assert started == [old, *young]
+
+
+async def test_a_late_commit_is_noticed_that_no_snapshot_lists(store, clock, another, sql):
+    # A snapshot lists open transactions only up to the latest that has ended.
+    worker = await registered(store)
+    await defined(store)
+    await claim(store, worker=worker)
+    setting, late = sql.transaction(), another.transaction()
+    await setting.start()
+    await sql.execute("UPDATE daybell_test.clock SET now = now + 0.3")
+    await late.start()
+    old = await enqueue(another)
+    await setting.commit()
+    assert (await claim(store, worker=worker)).executions == []
+    young = await enqueued(store)
+
+    await late.commit()
+    started = [(await claim(store, 1, worker=worker)).executions[0].id for _ in range(2)]
+
+    assert started == [old, *young]
+
+
+async def test_an_open_transaction_does_not_make_claims_read_everything(store, clock, another, sql):
+    worker = await registered(store)
+    await defined(store)
+    await claim(store, worker=worker)
+    async with another.transaction():
+        await enqueue(another)
+        for _ in range(3):
+            await clock.advance(0.1)
+            await claimed(store, worker=worker)
+        await enqueued(store)
+        await sql.execute("UPDATE daybell.agenda SET run_at = run_at - 1")  # as no operation does
+
+        assert (await claim(store, worker=worker)).executions == []
 
 
 async def test_a_reaper_leaves_a_worker_alone_whose_renewal_is_under_way(slow, store, clock, sql):

@@ -191,5 +191,5 @@ def define(tables: Tables, tenant: str, new: NewJob, now: Instant) -> Job:
     if definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
         make_gate(tables, tenant, definition.name)
     if becomes_current or comes_back:
-        declare_schedules(tables, row, new.schedules)
+        declare_schedules(tables, row, new.schedules, now)
     return row.current

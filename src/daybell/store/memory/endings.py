@@ -50,6 +50,7 @@ def tell(tables: Tables, ended: Execution, now: Instant) -> None:
     is_newest = at is None or last_at is None or at >= last_at
     if schedule.delay is not None and schedule.next_at is None and is_newest:
         schedule = replace(schedule, next_at=now + schedule.delay)
+        tables.moved_at[key] = now
         tables.signals[Signal.SCHEDULES] = None
     tables.schedules[key] = schedule
     most = tables.pause_after[key]

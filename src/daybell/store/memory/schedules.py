@@ -8,9 +8,18 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, Seconds
 from daybell.core.overlap import is_backfill
-from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.core.schedule import (
+    Decision,
+    Due,
+    Firing,
+    NewSchedule,
+    Occurrence,
+    Schedule,
+    TickRecord,
+    TurnBack,
+)
 from daybell.store.checks import OCCURRENCES_MAX, check_limit
 from daybell.store.memory import endings
 from daybell.store.memory.enqueue import make_gate
@@ -26,7 +35,7 @@ class MemorySchedules(Part):
         with self._begin(tenant) as tables:
             for new in schedules:
                 make_gate(tables, tenant, new.job)
-                put_schedule(tables, tables.job(tenant, new.job), new)
+                put_schedule(tables, tables.job(tenant, new.job), new, self._clock())
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
         with self._begin(tenant) as tables:
@@ -64,10 +73,31 @@ class MemorySchedules(Part):
             idle = [s for s in tables.schedules.values() if waits_in_vain(tables, s)][:limit]
             for schedule in idle:
                 assert schedule.delay is not None, "only a fixed delay waits for an end"
-                next_at = now + schedule.delay
-                tables.schedules[schedule.tenant, schedule.id] = replace(schedule, next_at=next_at)
+                key = schedule.tenant, schedule.id
+                tables.schedules[key] = replace(schedule, next_at=now + schedule.delay)
+                tables.moved_at[key] = now
                 tables.signals[Signal.SCHEDULES] = None
             return len(idle)
+
+    async def schedules_ahead(
+        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    ) -> Due:
+        check_limit(limit)
+        with self._begin() as tables:
+            now = self._clock()
+            found = [
+                schedule
+                for key, schedule in tables.schedules.items()
+                if not schedule.is_paused
+                and tables.moved_at[key] > now + by
+                and (after is None or schedule.id > after)
+            ]
+            found.sort(key=lambda schedule: schedule.id)
+            return Due(now=now, schedules=tuple(found[:limit]))
+
+    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+        with self._begin() as tables:
+            return [turn_back(tables, turn) for turn in turns]
 
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
         with self._begin(tenant) as tables:
@@ -116,7 +146,7 @@ class MemorySchedules(Part):
             ]
 
 
-def put_schedule(tables: Tables, job: JobRow, new: NewSchedule) -> None:
+def put_schedule(tables: Tables, job: JobRow, new: NewSchedule, now: Instant) -> None:
     """Create or replace one schedule of a job, which is paused with it."""
     key = job.current.tenant, new.id
     old = tables.schedules.get(key)
@@ -146,11 +176,14 @@ def put_schedule(tables: Tables, job: JobRow, new: NewSchedule) -> None:
             failures=old.failures,
         )
     tables.schedules[key] = schedule
+    tables.moved_at[key] = now
     tables.pause_after[key] = new.pause_after
     tables.signals[Signal.SCHEDULES] = None
 
 
-def declare_schedules(tables: Tables, job: JobRow, schedules: Iterable[NewSchedule]) -> None:
+def declare_schedules(
+    tables: Tables, job: JobRow, schedules: Iterable[NewSchedule], now: Instant
+) -> None:
     """Let these take the place of the schedules that came with an earlier definition."""
     new = [replace(schedule, is_declared=True) for schedule in schedules]
     kept = {schedule.id for schedule in new}
@@ -158,11 +191,13 @@ def declare_schedules(tables: Tables, job: JobRow, schedules: Iterable[NewSchedu
         if old.is_declared and old.id not in kept:
             del tables.schedules[old.tenant, old.id]
     for schedule in new:
+        moved_at = now
         old = tables.schedules.get((job.current.tenant, schedule.id))
         if old is not None and old.rule == schedule.rule:
             # Its cursor may be at a tick that has not fired yet.
             schedule = replace(schedule, next_at=old.next_at, delay=old.delay, since=old.since)
-        put_schedule(tables, job, schedule)
+            moved_at = tables.moved_at[old.tenant, old.id]
+        put_schedule(tables, job, schedule, moved_at)
 
 
 def remove_schedules(tables: Tables, tenant: str, job: str) -> None:
@@ -182,6 +217,28 @@ def upcoming(tables: Tables) -> list[tuple[Instant, Schedule]]:
         if schedule.next_at is not None and not schedule.is_paused
     ]
     return sorted(found, key=lambda entry: (entry[0], entry[1].id))
+
+
+def turn_back(tables: Tables, turn: TurnBack) -> bool:
+    """Set one cursor back, if it still is where the caller saw it."""
+    key = turn.tenant, turn.schedule
+    schedule = tables.schedules.get(key)
+    if schedule is None or schedule.is_paused or schedule.next_at != turn.expect:
+        return False
+    missed = schedule.missed
+    for (*owner, at), tick in list(tables.ticks.items()):
+        if tuple(owner) != key or tick.decision is not Decision.MISSED:
+            continue
+        if at > turn.now:
+            del tables.ticks[*key, at]
+            missed -= tick.count
+        elif turn.until is not None and tick.until is not None and tick.until > turn.now:
+            tables.ticks[*key, at] = replace(tick, until=turn.until, count=turn.count)
+            missed -= tick.count - turn.count
+    tables.schedules[key] = replace(schedule, next_at=turn.next_at, missed=missed)
+    tables.moved_at[key] = turn.now
+    tables.signals[Signal.SCHEDULES] = None
+    return True
 
 
 def waits_in_vain(tables: Tables, schedule: Schedule) -> bool:

@@ -198,6 +198,7 @@ class Tables(msgspec.Struct):
     schedules: dict[tuple[str, UUID], Schedule] = {}
     # So many failures in a row of a schedule pause its job.
     pause_after: dict[tuple[str, UUID], int | None] = {}
+    moved_at: dict[tuple[str, UUID], Instant] = {}  # when a schedule's cursor was set
     ticks: Table[tuple[str, UUID, Instant], TickRecord] = msgspec.field(default_factory=Table)
     gates: dict[tuple[str, str], int] = {}  # capacities; holders are counted
     seats: dict[str, Seat] = {}  # leaderships

@@ -47,7 +47,8 @@ ONE_KIND: Final = """
                  q(lane, queue, priority, bound),
                LATERAL (SELECT a.ctid FROM daybell.agenda a
                          WHERE a.lane = q.lane AND a.priority = q.priority
-                           AND a.run_at <= (SELECT now FROM t) AND a.run_at >= q.bound
+                           AND a.run_at <= (SELECT now FROM t)
+                           AND a.run_at >= q.bound * (SELECT is_bounded FROM t)
                          ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x"""
 # Kinds of one queue share its order: their lanes are merged, at most a page of each.
 SEVERAL_KINDS: Final = """
@@ -61,13 +62,17 @@ SEVERAL_KINDS: Final = """
                                LATERAL (SELECT a.ctid, a.run_at, a.id FROM daybell.agenda a
                                          WHERE a.lane = k.lane AND a.priority = q.priority
                                            AND a.run_at <= (SELECT now FROM t)
-                                           AND a.run_at >= k.bound
+                                           AND a.run_at >= k.bound * (SELECT is_bounded FROM t)
                                          ORDER BY a.run_at, a.id LIMIT $4
                                            FOR UPDATE SKIP LOCKED) y
                          ORDER BY y.run_at, y.id LIMIT $4) x"""
 # Lanes that nobody has used are neither made nor asked for. So the claim itself looks for those
 # that its process does not know yet; if there are any, or a quota that it does not know of, it
 # takes nothing and is asked again.
+# `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it
+# for so long that their rows may lie below the bounds. `is_bounded` is 0 as soon as one of them has
+# ended. Those from the snapshot's xmax on are not listed in it, so a later xmax counts as an end.
+# Columns that repeat in each row are null instead of empty: reading an array takes time.
 # `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
 # size; a join could be planned as a scan of it.
 CLAIM: Final = f"""
@@ -76,6 +81,15 @@ CLAIM: Final = f"""
              (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
              EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known,
              (SELECT running_max FROM daybell.tenant WHERE key = $1) AS running_max,
+             pg_current_snapshot() AS snapshot,
+             ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1) AS paused,
+             CASE WHEN EXISTS (
+               SELECT FROM pg_snapshot_xip($13::text::pg_snapshot) x
+                WHERE x < $14::text::xid8 AND pg_visible_in_snapshot(x, pg_current_snapshot()))
+               OR $14::text::xid8 > pg_snapshot_xmax($13::text::pg_snapshot)
+                  AND pg_snapshot_xmax(pg_current_snapshot())
+                      > pg_snapshot_xmax($13::text::pg_snapshot)
+             THEN 0 ELSE 1 END::float8 AS is_bounded,
              ARRAY(SELECT l.key
                      FROM unnest($10::text[]) u(queue),
                           LATERAL (SELECT l.key FROM daybell.lane l
@@ -86,23 +100,27 @@ CLAIM: Final = f"""
       DELETE FROM daybell.agenda WHERE ctid = ANY(ARRAY({{found}}
          WHERE (SELECT worker_state = {LIVE_WORKER} AND NOT is_known AND new_lanes = '{{{{}}}}'
                        AND (running_max IS NULL OR $12) FROM t)
-           AND q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
+           AND q.queue <> ALL ((SELECT paused FROM t)::text[])
          LIMIT $4)) RETURNING id),
     v AS MATERIALIZED (
       SELECT {CLAIMED_COLUMNS} FROM daybell.live v
        WHERE v.tenant + 0 = $1 AND v.id = ANY(ARRAY(SELECT id FROM d))),
     l AS (
       INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)
-      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0),
+      SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0
+      RETURNING pg_current_xact_id() AS xid),
     o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
-    SELECT v.*, t.now, t.worker_state, t.is_known, t.new_lanes, t.running_max,
+    SELECT v.*, t.now, t.worker_state, t.is_known, nullif(t.new_lanes, '{{{{}}}}') AS new_lanes,
+           t.running_max, nullif(t.paused, '{{{{}}}}') AS paused,
+           nullif(t.is_bounded, 1) AS is_bounded,
+           (SELECT concat_ws(' ', t.snapshot, l.xid) FROM t LEFT JOIN l ON true) AS snapshot,
            CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
              SELECT min(x.run_at)
                FROM unnest($5::int[], $6::text[], $7::smallint[]) q(lane, queue, priority),
                     LATERAL (SELECT a.run_at FROM daybell.agenda a
                               WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > t.now
                               ORDER BY a.run_at, a.id LIMIT 1) x
-              WHERE q.queue <> ALL (ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1))
+              WHERE q.queue <> ALL (t.paused)
            ) END AS next_due
       FROM t LEFT JOIN v ON true
      ORDER BY v.priority, array_position($6::text[], $6[array_position($5::int[], v.lane)]),
@@ -208,6 +226,8 @@ class Claiming(Loading):
                 asked.queues,
                 asked.kinds,
                 is_limited,
+                bounds.snapshot,
+                str(bounds.cutoff),
             )
         except asyncpg.UniqueViolationError:
             return None  # its own twin, under way when we looked, has taken something after all
@@ -226,7 +246,7 @@ class Claiming(Loading):
             rows = []
         if room > 0:
             bounds = self._bounds_of(key, asked)
-            bounds.move(rows, lanes=lanes.keys, limit=room, now=head["now"])
+            bounds.move(head, rows, lanes=lanes, limit=room)
         if rows:
             self.open_leases[asked.worker, asked.lease] = len(rows)
         executions = await self.claimed_from(link, asked.tenant, rows, lease=asked.lease)

@@ -162,7 +162,9 @@ class Ending(Resetting):
            -- What a newer one has replaced is not what a fixed delay waits for.
            next_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
                                AND coalesce(u.latest >= s.last_at, true)
-                          THEN (SELECT now FROM t) + s.delay ELSE s.next_at END
+                          THEN (SELECT now FROM t) + s.delay ELSE s.next_at END,
+           moved_at = CASE WHEN s.delay IS NOT NULL AND s.next_at IS NULL
+                           THEN (SELECT now FROM t) ELSE s.moved_at END
       FROM unnest($2::uuid[], $3::float8[], $4::boolean[], $5::int[], $6::float8[])
              u(id, succeeded_for, has_succeeded, failures, latest)
      WHERE s.tenant = $1 AND s.id = u.id

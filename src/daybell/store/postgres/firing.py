@@ -150,7 +150,7 @@ class Advancing(Enqueueing):
     UPDATE daybell.schedule s
        SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
            since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
-           last_at = coalesce(k.last_at, s.last_at),
+           last_at = coalesce(k.last_at, s.last_at), moved_at = daybell.now(),
            fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
            delay = CASE WHEN NOT k.is_over THEN s.delay END
       FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))

@@ -6,13 +6,22 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from daybell.core.instant import Instant
+from daybell.core.instant import Instant, Seconds
 from daybell.core.limits import FIRE_BATCH_MAX
 from daybell.core.overlap import gate_of
-from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.core.schedule import (
+    Decision,
+    Due,
+    Firing,
+    NewSchedule,
+    Occurrence,
+    Schedule,
+    TickRecord,
+    TurnBack,
+)
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store.checks import OCCURRENCES_MAX, check_limit
-from daybell.store.codes import DECISIONS, STATES
+from daybell.store.codes import DECISION_CODES, DECISIONS, STATES
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.enqueue import STALE_TRIES
 from daybell.store.postgres.firing import Advancing, by_schedule
@@ -32,8 +41,8 @@ class Scheduling(Advancing):
 
     PUT = """
     INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
-           is_reboot, pause_after, is_declared, since, is_paused)
-    SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job)
+           is_reboot, pause_after, is_declared, since, is_paused, moved_at)
+    SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job), daybell.now()
       FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
                   $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[],
                   $14::float8[])
@@ -46,6 +55,8 @@ class Scheduling(Advancing):
                           ELSE excluded.next_at END,
            delay = CASE WHEN $13 AND s.rule = excluded.rule THEN s.delay ELSE excluded.delay END,
            since = CASE WHEN $13 AND s.rule = excluded.rule THEN s.since ELSE excluded.since END,
+           moved_at = CASE WHEN $13 AND s.rule = excluded.rule THEN s.moved_at
+                           ELSE excluded.moved_at END,
            is_reboot = excluded.is_reboot,
            pause_after = excluded.pause_after, is_declared = excluded.is_declared,
            is_paused = excluded.is_paused
@@ -159,7 +170,7 @@ class Scheduling(Advancing):
          AND NOT EXISTS (SELECT FROM daybell.live v WHERE v.schedule = s.id AND v.tenant = s.tenant
                             AND NOT starts_with(coalesce(v.gate, ''), 'backfill:'))
        ORDER BY s.id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
-    UPDATE daybell.schedule s SET next_at = daybell.now() + s.delay
+    UPDATE daybell.schedule s SET next_at = daybell.now() + s.delay, moved_at = daybell.now()
       FROM k WHERE s.tenant = k.tenant AND s.id = k.id AND s.next_at IS NULL
     """
 
@@ -171,6 +182,74 @@ class Scheduling(Advancing):
         if count:
             self.notifier.touch(ALL_TENANTS, [SCHEDULES])
         return count
+
+    AHEAD = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
+     WHERE s.moved_at > t.now + $1 AND NOT s.is_paused AND j.deleted_at IS NULL
+       AND ($3::uuid IS NULL OR s.id > $3)
+     ORDER BY s.id LIMIT $2) x ON true
+    """
+
+    async def schedules_ahead(
+        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    ) -> Due:
+        check_limit(limit, most=FIRE_BATCH_MAX)
+        async with self.db.link() as link:
+            rows = await link.fetch(self.AHEAD, by, limit, after)
+            found = [
+                read_schedule(row, await self.names.tenant_name(link, row["tenant"]))
+                for row in rows
+                if row["id"] is not None
+            ]
+        return Due(now=rows[0]["now"], schedules=tuple(found))
+
+    # Like a firing, it steps over a schedule that is locked.
+    TURN_BACK = f"""
+    WITH k AS MATERIALIZED (
+      SELECT u.*, x.tenant FROM unnest($1::text[], $2::uuid[], $3::float8[], $4::float8[],
+                                       $5::float8[], $6::float8[], $7::int[])
+             u(owner, id, expect, next_at, now, until, count),
+             LATERAL (SELECT s.tenant FROM daybell.schedule s
+                       WHERE s.tenant = (SELECT key FROM daybell.tenant WHERE name = u.owner)
+                         AND s.id = u.id AND s.next_at IS NOT DISTINCT FROM u.expect
+                         AND NOT s.is_paused LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) x
+       ORDER BY u.id),
+    d AS (
+      DELETE FROM daybell.tick t USING k
+       WHERE t.tenant = k.tenant AND t.schedule = k.id AND t.at > k.now
+         AND t.decision = {DECISION_CODES[Decision.MISSED]}
+      RETURNING t.schedule, t.count AS gone),
+    c AS (
+      UPDATE daybell.tick t SET until = k.until, count = k.count FROM k, daybell.tick o
+       WHERE t.tenant = k.tenant AND t.schedule = k.id AND t.at <= k.now AND t.until > k.now
+         AND k.until IS NOT NULL AND t.decision = {DECISION_CODES[Decision.MISSED]}
+         AND o.tenant = t.tenant AND o.schedule = t.schedule AND o.at = t.at
+      RETURNING t.schedule, o.count - t.count AS gone)
+    UPDATE daybell.schedule s
+       SET next_at = k.next_at, moved_at = k.now,
+           missed = s.missed - coalesce((SELECT sum(x.gone) FROM (TABLE d UNION ALL TABLE c) x
+                                          WHERE x.schedule = s.id), 0)
+      FROM k WHERE s.tenant = k.tenant AND s.id = k.id
+    RETURNING s.id
+    """
+
+    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+        async with self.db.link() as link:
+            rows = await link.fetch(
+                self.TURN_BACK,
+                [turn.tenant for turn in turns],
+                [turn.schedule for turn in turns],
+                [turn.expect for turn in turns],
+                [turn.next_at for turn in turns],
+                [turn.now for turn in turns],
+                [turn.until for turn in turns],
+                [turn.count for turn in turns],
+            )
+        done = {row["id"] for row in rows}
+        if done:
+            self.notifier.touch(ALL_TENANTS, [SCHEDULES])
+        return [turn.schedule in done for turn in turns]
 
     # The job before its schedules, as whoever defines or deletes it locks them.
     JOB_KEY = """

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.instant import Instant
-from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.core.instant import Instant, Seconds
+from daybell.core.schedule import (
+    Due,
+    Firing,
+    NewSchedule,
+    Occurrence,
+    Schedule,
+    TickRecord,
+    TurnBack,
+)
 
 
 class Schedules(Protocol):
@@ -51,6 +59,21 @@ class Schedules(Protocol):
     async def rearm_schedules(self, *, limit: int = 1000) -> int:
         """Set the next time of fixed delays that wait for the end of an execution which is not
         there: the sweep behind `apply`. Answers how many.
+        """
+        ...
+
+    async def schedules_ahead(
+        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    ) -> Due:
+        """Schedules that are not paused and whose cursor was set while the store's clock was ahead
+        of now by more than `by`. By id, from the one after `after` on.
+        """
+        ...
+
+    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+        """Set back each cursor that still is `expect`, and take its missed ticks after `now` off
+        the record and out of the counts. Ticks that were fired or skipped stay on record. Wakes
+        schedulers. True for each that was set back.
         """
         ...
 

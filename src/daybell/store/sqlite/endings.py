@@ -87,7 +87,8 @@ UPDATE schedule
                            succeeded_for),
        failures = CASE ?1 WHEN 6 THEN 0 WHEN 7 THEN failures + 1 ELSE failures END,
        next_at = iif(delay IS NOT NULL AND next_at IS NULL AND ifnull(?2 >= last_at, 1),
-                     ?3 + delay, next_at)
+                     ?3 + delay, next_at),
+       moved_at = iif(delay IS NOT NULL AND next_at IS NULL, ?3, moved_at)
  WHERE tenant = ?4 AND id = ?5
 RETURNING job, failures, ifnull(failures >= pause_after, 0), delay IS NOT NULL
 """

@@ -38,7 +38,8 @@ _ADVANCE: Final = """
 UPDATE schedule
    SET next_at = iif(since IS NULL, ?1, NULL), since = iif(since IS NULL, NULL, ?1),
        delay = iif(?2, NULL, delay), fired = fired + ?3, last_at = ifnull(?4, last_at),
-       skipped = skipped + ?5, missed = missed + ?6
+       skipped = skipped + ?5, missed = missed + ?6,
+       moved_at = ?9
  WHERE tenant = ?7 AND id = ?8
 """
 
@@ -95,7 +96,7 @@ def write(
                 rule_out(tx, one.owner, tick.ruled_out, tick.reason)
     settled = [settle(tx, one, created[one.firing.tenant]) for one in made]
     tx.executemany(_ADVANCE, [row for row, _ in settled])
-    for (*_, owner, schedule), is_idle in settled:
+    for (*_, owner, schedule, _), is_idle in settled:
         if is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, schedule)).rowcount:
             tx.signals.add(Signal.SCHEDULES)
     return []
@@ -180,7 +181,7 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
     elif is_over:
         next_at = None  # whatever was planned: it has ended
     counts = fired, last_at, skipped, missed
-    row = next_at, int(is_over), *counts, advance.owner, advance.id
+    row = next_at, int(is_over), *counts, advance.owner, advance.id, tx.now
     return row, executions > 0 and refused == executions
 
 

@@ -6,10 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from daybell.core.instant import Instant
-from daybell.core.schedule import Due, Firing, NewSchedule, Occurrence, Schedule, TickRecord
+from daybell.core.instant import Instant, Seconds
+from daybell.core.schedule import (
+    Decision,
+    Due,
+    Firing,
+    NewSchedule,
+    Occurrence,
+    Schedule,
+    TickRecord,
+    TurnBack,
+)
 from daybell.store.checks import OCCURRENCES_MAX, check_limit
-from daybell.store.codes import DECISIONS, STATES
+from daybell.store.codes import DECISION_CODES, DECISIONS, STATES
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import pause
 from daybell.store.sqlite.firing import fire
@@ -55,6 +64,15 @@ class SqliteSchedules(Part):
         check_limit(limit)
         return await self._write(lambda tx: rearm_schedules(tx, limit))
 
+    async def schedules_ahead(
+        self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
+    ) -> Due:
+        check_limit(limit)
+        return await self._read(lambda tx: schedules_ahead(tx, by, limit, after))
+
+    async def turn_back(self, turns: Sequence[TurnBack]) -> list[bool]:
+        return await self._write(lambda tx: turn_back(tx, turns))
+
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
         def operation(tx: Transaction) -> None:
             owner = tx.names.tenant(tx, tenant)
@@ -83,13 +101,14 @@ class SqliteSchedules(Part):
 _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
 INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
-                      pause_after, is_declared, is_paused, since)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15)
+                      pause_after, is_declared, is_paused, since, moved_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16)
     ON CONFLICT (tenant, id) DO UPDATE
    SET job = excluded.job, rule = excluded.rule, name = excluded.name, args = excluded.args,
        next_at = iif(?14 AND rule = excluded.rule, next_at, excluded.next_at),
        delay = iif(?14 AND rule = excluded.rule, delay, excluded.delay),
        since = iif(?14 AND rule = excluded.rule, since, excluded.since),
+       moved_at = iif(?14 AND rule = excluded.rule, moved_at, excluded.moved_at),
        misfire = excluded.misfire, is_reboot = excluded.is_reboot,
        pause_after = excluded.pause_after, is_declared = excluded.is_declared,
        is_paused = excluded.is_paused
@@ -127,6 +146,7 @@ def put_schedule(
         is_paused,
         by_definition,
         new.since,
+        tx.now,
     )
     tx.execute(_PUT, row)
     tx.signals.add(Signal.SCHEDULES)
@@ -189,7 +209,7 @@ def read_schedule(tx: Transaction, row: Any) -> Schedule:
 
 
 _REARM: Final = """
-UPDATE schedule SET next_at = ? + delay
+UPDATE schedule SET next_at = ? + delay, moved_at = ?
  WHERE (tenant, id) IN (
     SELECT s.tenant, s.id FROM schedule s
      WHERE s.delay IS NOT NULL AND s.next_at IS NULL
@@ -203,10 +223,57 @@ UPDATE schedule SET next_at = ? + delay
 
 def rearm_schedules(tx: Transaction, limit: int) -> int:
     """Start fixed delays that wait for an end which will not come."""
-    rearmed = tx.execute(_REARM, (tx.now, limit)).rowcount
+    rearmed = tx.execute(_REARM, (tx.now, tx.now, limit)).rowcount
     if rearmed:
         tx.signals.add(Signal.SCHEDULES)
     return rearmed
+
+
+_AHEAD: Final = f"""
+{SCHEDULE_SQL} WHERE s.moved_at > ? AND s.id > ? AND s.is_paused = 0 ORDER BY s.id LIMIT ?
+"""
+
+
+def schedules_ahead(tx: Transaction, by: Seconds, limit: int, after: UUID | None) -> Due:
+    start = b"" if after is None else after.bytes
+    rows = tx.execute(_AHEAD, (tx.now + by, start, limit)).fetchall()
+    return Due(now=tx.now, schedules=tuple(read_schedule(tx, row) for row in rows))
+
+
+_STANDS: Final = """
+SELECT 1 FROM schedule WHERE tenant = ? AND id = ? AND next_at IS ? AND is_paused = 0
+"""
+_MISSED: Final = DECISION_CODES[Decision.MISSED]
+_MISSED_LATER: Final = f"""
+DELETE FROM tick WHERE tenant = ? AND schedule = ? AND at > ? AND decision = {_MISSED}
+RETURNING count
+"""
+_MISSED_UNTIL: Final = f"""
+SELECT at, count FROM tick
+ WHERE tenant = ? AND schedule = ? AND at <= ?3 AND until > ?3 AND decision = {_MISSED}
+"""
+_CUT: Final = "UPDATE tick SET until = ?, count = ? WHERE tenant = ? AND schedule = ? AND at = ?"
+_TURN_BACK: Final = """
+UPDATE schedule SET next_at = ?, moved_at = ?, missed = missed - ? WHERE tenant = ? AND id = ?
+"""
+
+
+def turn_back(tx: Transaction, turns: Sequence[TurnBack]) -> list[bool]:
+    """Set back cursors that still are where the caller saw them."""
+    answers: list[bool] = []
+    for turn in turns:
+        key = tx.names.tenant(tx, turn.tenant), turn.schedule.bytes
+        answers.append(tx.execute(_STANDS, (*key, turn.expect)).fetchone() is not None)
+        if not answers[-1]:
+            continue
+        gone = sum(count for (count,) in tx.execute(_MISSED_LATER, (*key, turn.now)).fetchall())
+        if turn.until is not None:
+            for at, count in tx.execute(_MISSED_UNTIL, (*key, turn.now)).fetchall():
+                tx.execute(_CUT, (turn.until, turn.count, *key, at))
+                gone += count - turn.count
+        tx.execute(_TURN_BACK, (turn.next_at, turn.now, gone, *key))
+        tx.signals.add(Signal.SCHEDULES)
+    return answers
 
 
 _RESUME: Final = "UPDATE job SET paused_at = NULL, pause_note = '' WHERE n = ?"
