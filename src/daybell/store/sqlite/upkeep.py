@@ -226,7 +226,9 @@ def remove_jobs(tx: Transaction, before: Instant) -> tuple[int, bool]:
     rows = tx.execute(_OVER_JOBS, (before, JOBS_MAX)).fetchall()
     removed = 0
     idle = [row[0] for row in rows if not row[-1]]
-    of_nodes: set[int] = {n for (n,) in tx.execute(_WITH_NODES, (json.dumps(idle),))} if idle else set()
+    of_nodes: set[int] = set()
+    if idle:
+        of_nodes.update(n for (n,) in tx.execute(_WITH_NODES, (json.dumps(idle),)))
     for n, tenant, name, is_deleted, unused_at, is_used in rows:
         is_used = is_used or n in of_nodes
         if not is_used and not is_deleted:
