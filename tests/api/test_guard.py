@@ -12,6 +12,7 @@ from daybell.api import problems
 from daybell.api.checks import host_name, is_json
 from daybell.api.guard import REQUEST_UNITS, Guard, Limits
 from daybell.client import Holder
+from daybell.core.limits import LARGE_BODY_BYTES
 from daybell.errors import Unavailable
 from tests.api.sockets import come
 
@@ -368,6 +369,23 @@ async def test_requests_over_the_share_of_connections_are_refused_and_those_of_o
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
     assert all_used(guard) == 0
+
+
+async def test_after_a_large_body_tenants_that_wait_have_their_time():
+    guard = Guard(an_app(), admit=admit_by_header)
+    large = b"x" * (LARGE_BODY_BYTES + 1)
+    async with client(guard) as http:
+        await http.post("/api/v1/executions", content=large, headers=JSON)
+        alone = guard.large.used
+        other = asyncio.create_task(http.get("/api/v1/forever", headers={"tenant": "other"}))
+        await come(lambda: guard.connections.used == 1)
+
+        await http.post("/api/v1/executions", content=large, headers=JSON)
+
+        assert alone == 0 and guard.large.used > 0
+        await come(lambda: guard.large.used == 0)
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
 
 
 async def test_a_server_that_is_full_is_busy():

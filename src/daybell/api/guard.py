@@ -47,6 +47,7 @@ BULK_PATHS: Final = frozenset({"/api/v1/executions"})
 SMALL_BODY_BYTES: Final = 4096  # not counted: the number of connections bounds them, too
 TRIGGER: Final = "/trigger"  # how the path of a trigger ends
 REQUEST_UNITS: Final = 6  # of any other request: it takes the event loop several times as long
+REST_SECONDS_MAX: Final = 1.0  # after a large body, before the next of the same key
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
 LINGER_PAUSE_SECONDS: Final = 2.0  # without a piece: it has stopped to send
 ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
@@ -186,6 +187,7 @@ class Passage:
         self._has_body, self._length = _announced(scope["headers"])
         self._is_body_read = not self._has_body
         self._is_reading = False
+        self._began: Seconds = 0.0  # the work on a large body
         self._is_stream = False
         self._is_started = False
         self._is_complete = False
@@ -198,7 +200,18 @@ class Passage:
         """Give back all that was taken, the last first."""
         while self._taken:
             shares, holder, amount = self._taken.pop()
-            shares.give_back(holder, amount)
+            if shares is self._guard.large and not self._guard.connections.is_alone(holder):
+                self._rest(holder, amount)
+            else:
+                shares.give_back(holder, amount)
+
+    def _rest(self, holder: Holder, amount: int) -> None:
+        """Give back a turn of a large body later. Other tenants have requests under way, perhaps
+        held up by this one: they get twice the time that it took.
+        """
+        loop = asyncio.get_running_loop()
+        seconds = min(REST_SECONDS_MAX, 2 * (loop.time() - self._began))
+        loop.call_later(seconds, self._guard.large.give_back, holder, amount)
 
     async def through(self, app: App, admit: Admit | None) -> None:
         """Have it answered in time, and whatever happens, have it answered. Without `admit` it
@@ -238,6 +251,7 @@ class Passage:
         size = len(self._body or b"")
         if size > LARGE_BODY_BYTES:
             await self._wait(guard.large, holder, min(size, self._limits.large_bytes // 3))
+            self._began = asyncio.get_running_loop().time()
         units = 1 if self._scope["path"].endswith(TRIGGER) else REQUEST_UNITS
         if guard.requests.take(holder, units):
             self._taken.append((guard.requests, holder, units))

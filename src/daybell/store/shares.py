@@ -49,6 +49,10 @@ class Shares:
         """Return how much a holder has."""
         return self._held.get(holder, 0)
 
+    def is_alone(self, holder: Holder) -> bool:
+        """Return whether no other tenant has any of it."""
+        return self.used == self._by_tenant.get(holder.tenant, 0)
+
     def take(self, holder: Holder, amount: int = 1) -> bool:
         """Take an amount, if the holder may take more now; the last amount may exceed its share."""
         # This runs several times for every request, hence its form.
