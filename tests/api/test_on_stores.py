@@ -8,6 +8,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
+from tests.builders import a_worker
 from tests.stores import open_place
 
 ODD = [
@@ -30,6 +31,18 @@ async def client(request, tmp_path, servers):
         opened = Client(store)
         await opened.define("resize", queue="images")
         yield opened
+
+
+async def test_a_job_that_a_live_worker_declares_is_deleted_by_force_only(http, client):
+    await client.store.register("default", a_worker(tasks={"resize": "images"}), lease=60.0)
+
+    refused = await http.delete("/jobs/resize")
+    forced = await http.delete("/jobs/resize?force=true")
+
+    assert refused.status_code == 409
+    assert "declared by the code of a live worker" in refused.json()["detail"]
+    assert "force=true" in refused.json()["detail"]
+    assert (forced.status_code, forced.json()["status"]) == (200, "deleted")
 
 
 async def test_a_job_from_its_creation_to_its_end(http, client):

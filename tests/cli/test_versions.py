@@ -6,6 +6,7 @@ import pytest
 
 from daybell import Client
 from daybell.cli.recording import whoever_types
+from tests.builders import a_worker
 from tests.cli.terminal import daybell
 
 
@@ -61,6 +62,21 @@ async def test_an_old_version_is_shown_with_its_schedules_and_comes_back(client,
     assert (twice.code, "nightly is at version 3 already" in twice.err) == (2, True)
     misspelt = command("jobs", "trigger", "nigtly")
     assert (misspelt.code, "did you mean 'nightly'?" in misspelt.err) == (1, True)
+
+
+async def test_a_job_that_a_live_worker_declares_is_deleted_by_force_only(client, command):
+    worker = a_worker(tasks={"greet": "mail"})
+    await client.store.register("default", worker, lease=60.0)
+
+    refused = command("jobs", "delete", "greet", "--yes")
+    forced = command("jobs", "delete", "greet", "--yes", "--force")
+    await client.define("greet")
+    await client.store.retire("default", worker=worker.id)
+    free = command("jobs", "delete", "greet", "--yes")
+
+    assert (refused.code, "declared by the code of a live worker" in refused.err) == (1, True)
+    assert "--force" in refused.err
+    assert (forced.code, free.code) == (0, 0)
 
 
 async def test_a_job_is_deleted_only_by_who_says_so(client, command):

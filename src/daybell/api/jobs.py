@@ -42,6 +42,7 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 JobPath = Annotated[str, Path(alias="job", description="A job's id or name.", max_length=200)]
 NewJobPath = Annotated[str, Path(alias="job", description="A job's name.", max_length=200)]
 DryRun = Annotated[bool, Query(description="Only say what would be done.")]
+DeleteForce = Annotated[bool, Query(description="Even if the code of a live worker declares it.")]
 Deleting = Annotated[
     bool, Query(description="Say instead what goes wrong without it, such as who needs it.")
 ]
@@ -284,20 +285,23 @@ async def list_warnings(name: JobPath, caller: Viewer, deleting: Deleting = Fals
         "delete_job",
         answers=shapes.Deleted,
         says="It fires no more, and what was unfinished is cancelled.",
-        errors=(404, 412),
+        errors=(404, 409, 412),
     ),
 )
-async def delete_job(name: JobPath, caller: Admin, version: IfMatch = None) -> Response:
+async def delete_job(
+    name: JobPath, caller: Admin, version: IfMatch = None, force: DeleteForce = False
+) -> Response:
     """Cancel a job: it fires no more, and its unfinished executions are cancelled.
 
-    A job that is deleted stays so, and what is left unfinished of it is cancelled.
+    A job that is deleted stays so, and what is left unfinished of it is cancelled. A job that the
+    code of a live worker declares is only deleted with `force`.
     """
     # A deleted one, too: perhaps the store went away before all its executions were cancelled.
     job = (await caller.client.standing(name)).job
     expect = read_version(version)
     warnings = await left_behind(caller.client.store, caller.client.tenant, job)
     with precondition(expect), caller.auditing("job.delete", job.name, before=wire.job(job)):
-        cancelled = await caller.client.delete_job(job.name, expect=expect)
+        cancelled = await caller.client.delete_job(job.name, expect=expect, force=force)
     return answer(
         {
             "job_id": str(job.id),

@@ -163,7 +163,7 @@ async def _alive(client: Client) -> int:
 
 async def _clear(client: Client) -> None:
     for job in (*app.tasks, *NAMES):
-        await client.delete_job(job)
+        await client.delete_job(job, force=True)
 
 
 class Run:

@@ -163,7 +163,7 @@ async def settle_gone(app: App, *, prune: bool) -> None:
         )
         return
     for name in gone:
-        await client.delete_job(name)
+        await client.delete_job(name, force=True)
     complain(f"removed {jobs} {sample(gone)}, which the code has no more")
     for name in gone[:PRUNED_MAX]:
         for warning in await needs_of(client.store, client.tenant, name):

@@ -88,7 +88,7 @@ async def measure(url: str, *, jobs: int, concurrency: int, keep: bool, stop: St
             run_seconds = await _run(worker, counter, stop, clock)
         finally:
             # Also what an interrupted one has enqueued: the next would meet it.
-            await (client.purge_queue(QUEUE) if keep else client.delete_job(JOB))
+            await (client.purge_queue(QUEUE) if keep else client.delete_job(JOB, force=True))
     kept = f"{show.count(counter.finished, 'execution')} in the history of tenant {TENANT}, as long"
     return Measured(
         jobs=jobs,

@@ -19,6 +19,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name, or it
 def delete_job(
     context: typer.Context,
     name: Name,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if the code of a live worker declares it."),
+    ] = False,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: Json = False,
@@ -28,7 +32,7 @@ def delete_job(
 
     Its versions and its history stay.
     """
-    command = partial(_delete, name=name, yes=yes, tenant=tenant, as_json=as_json)
+    command = partial(_delete, name=name, force=force, yes=yes, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
 
@@ -91,7 +95,7 @@ def rollback_job(
 
 
 async def _delete(
-    settings: Settings, *, name: str, yes: bool, tenant: str | None, as_json: bool
+    settings: Settings, *, name: str, force: bool, yes: bool, tenant: str | None, as_json: bool
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
@@ -110,7 +114,7 @@ async def _delete(
             f" (executions: {sum(counts.values()):,}).",
             yes=yes,
         )
-        cancelled = await client.delete_job(found)
+        cancelled = await client.delete_job(found, force=force)
     if as_json:
         show.echo_json({"name": found, "cancelled": cancelled, "warnings": warnings})
     else:

@@ -54,6 +54,7 @@ from daybell.client.submitting import Submissions
 from daybell.client.templates import Templates
 from daybell.client.tenants import Tenants
 from daybell.client.timeline import Stories
+from daybell.client.uses import check_undeclared
 from daybell.client.waiting import place_of
 from daybell.client.warnings import Warnings
 from daybell.client.why import Reason, why
@@ -241,11 +242,15 @@ class Client(
         self.note_params(defined)
         return defined
 
-    async def delete_job(self, name: str, *, expect: int | None = None) -> int:
-        """Let a job run no more, and cancel what is unfinished; answers how many. With `expect`,
-        it must be at that version. For one that is deleted, what is left of that is done. Who
-        needs it, `warnings(name, deleting=True)` says before.
+    async def delete_job(self, name: str, *, expect: int | None = None, force: bool = False) -> int:
+        """Delete a job and cancel its unfinished executions; answers how many. With `expect`, it
+        must be at that version. For a deleted job, the rest of that is done. `warnings(name,
+        deleting=True)` says before which jobs need it.
+
+        Raises Conflict if a live worker has a task of this name, unless `force` is set.
         """
+        if not force:
+            await check_undeclared(self.store, self.tenant, name)
         try:
             await self.store.delete_job(self.tenant, name, expect=expect)
         except NotFound:

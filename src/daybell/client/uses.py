@@ -14,7 +14,7 @@ from daybell.core.circles import inner_jobs
 from daybell.core.job import Job
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.view import JobFilter, read_pages
-from daybell.errors import listed
+from daybell.errors import Conflict, listed, shown
 from daybell.store.protocol import Store
 
 CODE: Final = "code:"  # an author that begins so is an app
@@ -60,6 +60,18 @@ async def left_behind(store: Store, tenant: str, job: Job) -> list[str]:
             " take it out of the code, too"
         )
     return found
+
+
+async def check_undeclared(store: Store, tenant: str, name: str) -> None:
+    """Raise Conflict if a live worker has a task of this name: programs with that code would
+    enqueue a job that does not exist, until they declare it again.
+    """
+    if any(name in (offer.tasks or ()) for offer in await store.offers(tenant)):
+        raise Conflict(
+            f"job {shown(name)} is declared by the code of a live worker;"
+            " remove the task from the code and restart its workers, or delete it with force"
+            " (--force, ?force=true)"
+        )
 
 
 async def needs_of(store: Store, tenant: str, name: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -22,7 +23,7 @@ from daybell.core.duration import Duration
 from daybell.core.job import DEFAULT_TENANT, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.engine.events import Events, Observer
-from daybell.errors import Unavailable, UsageError, shown
+from daybell.errors import JobNotFound, Unavailable, UsageError, shown
 from daybell.runners.python import check_function
 from daybell.sdk.capture import captured
 from daybell.sdk.context import current
@@ -36,7 +37,7 @@ from daybell.sdk.decorator import (
     Function,
     Loose,
 )
-from daybell.sdk.enqueuing import CallOptions
+from daybell.sdk.enqueuing import CallOptions, Kept
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
 from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller
@@ -45,10 +46,15 @@ from daybell.sdk.workflow import Weaving, Workflow
 from daybell.settings import Settings, masked_url
 
 if TYPE_CHECKING:
+    from daybell.client.answers import EnqueuedMany
     from daybell.client.calls import Call
+    from daybell.core.execution import Enqueued
+
+logger = logging.getLogger("daybell.sdk")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Hook = Callable[[], Awaitable[None] | None]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -317,23 +323,31 @@ class App(Scheduling, Weaving):
         self, task: AnyJob, args: Mapping[str, Any], options: CallOptions
     ) -> tuple[UUID, bool]:
         """Enqueue for a task; answers the execution's id and whether it is a new one."""
-        client = await self._client_that_knows(task, options)
-        answer = await client.enqueue(
-            task.name,
-            args,
-            unique_key=options.get("unique_key"),
-            parent=self._parent_in(client),
-            **_without(options),
-        )
+
+        async def ask(client: Client) -> Enqueued:
+            return await client.enqueue(
+                task.name,
+                args,
+                unique_key=options.get("unique_key"),
+                parent=self._parent_in(client),
+                **_without(options),
+            )
+
+        answer = await self._declaring(task, options, ask)
         return answer.id, answer.created
 
     async def enqueue_many(
         self, task: AnyJob, items: Iterable[Mapping[str, Any]], options: CallOptions
     ) -> list[UUID]:
         """Enqueue many for a task, all or nothing; answers their ids unless they were streamed."""
-        client = await self._client_that_knows(task, options)
-        parent = self._parent_in(client)
-        answer = await client.enqueue_many(task.name, items, parent=parent, **_without(options))
+        kept = Kept(items)
+
+        async def ask(client: Client) -> EnqueuedMany:
+            return await client.enqueue_many(
+                task.name, kept, parent=self._parent_in(client), **_without(options)
+            )
+
+        answer = await self._declaring(task, options, ask)
         return [one.id for one in answer.executions]
 
     async def prepare(
@@ -347,15 +361,19 @@ class App(Scheduling, Weaving):
         """
         from daybell.client import calls
 
-        client = await self._client_that_knows(task, options)
-        return await calls.prepare(
-            client,
-            task.name,
-            items,
-            unique_key=options.get("unique_key"),
-            parent=self._parent_in(client),
-            **_without(options),
-        )
+        kept = Kept(items)
+
+        async def ask(client: Client) -> Call:
+            return await calls.prepare(
+                client,
+                task.name,
+                kept,
+                unique_key=options.get("unique_key"),
+                parent=self._parent_in(client),
+                **_without(options),
+            )
+
+        return await self._declaring(task, options, ask)
 
     def run(self) -> None:
         """Run everything in this process: the same as `daybell dev` for this app."""
@@ -377,6 +395,20 @@ class App(Scheduling, Weaving):
                     inner = () if isinstance(task, Task) else task.inner
                     await self._define(client, *inner, task)
         return client
+
+    async def _declaring(
+        self, task: AnyJob, options: CallOptions, ask: Callable[[Client], Awaitable[T]]
+    ) -> T:
+        """Ask the client. If the job was deleted since it was declared, declare it again, once."""
+        client = await self._client_that_knows(task, options)
+        try:
+            return await ask(client)
+        except JobNotFound:
+            self._defined.get(client, set[str]()).discard(task.name)
+            logger.warning(
+                "job %r was deleted while this code declares it; declaring it again", task.name
+            )
+            return await ask(await self._client_that_knows(task, options))
 
     def _parent_in(self, client: Client) -> UUID | None:
         running = current.get()

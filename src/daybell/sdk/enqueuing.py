@@ -8,6 +8,7 @@ from uuid import UUID
 
 from daybell.client.requests import EnqueueOptions
 from daybell.core.execution import Enqueued
+from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.errors import InvalidArguments, UsageError
 from daybell.sdk.handle import Handle
 
@@ -86,6 +87,25 @@ class Enqueuing(Generic[R]):
     def handles(self, answers: Iterable[Enqueued]) -> list[Handle[R]]:
         """What is returned for these answers of a store."""
         return [self._handle(answer.id, answer.created) for answer in answers]
+
+
+class Kept(Iterable[Mapping[str, Any]]):
+    """Items that can be read again from the start, as long as no more than a batch was read."""
+
+    def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
+        self._rest = iter(items)
+        self._read: list[Mapping[str, Any]] | None = []
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        if self._read is None:
+            raise UsageError("these items were read already; enqueue them again")
+        yield from tuple(self._read)
+        for item in self._rest:
+            if self._read is not None:
+                self._read.append(item)
+                if len(self._read) > ENQUEUE_BATCH_MAX:
+                    self._read = None
+            yield item
 
 
 def _checked(

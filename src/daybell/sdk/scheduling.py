@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from daybell.client import Client
 from daybell.client.when import When
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from daybell.sdk.sync import SyncApp
     from daybell.sdk.task import Task
     from daybell.sdk.workflow import Workflow
+
+T = TypeVar("T")
 
 LOADED_AS: Final = "daybell_app_"  # how a file is called whose name another module has
 
@@ -32,6 +34,14 @@ class Scheduling:
     async def _client_that_knows(
         self, task: Task[..., Any, Any] | Workflow, options: Any
     ) -> Client:
+        raise NotImplementedError  # see `App`
+
+    async def _declaring(
+        self,
+        task: Task[..., Any, Any] | Workflow,
+        options: Any,
+        ask: Callable[[Client], Awaitable[T]],
+    ) -> T:
         raise NotImplementedError  # see `App`
 
     async def client_for(self, tenant: str | None = None) -> Client:
@@ -57,7 +67,11 @@ class Scheduling:
                 check_call(task, "this schedule")
             else:
                 args = task.bound((), args)
-        return await client.schedule(job, when, args=args, name=name)
+        if task is None:
+            return await client.schedule(job, when, args=args, name=name)
+        return await self._declaring(
+            task, {}, lambda client: client.schedule(job, when, args=args, name=name)
+        )
 
     async def unschedule(self, job: Task[..., Any, Any] | Workflow | str, name: str) -> None:
         """Remove a schedule that `schedule` has made."""

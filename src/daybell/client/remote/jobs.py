@@ -211,9 +211,12 @@ class Jobs:
         )
         return changed.job
 
-    async def delete_job(self, name: str, *, expect: int | None = None) -> int:
-        """Let a job run no more, and cancel what is unfinished; answers how many."""
-        return await self.transport.delete(_path(name), version=expect, read=reading.cancelled)
+    async def delete_job(self, name: str, *, expect: int | None = None, force: bool = False) -> int:
+        """Delete a job and cancel its unfinished executions; answers how many."""
+        asked = {"force": "true"} if force else None
+        return await self.transport.delete(
+            _path(name), version=expect, parameters=asked, read=reading.cancelled
+        )
 
     async def pause(self, job: str, note: str = "") -> None:
         """Let a job's schedules fire no more until it is resumed. It can still be triggered."""

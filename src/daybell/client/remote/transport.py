@@ -121,9 +121,16 @@ class Transport:
         asked = _Request("PUT", path, body, parameters=parameters or {}, headers=_if_at(version))
         return self._understood(await self._ask(asked), read)
 
-    async def delete(self, path: str, *, read: Callable[[Any], T], version: int | None = None) -> T:
+    async def delete(
+        self,
+        path: str,
+        *,
+        read: Callable[[Any], T],
+        parameters: Parameters | None = None,
+        version: int | None = None,
+    ) -> T:
         """Have what is at a path deleted; with a version, only if it still is at that one."""
-        asked = _Request("DELETE", path, headers=_if_at(version))
+        asked = _Request("DELETE", path, parameters=parameters or {}, headers=_if_at(version))
         return self._understood(await self._ask(asked), read)
 
     def _understood(self, answer: Any, read: Callable[[Any], T]) -> T:
