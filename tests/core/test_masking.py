@@ -228,12 +228,28 @@ def test_what_was_given_stays_whether_it_is_a_secret_or_not(value, sent, said, i
         ({"number": 1234567890}, "1234567890"),
         ({"huntertwenty-two": 1}, "huntertwenty-two"),
         ({"lines": 'hunter\n"twenty-two"'}, 'hunter\n"twenty-two"'),
+        ({"word": "Schlüssel-𝐀-2024"}, "Schlüssel-𝐀-2024"),
+        ({"few letters": "a\tb\tc\td\te1"}, "a\tb\tc\td\te1"),
     ],
 )
 def test_what_a_task_joins_of_its_arguments_was_given(args, said):
     for text in (msgspec.json.encode(args).decode(), json.dumps(args)):
         assert a_mask(said, args=text)(said) == said
         assert a_mask(settings=[said], args=text)(said) == said
+
+
+@given(parts=st.lists(st.text("ab1-", min_size=8, max_size=12), max_size=4), text=st.text("ab1-"))
+def test_many_values_are_searched_for_as_few_are(parts, text):
+    """With many values, the text that was given is read once for all of them."""
+    args = json.dumps({"a": text, "b": "".join(parts[:2])})
+    filler = [f"line-of-a-long-value-{number:06}" for number in range(2)]
+
+    few = a_mask(*parts, *filler, args=args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daybell.core.masking.SEARCHED_CHARS_MAX", 0)
+        many = a_mask(*parts, *filler, args=args)
+
+    assert few.secrets.forms == many.secrets.forms
 
 
 def test_what_was_given_later_stays_and_the_rest_is_masked():

@@ -37,11 +37,14 @@ CUT_CHARS: Final = 4_096  # no form of a piece is longer
 VALUES_REMEMBERED: Final = 1_000
 FEW_FORMS: Final = 500  # each of which is compared with all others
 GIVEN_CHARS_LARGE: Final = 4_096
+SEARCHED_CHARS_MAX: Final = 50_000_000  # by `in`: a few hundredths of a second
 
 _HEX: Final = re.compile(r"%[0-9A-F]{2}")
 _HOST_CHARS_MAX: Final = 63
 _NOISE: Final = re.compile(r"[\W_]+")
-_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.S)
+_ASCII_NOISE: Final = {code: None for code in range(128) if not chr(code).isalnum()}
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)
+_ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"\s*:')
 
 
@@ -64,15 +67,51 @@ class Given:
         self.text: Final = text
 
     @cached_property
-    def letters(self) -> str:
-        text = _ESCAPE.sub("", self.text)
-        return f"{_letters(text)}\0{_letters(_KEY.sub('', text))}"
+    def plain(self) -> str:
+        """The text without the escapes of JSON."""
+        if "\\" not in self.text:
+            return self.text
+        plain = _ESCAPE.sub(_unescape, self.text)
+        return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
-    def has(self, part: Part) -> bool:
-        """True if a part of a value may have come from it."""
-        return any(one in self.letters for one in part.letters) or any(
-            form in self.text for form in part.bare
-        )
+    @cached_property
+    def letters(self) -> str:
+        # A key ends where its colon is; in the plain text, a quote may be part of it.
+        values = Given(_KEY.sub("", self.text)).plain
+        return f"{_letters(self.plain)}\0{_letters(values)}"
+
+    def covers(self, parts: Sequence[Part]) -> set[Part]:
+        """Return the parts of values that may have come from it."""
+        letters = {one for part in parts for one in part.letters}
+        letters = _search(letters, self.letters, WORD_CHARS_MIN)
+        bare = {form for part in parts for form in part.bare}
+        bare = _search(bare, f"{self.plain}\0{self.text}", FORM_CHARS_MIN)
+        return {
+            part
+            for part in parts
+            if not letters.isdisjoint(part.letters) or not bare.isdisjoint(part.bare)
+        }
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2], found[2])
+
+
+def _search(wanted: set[str], text: str, size: int) -> set[str]:
+    """Return the words that are in a text. Each has `size` characters or more.
+
+    A caller chooses the text. So with many words, the text is read once for all of them.
+    """
+    if len(wanted) * len(text) <= SEARCHED_CHARS_MAX:
+        return {word for word in wanted if word in text}
+    words: dict[str, list[str]] = {}
+    for word in wanted:
+        words.setdefault(word[:size], []).append(word)
+    found: set[str] = set()
+    for at in range(len(text) - size + 1):
+        if near := words.get(text[at : at + size]):
+            found.update(word for word in near if text.startswith(word, at))
+    return found
 
 
 class Masks:
@@ -95,8 +134,10 @@ class Masks:
 
     def without(self, given: Given) -> Masks:
         """Return them without what was given."""
-        left = [part for part in self.parts if not given.has(part)]
-        return self if len(left) == len(self.parts) else Masks(left)
+        given_parts = given.covers(self.parts)
+        if not given_parts:
+            return self
+        return Masks([part for part in self.parts if part not in given_parts])
 
     def __bool__(self) -> bool:
         return bool(self.probes)
@@ -265,6 +306,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _letters(text: str) -> str:
+    if text.isascii():
+        return text.translate(_ASCII_NOISE).lower()
     return _NOISE.sub("", text).casefold()
 
 
