@@ -214,6 +214,7 @@ OPERATIONS = {
     "set_quotas": lambda s, t, k: s.set_quotas(t, jobs=5),
     "auditing": lambda s, t, k: audited(s, t, k.queue),
     "write_audit": lambda s, t, k: s.write_audit(t, [an_entry(id=k.entry)]),
+    "read_audit_chain": lambda s, t, k: s.read_audit_chain(t, after=0, limit=10),
     "list_audit": lambda s, t, k: s.list_audit(t, cursor=str(k.entry)),
     "begin_request": lambda s, t, k: s.begin_request(t, a_request(id=k.request)),
     "answer_request": lambda s, t, k: s.answer_request(t, "k", status=200, answer="{}"),

@@ -20,6 +20,7 @@ LIMITED: Final[dict[Action, frozenset[str]]] = {
             "get_execution",
             "get_execution_logs",
             "get_job",
+            "get_job_version",
             "list_dead_letters",
             "list_executions",
             "list_job_executions",
@@ -61,6 +62,7 @@ OF_TENANT: Final[dict[Action, frozenset[str]]] = {
             "list_templates",
             "list_workers",
             "stream",
+            "verify_audit",
         }
     ),
     Action.SIGNAL: frozenset({"publish_event"}),

@@ -100,7 +100,7 @@ def delete_secret(
 def rotate_secrets(
     context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
 ) -> None:
-    """Seal the secrets of all tenants again with the first key of DAYBELL_SECRETS_KEY.
+    """Seal all secrets again, with the first key.
 
     Set DAYBELL_SECRETS_KEY=new,old for servers, workers and this command first, and drop the old
     key afterwards. Each secret is a transaction of its own: if the command was interrupted, run it
