@@ -73,7 +73,9 @@ def verify_entries(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Check that no entry was altered or removed. Exit status 1: the log is broken."""
+    """Check that no entry was altered or removed.
+
+    Exit status 1: the log is broken."""
     command = partial(_verify, after=after, tenant=tenant, as_json=as_json)
     run(context, command, database_url)
 
