@@ -47,7 +47,9 @@ class Known(msgspec.Struct, frozen=True):
 
     key: Key
     until: Seconds  # from then on it has to be looked up again
+    # The same for all requests of the key, and made once.
     holder: Holder
+    actor: str
 
 
 class Gatekeeper:
@@ -171,8 +173,7 @@ class Gatekeeper:
             client=client,
             tenant=key.tenant,
             role=key.role,
-            # A name may be that of several keys, and so may a hint.
-            actor=f"key {key.name} ({key.hint}, {key.id})",
+            actor=known.actor,
             source=source,
             key=key,
             holder=known.holder,
@@ -226,8 +227,13 @@ class Gatekeeper:
         if not key.is_valid(now):
             return None
         left = FRESH_SECONDS if key.expires_at is None else key.expires_at - now
-        holder = Holder(key.tenant, str(key.id))
-        known = self._known[digest] = Known(key, asked + min(FRESH_SECONDS, left), holder)
+        known = self._known[digest] = Known(
+            key,
+            until=asked + min(FRESH_SECONDS, left),
+            holder=Holder(key.tenant, str(key.id)),
+            # A name may be that of several keys, and so may a hint.
+            actor=f"key {key.name} ({key.hint}, {key.id})",
+        )
         if len(self._known) > KEYS_MAX:
             self._known.popitem(last=False)
         return known

@@ -200,10 +200,13 @@ class Passage:
         """Give back all that was taken, the last first."""
         while self._taken:
             shares, holder, amount = self._taken.pop()
-            if shares is self._guard.large and not self._guard.connections.is_alone(holder):
+            if self._began and shares is self._guard.large and self._has_neighbours(holder):
                 self._rest(holder, amount)
             else:
                 shares.give_back(holder, amount)
+
+    def _has_neighbours(self, holder: Holder) -> bool:
+        return not self._guard.connections.is_alone(holder)
 
     def _rest(self, holder: Holder, amount: int) -> None:
         """Give back a turn of a large body later. Other tenants have requests under way, perhaps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -45,18 +44,19 @@ class Throttle:
         self._size = size
         self._refill = refill
         self._addresses_max = addresses_max
-        self._buckets: OrderedDict[str, tuple[float, Seconds]] = OrderedDict()
+        self._buckets: dict[str, tuple[float, Seconds]] = {}
 
     def take(self, address: str, now: Seconds) -> Seconds:
         """Take a token; answers 0, or how long to wait until there is one."""
         place = address if self._place_of is None else self._place_of(address)
+        buckets = self._buckets
         tokens = self._tokens(place, now)
         is_there = tokens >= 1
-        tokens -= 1 if is_there else 0
-        self._buckets[place] = (tokens, now)
-        self._buckets.move_to_end(place)
-        if len(self._buckets) > self._addresses_max:
-            self._buckets.popitem(last=False)
+        # Put in anew, it is the last.
+        buckets.pop(place, None)
+        buckets[place] = (tokens - 1 if is_there else tokens, now)
+        if len(buckets) > self._addresses_max:
+            del buckets[next(iter(buckets))]
         return 0.0 if is_there else (1 - tokens) / self._refill
 
     def is_empty(self, address: str, now: Seconds) -> bool:

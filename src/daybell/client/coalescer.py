@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from daybell.core.audit import NewEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.errors import DaybellError, Unavailable
+from daybell.store.shares import set_holder
 
 GROUP_MAX: Final = 1000
 
@@ -48,6 +49,7 @@ class Coalescer:
         return await answer
 
     async def _send_all(self) -> None:
+        set_holder(None)  # one statement at a time for all keys of a tenant needs no turn
         group: list[Waiting] = []
         try:
             while self._waiting:
