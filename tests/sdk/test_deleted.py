@@ -26,7 +26,7 @@ async def admin(url):
         yield client
 
 
-async def test_a_program_that_runs_declares_a_deleted_job_again(app, admin):
+async def test_a_program_that_runs_declares_a_deleted_job_again(app: App, admin):
     @app.task(schedule="@daily", overlap="allow")
     async def resize(size: int = 1) -> None:
         pass

@@ -329,7 +329,7 @@ async def test_a_script_is_imported_under_another_name(words, tmp_path):
 
 
 async def test_a_job_with_the_name_of_a_task_runs_the_one_that_its_definition_names(app):
-    await app.client().delete_job("resume")
+    await app.client().delete_job("resume", force=True)
     await app.client().create("resume", task="double")
 
     made = await app.client().enqueue("resume", {"number": 21})

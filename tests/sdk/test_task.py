@@ -7,7 +7,7 @@ import pytest
 from daybell import App, Context, Retry, UsageError
 from daybell.core.execution import State
 from daybell.core.priority import Priority
-from daybell.errors import InvalidArguments, InvalidDuration, JobNotFound, PayloadError
+from daybell.errors import InvalidArguments, InvalidDuration, PayloadError
 from tests.sdk.waiting import WAIT
 
 
@@ -244,15 +244,6 @@ async def test_a_task_for_another_tenant_is_known_there(app: App):
     assert await many.status() is State.QUEUED
     assert await client.count() == {}
     assert await client.for_tenant("acme").count() == {State.QUEUED: 2}
-
-
-async def test_a_job_that_somebody_deleted_is_not_brought_back_by_an_enqueue(app: App):
-    send = a_mail_task(app)
-    client = await app.open()
-    await client.delete_job("send")
-
-    with pytest.raises(JobNotFound):
-        await send.enqueue("a")
 
 
 async def test_arguments_of_every_form_arrive(app: App):

@@ -33,7 +33,7 @@ class Bounds:
         self._bounds: dict[tuple[int, int], Instant] = {}
         self._swept_at: Instant = 0.0
         self._marks: deque[tuple[Instant, int]] = deque()  # transaction ids of the latest claims
-        self.snapshot = "1:1:"
+        self.snapshot: str | None = None
         self.cutoff = XID_MAX
 
     def get(self, lane: int, priority: int) -> Instant:
@@ -73,12 +73,17 @@ class Bounds:
         started after it. Under a quota of running executions a claim gets its id before it waits
         for its turn, so that id proves nothing.
         """
-        self.snapshot, _, xid = head["snapshot"].partition(" ")
+        snapshot, _, xid = head["snapshot"].partition(" ")
         if xid and head["running_max"] is None:
             self._marks.append((now, int(xid)))
         while self._marks and not 0 <= now - self._marks[0][0] <= LAG_SECONDS:
             self._marks.popleft()
         self.cutoff = self._marks[0][1] if self._marks else XID_MAX
+        _, xmax, listed = snapshot.split(":")
+        is_any_old = self.cutoff > int(xmax) or (
+            bool(listed) and int(listed.partition(",")[0]) < self.cutoff
+        )
+        self.snapshot = snapshot if is_any_old else None
 
 
 def _key(row: Row) -> tuple[int, int]:

@@ -70,8 +70,9 @@ SEVERAL_KINDS: Final = """
 # that its process does not know yet; if there are any, or a quota that it does not know of, it
 # takes nothing and is asked again.
 # `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it
-# for so long that their rows may lie below the bounds. `is_bounded` is 0 as soon as one of them has
-# ended. Those from the snapshot's xmax on are not listed in it, so a later xmax counts as an end.
+# for so long that their rows may lie below the bounds; without any, `$13` is null. `is_bounded` is
+# 0 as soon as one of them has ended. Those from the snapshot's xmax on are not listed in it, so a
+# later xmax counts as an end.
 # Columns that repeat in each row are null instead of empty: reading an array takes time.
 # `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
 # size; a join could be planned as a scan of it.
@@ -81,15 +82,16 @@ CLAIM: Final = f"""
              (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
              EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known,
              (SELECT running_max FROM daybell.tenant WHERE key = $1) AS running_max,
-             pg_current_snapshot() AS snapshot,
+             pg_current_snapshot()::text AS snapshot,
              ARRAY(SELECT queue FROM daybell.paused_queue WHERE tenant = $1) AS paused,
-             CASE WHEN EXISTS (
-               SELECT FROM pg_snapshot_xip($13::text::pg_snapshot) x
-                WHERE x < $14::text::xid8 AND pg_visible_in_snapshot(x, pg_current_snapshot()))
-               OR $14::text::xid8 > pg_snapshot_xmax($13::text::pg_snapshot)
-                  AND pg_snapshot_xmax(pg_current_snapshot())
-                      > pg_snapshot_xmax($13::text::pg_snapshot)
-             THEN 0 ELSE 1 END::float8 AS is_bounded,
+             CASE WHEN coalesce($13::text = pg_current_snapshot()::text, true) THEN 1
+                  WHEN $14::text::xid8 > pg_snapshot_xmax($13::text::pg_snapshot)
+                       AND pg_snapshot_xmax(pg_current_snapshot())
+                           > pg_snapshot_xmax($13::text::pg_snapshot) THEN 0
+                  WHEN EXISTS (SELECT FROM pg_snapshot_xip($13::text::pg_snapshot) x
+                                WHERE x < $14::text::xid8
+                                  AND pg_visible_in_snapshot(x, pg_current_snapshot())) THEN 0
+                  ELSE 1 END::float8 AS is_bounded,
              ARRAY(SELECT l.key
                      FROM unnest($10::text[]) u(queue),
                           LATERAL (SELECT l.key FROM daybell.lane l
