@@ -21,6 +21,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
 from daybell.core.postgres_url import explain_refusal, tls_options
+from daybell.errors import UsageError
 from daybell.runners import placeholders
 from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
 from daybell.runners.sql_rows import NOTICES_MAX, JsonText, Parameters, Rows, Say, StatementFailed
@@ -103,6 +104,9 @@ class PostgresDatabase:
                 " daybell",
                 is_lasting=True,
             ) from None
+        except UsageError as error:
+            raise StatementFailed(f"on connection {self._name!r}: {error}",
+                                  is_lasting=False) from None  # fmt: skip
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise self._failed(error, parameters, names) from None
 
