@@ -273,6 +273,8 @@ async def test_a_cursor_that_is_not_ahead_or_paused_or_moved_is_not_set_back(sto
     await clock.advance(-HOUR)
     (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
     turn = turned_back(ahead, clock.now())
+    assert turn is not None
+    assert turn.expect is not None
     assert (await store.schedules_ahead(by=2.0, after=schedule.id)).schedules == ()
     assert await store.turn_back([replace(turn, expect=turn.expect + 1)]) == [False]
     await store.pause_job(TENANT, "resize")
