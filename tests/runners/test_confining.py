@@ -34,10 +34,11 @@ TRIES = {
     "read code": "open(subprocess.__file__).read()",
     "read code by number": "os.read(os.open(subprocess.__file__, os.O_RDONLY), 9)",
     "read our code": "open(sys.modules[Refused.__module__].__file__).read()",
+    "read by a loader": "subprocess.__loader__.get_data('/etc/passwd')",
     "read hosts": "open('/etc/hosts').read()",
 }
 ALLOWED = {
-    "code": "import wave, mailbox",
+    "code": "import wave, mailbox, _elementtree",
     "certificates": "ssl.create_default_context()",
     "zone": "zoneinfo.ZoneInfo('Europe/Rome')",
     "thread": "t = threading.Thread(target=print, args=('',)); t.start(); t.join()",

@@ -372,29 +372,34 @@ async def test_a_server_that_ends_in_the_middle_is_tried_again(place):
 
 
 async def test_a_role_with_rights_in_the_store_is_refused(servers):
-    """Also one that would first have to become another role. Others may use the database."""
+    """Also one that would first have to become another role. Others may use the database, and
+    enqueue.
+    """
     server = servers._server(VERSION)
     url = server.create_database()
     name = url.rpartition("/")[2]
-    roles = [f"{name}_{role}" for role in ("owner", "reporter", "climber")]
-    owner, reporter, climber = roles
+    roles = [f"{name}_{role}" for role in ("runner", "reader", "climber", "enqueuer")]
+    runner, reader, climber, enqueuer = roles
     try:
         store = PostgresStore(url)
         await store.migrate()
         await store.close()
         for role in roles:
             await execute(url, f"CREATE ROLE {role} LOGIN NOINHERIT")
-        await execute(url, f"GRANT USAGE ON SCHEMA daybell TO {owner}")
-        await execute(url, f"GRANT {owner} TO {climber}")
+        await execute(url, f"SELECT daybell.grant_to('{runner}')")
+        await execute(url, f"GRANT USAGE ON SCHEMA daybell TO {reader}")
+        await execute(url, f"GRANT SELECT (sealed) ON daybell.secret TO {reader}")
+        await execute(url, f"GRANT {runner} TO {climber}")
+        await execute(url, f"SELECT daybell.grant_enqueue_to('{enqueuer}')")
 
-        for role, is_refused in ((owner, True), (climber, True), (reporter, False)):
+        for role in roles:
             async with place_at(url.replace("postgres@", f"{role}@")) as place:
                 job = place.job("SELECT 1 AS a")
-                if is_refused:
+                if role != enqueuer:
                     assert "'db': the database is a store of Daybell" in await job.lasting()
                 else:
                     assert (await job.result())["rows"] == [{"a": 1}]
     finally:
         server.drop_database(name)
-        for role in (climber, reporter, owner):
+        for role in (climber, enqueuer, reader, runner):
             await execute(server.url(), f"DROP ROLE IF EXISTS {role}")

@@ -146,6 +146,7 @@ async def test_an_endless_answer_is_cut_by_its_size(place):
         ("VACUUM INTO 'copy.db'", {}, "a job stays within its file"),
         ("SELECT load_extension('x')", {}, "a job stays within its file"),
         ("PRAGMA temp_store_directory = '/'", {}, "a job stays within its file"),
+        ("PRAGMA temp_store = FILE", {}, "a job stays within its file"),
         ("PRAGMA writable_schema = 1", {}, "a job stays within its file"),
     ],
 )
@@ -161,6 +162,23 @@ async def test_a_constraint_is_given_up(place):
     await place.job("INSERT INTO t VALUES (1)").result()
 
     assert "UNIQUE constraint failed" in await place.job("INSERT INTO t VALUES (1)").lasting()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) FROM (SELECT randomblob(1000000) AS b FROM ({n}) ORDER BY b LIMIT -1)",
+        "CREATE TEMP TABLE t AS SELECT zeroblob(1000000) FROM ({n})",
+    ],
+)
+async def test_temporary_data_counts_as_memory(place, statement):
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300)"
+    numbers += " SELECT i FROM n"
+
+    job = place.job(statement.format(n=numbers))
+
+    assert "takes more than 128 MiB of memory" in await job.lasting()
+    assert place.helpers.pids == []  # it is not used again
 
 
 async def test_a_file_can_be_vacuumed_and_described(place):

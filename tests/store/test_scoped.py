@@ -20,9 +20,11 @@ CLOSED = {
     "fire", "get_template", "has_keys", "lead", "list_keys", "list_templates",
     "list_tenant_records", "list_tenants", "list_ticks", "listen", "listen_schedules", "load",
     "lost", "migrate", "next_due", "open", "pending_migrations", "put_schedules",
-    "read_audit_chain", "rearm_schedules", "record", "record_sole", "recount_gates", "register", "release",
+    "read_audit_chain", "rearm_schedules", "record", "record_sole", "recount_gates", "register",
+    "release",
     "release_dependents", "renew", "report", "resign", "retain", "retire", "revoke_key",
-    "rule_out_dependents", "schedules_ahead", "set_gates", "set_quotas", "set_secret", "set_template",
+    "rule_out_dependents", "schedules_ahead", "set_gates", "set_quotas", "set_secret",
+    "set_template",
     "time_out_waits", "touch_keys", "turn_back", "write_log",
 }  # fmt: skip
 

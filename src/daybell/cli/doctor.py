@@ -208,9 +208,9 @@ def check_tls(settings: Settings) -> list[Check]:
         try:
             if is_local(url, os.environ):
                 continue
-        except ValueError:
+            mode = ssl_mode(url, os.environ)
+        except (ValueError, UsageError):
             continue  # it cannot be used, which is reported where it is
-        mode = ssl_mode(url, os.environ)
         fact = f"sslmode={mode}"
         if mode is None:
             fact = "no sslmode: a server that refuses TLS is not used"

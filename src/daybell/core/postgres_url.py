@@ -7,8 +7,10 @@ is demanded, unless `sslmode` says otherwise.
 
 from __future__ import annotations
 
+import configparser
 import ipaddress
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -49,17 +51,18 @@ def check_options(url: str) -> None:
 
 
 def ssl_mode(url: str, environ: Mapping[str, str]) -> str | None:
-    """The mode that the URL or the environment specifies."""
+    """The mode that the URL, its service or the environment specifies, in the driver's order.
+    Raises UsageError for an unusable service file.
+    """
     [mode] = parse_qs(urlsplit(url).query).get("sslmode", [""])[-1:]
-    return mode or environ.get("PGSSLMODE") or None
+    return mode or _service_mode(url, environ) or environ.get("PGSSLMODE") or None
 
 
 def is_local(url: str, environ: Mapping[str, str]) -> bool:
     """True if every host is this machine, by the URL alone: a name that is looked up may be
     answered differently the next time.
     """
-    asked = parse_qs(urlsplit(url).query)
-    if "service" in asked or environ.get("PGSERVICE"):
+    if _service(url):
         return False  # its file may name any host
     names = [name for name, _ in read_hosts(url)]
     if names == [""]:  # as the driver: PGHOST, else a socket or localhost
@@ -68,9 +71,14 @@ def is_local(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def tls_options(url: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments for the driver that demand TLS where it is needed."""
-    is_free = ssl_mode(url, environ) is not None or is_local(url, environ)
-    return {} if is_free else {"ssl": "require"}
+    """Arguments for the driver that demand TLS where it is needed. They win over all that the
+    driver reads itself, so they never differ from a mode that is specified.
+    """
+    mode = ssl_mode(url, environ)
+    if mode is None:
+        return {} if is_local(url, environ) else {"ssl": "require"}
+    # Not every version of the driver reads service files.
+    return {"ssl": mode} if _service(url) else {}
 
 
 def explain_refusal(url: str, environ: Mapping[str, str], said: str) -> str | None:
@@ -92,6 +100,34 @@ def is_same_login(one: str, other: str) -> bool:
     it.
     """
     return _login(one) == _login(other) and bool(_servers(one) & _servers(other))
+
+
+def _service(url: str) -> str:
+    """The service that the URL names. The driver ignores PGSERVICE."""
+    return parse_qs(urlsplit(url).query).get("service", [""])[-1]
+
+
+def _service_mode(url: str, environ: Mapping[str, str]) -> str | None:
+    """The mode in the file of services, which is found and read as the driver does."""
+    if not (service := _service(url)):
+        return None
+    named = environ.get("PGSERVICEFILE")
+    try:
+        path = Path.home() / ".pg_service.conf" if named is None else Path(named)
+    except RuntimeError:  # there is no home
+        return None
+    parser = configparser.ConfigParser()
+    try:
+        parser.read(path)
+        return (
+            parser.get(service, "sslmode", fallback=None) if parser.has_section(service) else None
+        )
+    except (configparser.Error, UnicodeDecodeError) as error:
+        # Its message may have a line with a password in it.
+        raise UsageError(
+            f"the PostgreSQL service file {path} cannot be read ({type(error).__name__}); correct"
+            " it, or write the options into the URL"
+        ) from None
 
 
 def _login(url: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 from contextlib import suppress
+from importlib.machinery import all_suffixes
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -35,12 +36,19 @@ _READABLE: Final = (
     "/dev/null", "/dev/urandom", "/etc/localtime", "/etc/mime.types", "/usr/share/zoneinfo/"
 )  # fmt: skip
 _PACKAGES: Final = ("apprise", "certifi", "tzdata")  # whose data may be read
-_IMPORTERS: Final = frozenset({"<frozen importlib._bootstrap_external>", "<frozen zipimport>"})
+_IMPORTER: Final = "<frozen importlib._bootstrap_external>"
+_ZIP_IMPORTER: Final = "<frozen zipimport>"
+_CODE: Final = tuple({*all_suffixes(), ".pyc"})
 
 
-def _is_import() -> bool:
-    """True if `import` has opened the file at hand: the caller of the hook's caller."""
-    return sys._getframe(2).f_code.co_filename in _IMPORTERS  # pyright: ignore[reportPrivateUsage]
+def _is_import(path: Any) -> bool:
+    """True if `import` opens code: the caller of the hook's caller. Loaders also read other files,
+    with `get_data`.
+    """
+    opener = sys._getframe(2).f_code.co_filename  # pyright: ignore[reportPrivateUsage]
+    if opener == _IMPORTER:
+        return str(path).endswith(_CODE)
+    return opener == _ZIP_IMPORTER and path in sys.path
 
 
 class Refused(PermissionError):
@@ -75,7 +83,7 @@ class Confinement:
     def _look(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CONNECTS:
             self._check_address(args[1])
-        elif event == "open" and not _is_import():
+        elif event == "open" and not _is_import(args[0]):
             self._check_file(*args)
         elif event in _STARTS:
             self._refuse("no other program is started from here")

@@ -21,6 +21,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
 from daybell.core.postgres_url import explain_refusal, tls_options
+from daybell.errors import UsageError
 from daybell.runners import placeholders
 from daybell.runners.sql_meter import RECEIVED_BYTES_MAX, MeteredConnection
 from daybell.runners.sql_rows import NOTICES_MAX, JsonText, Parameters, Rows, Say, StatementFailed
@@ -99,10 +100,13 @@ class PostgresDatabase:
         except _IsStore:
             raise StatementFailed(
                 f"on connection {self._name!r}: the database is a store of Daybell, and its jobs"
-                " and secrets are not for statements; use a role without rights in the schema"
-                " daybell",
+                " and secrets are not for statements; use a role without rights in the tables of"
+                " the schema daybell",
                 is_lasting=True,
             ) from None
+        except UsageError as error:
+            raise StatementFailed(f"on connection {self._name!r}: {error}",
+                                  is_lasting=False) from None  # fmt: skip
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise self._failed(error, parameters, names) from None
 
@@ -306,13 +310,19 @@ def _check_copy(statement: str) -> None:
         )
 
 
-# Rights of every role that the session can become. The rights of a schema are those to see it.
+# Rights of every role that the session can become, in any table of the store. A role that may only
+# call daybell.enqueue has none there.
 _CAN_USE_STORE: Final = """
 SELECT 1 FROM pg_namespace n
 WHERE n.nspname = 'daybell'
   AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'live')
   AND EXISTS (SELECT FROM pg_roles r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
-              AND has_schema_privilege(r.oid, n.oid, 'USAGE'))
+              AND (r.rolsuper OR r.oid = n.nspowner
+                   OR has_schema_privilege(r.oid, n.oid, 'CREATE')
+                   OR EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid
+                              AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+                              AND (has_any_column_privilege(r.oid, c.oid, 'SELECT, INSERT, UPDATE')
+                                   OR has_table_privilege(r.oid, c.oid, 'DELETE, TRUNCATE')))))
 """
 
 

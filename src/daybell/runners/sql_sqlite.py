@@ -26,7 +26,6 @@ from daybell.runners.helper_pool import ENVIRONMENT, HelperFailed, Helpers, modu
 from daybell.runners.sql_rows import Parameters, Rows, Say, StatementFailed
 
 COMMAND: Final = module_command("daybell.runners.sql_sqlite")
-TEMPORARY_FILES: Final = ("SQLITE_TMPDIR", "TMPDIR")  # variables that say where sorts are kept
 # A file that another process writes to is waited for so many times so long. Not at once: SQLite
 # cannot be interrupted while it waits.
 BUSY_SECONDS: Final = 0.25
@@ -53,8 +52,8 @@ LASTING: Final = frozenset(
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # They reach out of the file, make it lie about itself, or hold for the statements that follow.
 _PRAGMAS_REFUSED: Final = frozenset(
-    {"data_store_directory", "temp_store_directory", "trusted_schema", "writable_schema",
-     "hard_heap_limit", "soft_heap_limit"}
+    {"data_store_directory", "temp_store", "temp_store_directory", "trusted_schema",
+     "writable_schema", "hard_heap_limit", "soft_heap_limit"}
 )  # fmt: skip
 _FUNCTIONS_REFUSED: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
@@ -86,7 +85,7 @@ class SqliteDatabase:
         self._path = path
         self.helpers = Helpers(
             COMMAND,
-            variables=(*ENVIRONMENT, *TEMPORARY_FILES),
+            variables=ENVIRONMENT,
             line_bytes_max=2 * RESULT_BYTES_MAX,
             grace=GRACE_SECONDS,
         )
@@ -166,6 +165,8 @@ class _Statement:
             check_same_thread=False,  # for interrupt()
         )
         try:
+            # Sorts and temporary tables count as memory. No limit counts temporary files.
+            link.execute("PRAGMA temp_store = MEMORY")
             link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
             link.text_factory = _as_text
             link.set_progress_handler(self._is_stopped.is_set, STEPS)

@@ -9,7 +9,7 @@ from daybell.core.view import JobFilter
 from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
-from daybell.store.postgres import PostgresStore
+from daybell.store.postgres import PostgresStore, upkeep
 from tests.builders import a_job, steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
@@ -83,6 +83,15 @@ async def test_a_newer_schema_that_is_breaking_is_refused_and_named(fresh, admin
     await admin.execute("INSERT INTO daybell.migration VALUES (99, 'later', 'x', true)")
 
     with pytest.raises(SchemaError, match=r"newer.*0099 \(later\).*[Uu]pgrade"):
+        await fresh.open()
+
+
+async def test_a_program_that_cannot_chain_the_audit_log_is_refused(fresh, monkeypatch):
+    await fresh.migrate()
+    known = [step for step in known_migrations("daybell.store.postgres") if step.version < 16]
+    monkeypatch.setattr(upkeep, "known_migrations", lambda package: known)
+
+    with pytest.raises(SchemaError, match=r"0016 \(audit_chain\) is unknown here"):
         await fresh.open()
 
 

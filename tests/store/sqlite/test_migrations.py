@@ -7,6 +7,7 @@ import pytest
 
 from daybell.core.execution import State
 from daybell.core.view import JobFilter
+from daybell.errors import SchemaError
 from daybell.store import migrate
 from daybell.store.ids import mint
 from daybell.store.sqlite import SqliteStore
@@ -83,3 +84,11 @@ async def test_a_job_from_before_is_found_by_words_user_and_id(upgraded):
         (job,) = (await upgraded.list_jobs(TENANT, where)).items
         assert await upgraded.find_job(TENANT, job.id) == job
     assert (await upgraded.list_jobs(TENANT, JobFilter(text="large"))).items == ()
+
+
+async def test_a_program_that_cannot_chain_the_audit_log_is_refused(upgraded, old, monkeypatch):
+    known = [step for step in migrate.known_migrations(module.PACKAGE) if step.version < 13]
+    monkeypatch.setattr(migrate, "known_migrations", lambda package: known)
+
+    with pytest.raises(SchemaError, match=r"0013 \(audit_chain\) is unknown here"):
+        await SqliteStore(old).open()

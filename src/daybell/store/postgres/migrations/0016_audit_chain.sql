@@ -1,4 +1,4 @@
--- compatible
+-- breaking
 --
 -- The audit log as a chain per tenant: see `core.audit`. Entries that are older than this have no number and
 -- no hash.
@@ -79,7 +79,7 @@ BEGIN
    WHERE h.tenant = for_tenant;
 END $$;
 
--- Programs that are older than this insert entries themselves.
+-- Programs that are older than this, and still run, insert entries themselves. A role of `grant_to` must not.
 CREATE FUNCTION daybell.chain_audit() RETURNS trigger LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

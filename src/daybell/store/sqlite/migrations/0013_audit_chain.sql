@@ -1,4 +1,4 @@
--- compatible
+-- breaking
 --
 -- The audit log as a chain per tenant: see `core.audit`. Entries that are older than this have no number and
 -- no hash.
