@@ -118,7 +118,7 @@ def a_request(key: str = "k", **options: Any) -> NewRequest:
 
 
 def a_secret(name: str = "TOKEN", **options: Any) -> NewSecret:
-    options.setdefault("key_id", "k1")
+    options.setdefault("key_id", "v2.k1")
     options.setdefault("sealed", b"\x00sealed\xff")
     return NewSecret(name=name, **options)
 

@@ -86,6 +86,20 @@ async def test_the_handshake_opens_nothing_else(path, headers, status):
     assert sent.status_code == 401
 
 
+async def test_a_handshake_with_a_body_is_refused_unread():
+    async def body():
+        raise AssertionError("it was read")
+        yield b""
+
+    async with world() as here:
+        announced = await here.ask("OPTIONS", EVENTS, headers=ORIGIN, content=b"x" * 100_000)
+        in_chunks = await here.ask("OPTIONS", EVENTS, headers=ORIGIN, content=body())
+        probes = [await here.ask("GET", path, content=body()) for path in ("/healthz", "/readyz")]
+
+    assert (announced.status_code, in_chunks.status_code) == (413, 413)
+    assert [probe.status_code for probe in probes] == [200, 200]
+
+
 async def test_options_with_a_key_is_no_handshake():
     async with world() as here:
         answer = await here.ask("OPTIONS", EVENTS, here.keys["operator"])

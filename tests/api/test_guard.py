@@ -388,6 +388,46 @@ async def test_after_a_large_body_tenants_that_wait_have_their_time():
         await asyncio.gather(other, return_exceptions=True)
 
 
+async def test_the_turn_of_a_large_body_ends_before_a_slow_reader_has_the_answer():
+    guard = Guard(an_app(), admit=admit_by_header)
+    body = b"x" * (LARGE_BODY_BYTES + 1)
+    is_read, held = asyncio.Event(), []
+
+    async def receive():
+        if is_read.is_set():
+            await asyncio.Event().wait()
+        is_read.set()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        held.append((guard.large.used, guard.connections.used))
+
+    headers = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/jobs", "query_string": b""}
+    scope |= {"scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1)}
+    scope |= {"headers": [*headers, (b"content-type", b"application/json")]}
+    await guard(scope, receive, send)
+
+    assert held == [(0, 1), (0, 1)]
+
+
+async def test_a_key_whose_tenant_is_over_its_share_is_told_so():
+    async def admit(scope: Any) -> Holder:
+        return Holder("a", dict(scope["headers"])[b"x-key"].decode())
+
+    guard = Guard(an_app(), limits=Limits(connections=1), admit=admit)
+    async with client(guard) as http:
+        headers = {**JSON, "x-key": "1"}
+        first = asyncio.create_task(http.post("/api/v1/jobs", content=stuck(), headers=headers))
+        await come(lambda: guard.connections.used == 1)
+
+        answer = await http.get("/api/v1/jobs", headers={"x-key": "2"})
+
+        assert is_problem(answer, 429, "too-many-requests")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+
 async def test_a_server_that_is_full_is_busy():
     guard = Guard(an_app(), limits=Limits(connections=1), admit=admit_by_header)
     async with client(guard) as http:

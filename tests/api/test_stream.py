@@ -16,6 +16,7 @@ from daybell.core.lifecycle import after_success
 from daybell.core.log import NewLogPart, line_text
 from daybell.errors import Unavailable
 from daybell.store.memory import MemoryStore
+from daybell.store.shares import current_holder
 from tests.api.sockets import PATIENCE, Reader, come, guarded
 from tests.builders import a_worker
 
@@ -51,6 +52,21 @@ def an_app(store, *, is_welcome=None, streams_max=9, pace=QUICK) -> FastAPI:
     )
     app.state.channels = Channels(app.state.streams)
     return app
+
+
+async def test_what_all_listeners_share_is_charged_to_the_tenant_alone(store, monkeypatch):
+    asked = []
+
+    async def list_queues(tenant):
+        asked.append(current_holder())
+        return []
+
+    monkeypatch.setattr(store, "list_queues", list_queues)
+    async with guarded(an_app(store)) as (_, port), Reader(port) as reader:
+        await reader.ask("/api/v1/stream")
+        await come(lambda: asked)
+
+    assert set(asked) == {Holder("default")}
 
 
 async def test_stats_come_again_and_again(store):

@@ -77,6 +77,53 @@ async def test_jobs_of_several_patterns_come_in_pages(store, limit):
         assert await names_in_pages(scoped, limit, JobFilter(queue="default")) == own
 
 
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_jobs_of_other_queues_are_left_out_by_the_store(store, limit):
+    for name, queue in {"a": "mail", "b": "mail-eu", "c": "other", "d": "mail_"}.items():
+        await defined(store, name, queue=queue)
+    for patterns, found in (
+        (("mail*",), ["a", "b", "d"]),
+        (("mail",), ["a"]),
+        (("mail-*", "other"), ["b", "c"]),
+        (("*",), ["a", "b", "c", "d"]),
+        (("mai", "%*", "mail?"), []),
+    ):
+        where = JobFilter(queues=patterns)
+        assert await names_in_pages(store, limit, where) == found
+        scoped = ScopedStore(store, Scope(queues=patterns))
+        assert await names_in_pages(scoped, limit, JobFilter()) == found
+
+
+async def test_many_jobs_of_other_queues_are_no_reason_to_refuse(store, monkeypatch):
+    await defined(store, "a", "z", queue="ours")
+    await defined(store, *(f"m{number}" for number in range(30)), queue="theirs")
+    asked, list_jobs = [], store.list_jobs
+
+    async def counted(*args, **options):
+        asked.append(args)
+        return await list_jobs(*args, **options)
+
+    monkeypatch.setattr(store, "list_jobs", counted)
+    page = await ScopedStore(store, Scope(queues=("ours",))).list_jobs(TENANT, limit=2)
+
+    assert [one.name for one in page.items] == ["a", "z"]
+    assert page.next_cursor is None and len(asked) == 1
+
+
+async def test_versions_from_another_queue_are_not_shown(store):
+    for queue in ("theirs", "ours", "theirs", "ours"):
+        await defined(store, "moved", queue=queue)
+    await defined(store, "moved", queue="ours", description="of ours")
+    scoped = ScopedStore(store, Scope(queues=("ours",)))
+
+    everything = (await store.list_versions(TENANT, "moved")).items
+    page = await scoped.list_versions(TENANT, "moved")
+
+    own = [one.version for one in everything if one.definition.queue == "ours"]
+    assert [one.version for one in page.items] == own
+    assert 0 < len(own) < len(everything)
+
+
 async def test_what_is_out_of_scope_is_not_there(store):
     await defined(store, "ours", "theirs")
     (ours,) = await enqueued(store, job="ours")

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from daybell.api.guard import LARGE_PARTS
+from daybell.core.limits import LARGE_BYTES_MAX
 from daybell.store.shares import Holder, Shares
 
 A, A2, B = Holder("a", "1"), Holder("a", "2"), Holder("b", "1")
@@ -23,6 +25,19 @@ def test_a_key_gets_a_third_a_tenant_half_and_the_next_one_its_part():
     assert shares.held(A) + shares.held(A2) <= 150
     assert take_all(shares, B) > 50
     assert take_all(shares, Holder("c")) > 20
+
+
+def test_amounts_of_an_eighth_leave_a_part_for_the_third_tenant():
+    shares = Shares(LARGE_BYTES_MAX, holder_max=LARGE_BYTES_MAX // LARGE_PARTS)
+    amount = LARGE_BYTES_MAX // LARGE_PARTS
+    taken = [
+        sum(shares.take(Holder(tenant, str(key)), amount) for key in range(9) for _ in range(9))
+        for tenant in "abc"
+    ]
+
+    assert taken[0] * amount <= LARGE_BYTES_MAX // 2
+    assert all(taken)
+    assert all(shares.held(Holder(tenant, "0")) == amount for tenant in "abc")
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])

@@ -172,6 +172,12 @@ def check_content(scope: Scope, fields: Fields) -> Refusal | None:
     if fields.get(b"content-encoding", ["identity"]) != ["identity"]:
         return _unsupported("send the body without a Content-Encoding")
     has_body = b"transfer-encoding" in fields or fields.get(b"content-length", ["0"]) != ["0"]
+    if has_body and is_handshake(scope):
+        return Refusal(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "payload-too-large",
+            "the handshake of webhooks has no body; send OPTIONS without one",
+        )
     if not has_body or scope["method"] in _SAFE:
         return None
     types = fields.get(b"content-type", [])

@@ -46,6 +46,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
 SMALL_BODY_BYTES: Final = 4096  # not counted: the number of connections bounds them, too
 TRIGGER: Final = "/trigger"  # how the path of a trigger ends
+LARGE_PARTS: Final = 8  # a large body counts for at most one of these parts of all of them
 REQUEST_UNITS: Final = 6  # of any other request: it takes the event loop several times as long
 REST_SECONDS_MAX: Final = 1.0  # after a large body, before the next of the same key
 SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
@@ -138,7 +139,8 @@ class Guard:
         self._headers = (*_HEADERS, _TLS_HEADER) if is_tls else _HEADERS
         self.connections = Shares(limits.connections)  # with a request, from its head to its end
         self.bodies = Shares(limits.bodies_bytes)  # bytes that have come of their bodies
-        self.large = Shares(limits.large_bytes)  # bytes of large bodies that are worked on
+        # Bytes of large bodies that are worked on; of the largest ones, a key has one at a time.
+        self.large = Shares(limits.large_bytes, holder_max=limits.large_bytes // LARGE_PARTS)
         self.requests = Shares(limits.requests)  # worked on; streams count while they begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -198,15 +200,22 @@ class Passage:
 
     def leave(self) -> None:
         """Give back all that was taken, the last first."""
+        self._leave_large()
         while self._taken:
             shares, holder, amount = self._taken.pop()
-            if self._began and shares is self._guard.large and self._has_neighbours(holder):
-                self._rest(holder, amount)
-            else:
-                shares.give_back(holder, amount)
+            shares.give_back(holder, amount)
 
-    def _has_neighbours(self, holder: Holder) -> bool:
-        return not self._guard.connections.is_alone(holder)
+    def _leave_large(self) -> None:
+        """Give back the turn of a large body, if this one has it."""
+        large = self._guard.large
+        for place, (shares, holder, amount) in enumerate(self._taken):
+            if shares is large:
+                del self._taken[place]
+                if self._began and not self._guard.connections.is_alone(holder):
+                    self._rest(holder, amount)
+                else:
+                    large.give_back(holder, amount)
+                return
 
     def _rest(self, holder: Holder, amount: int) -> None:
         """Give back a turn of a large body later. Other tenants have requests under way, perhaps
@@ -253,7 +262,9 @@ class Passage:
             return False
         size = len(self._body or b"")
         if size > LARGE_BODY_BYTES:
-            await self._wait(guard.large, holder, min(size, self._limits.large_bytes // 3))
+            await self._wait(
+                guard.large, holder, min(size, self._limits.large_bytes // LARGE_PARTS)
+            )
             self._began = asyncio.get_running_loop().time()
         units = 1 if self._scope["path"].endswith(TRIGGER) else REQUEST_UNITS
         if guard.requests.take(holder, units):
@@ -265,7 +276,7 @@ class Passage:
 
     def _take(self, shares: Shares, holder: Holder, amount: int, refusal: Refusal) -> None:
         if not shares.take(holder, amount):
-            raise Refused(refusal if shares.held(holder) else BUSY)
+            raise Refused(refusal if shares.held_by_tenant(holder.tenant) else BUSY)
         self._taken.append((shares, holder, amount))
 
     async def _wait(self, shares: Shares, holder: Holder, amount: int) -> None:
@@ -353,6 +364,7 @@ class Passage:
 
     def _start(self, message: Message) -> None:
         self._is_started = True
+        self._leave_large()  # the work is done, however slowly the answer is read
         self._guard.told(self._scope, message["status"])
         headers: list[tuple[bytes, bytes]] = [
             (name.lower(), value) for name, value in message.get("headers", ())

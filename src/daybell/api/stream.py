@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from daybell.api.caller import Caller, Viewer
 from daybell.api.contract import ALWAYS, refusal
 from daybell.api.streaming import MEDIA_TYPE, Stream, Streams, event, pause
-from daybell.client import Client, wire
+from daybell.client import Client, Holder, set_holder, wire
 from daybell.client.logs import START
 from daybell.client.overview import Overview
 from daybell.core.execution import TERMINAL
@@ -83,6 +83,7 @@ class Channel:
             self._is_left.set()
 
     async def _run(self) -> None:
+        set_holder(Holder(self._client.tenant))  # not to the key of the first that listens
         seen: Overview | None = None
         while not self._is_left.is_set():
             try:

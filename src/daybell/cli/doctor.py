@@ -25,6 +25,7 @@ from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
 from daybell.core.duration import format_duration
 from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
+from daybell.core.secret import BOUND
 from daybell.core.view import Check
 from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
 from daybell.sdk.app import App
@@ -90,6 +91,7 @@ async def check_store(
         found += await check_pooler(store)
         found += await check_schedules(store)
         found += await check_missing(store)
+        found += await _check_bound(store)
         found += await _check_takers(store)
         found += [] if app is None else [await check_code(store, app)]
         return [*found, await check_gates(store)]
@@ -103,6 +105,24 @@ async def check_store(
         return [_failed("store", f"{place}: {said}", otherwise=_way_out(error, place))]
     finally:
         await store.close()
+
+
+async def _check_bound(store: Store) -> list[Check]:
+    """Report secrets whose seals are bound to no version: an older value could be put back."""
+    count = 0
+    for tenant in await store.list_tenants():
+        secrets = await store.list_secrets(tenant)
+        count += sum(not one.key_id.startswith(BOUND) for one in secrets)
+    if not count:
+        return []
+    return [
+        Check(
+            name="secrets",
+            is_ok=False,
+            found=f"secrets that an earlier release sealed, bound to no version: {count}",
+            advice="when all workers have this release, run `daybell secrets rotate`",
+        )
+    ]
 
 
 async def _check_takers(store: Store) -> list[Check]:

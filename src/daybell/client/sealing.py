@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from daybell.core.limits import SECRET_BYTES_MAX, SECRET_CHARS_MIN
-from daybell.core.secret import SealedSecret
+from daybell.core.secret import BOUND, SealedSecret, bound_id
 from daybell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ KEY_BYTES: Final = 32
 KEY_CHARS: Final = 44  # of a key in base64
 NONCE_BYTES: Final = 12
 KEY_ID_CHARS: Final = 12
-# Begins the id of a key in seals that are bound to a version. Workers of earlier releases do not
-# know such an id, so they leave the secret to other workers. The migrations name it, too.
-BOUND: Final = "v2."
 VARIABLE: Final = "DAYBELL_SECRETS_KEY"
 NEW_KEY: Final = f"export {VARIABLE}=$(daybell secrets key)"
 INSTALL: Final = "pip install 'daybell[secrets]'"
@@ -73,7 +70,7 @@ class Sealer:
         """
         name, key_id, version = secret.name, secret.key_id, secret.version
         is_bound = key_id.startswith(BOUND)
-        key = self._keys.get(key_id if is_bound else BOUND + key_id)
+        key = self._keys.get(bound_id(key_id))
         if key is None:
             raise KeyMissing(
                 f"secret {name} is sealed with key {key_id}, which is not among the keys here"

@@ -116,7 +116,7 @@ REQUEST_SECONDS_MAX: Final = 60.0  # streams aside
 CONNECTIONS_MAX: Final = 2_000  # idle ones make way
 REQUESTS_MAX: Final = 200  # worked on at a time, in units: a trigger is one
 STREAMS_MAX: Final = 600  # live streams
-LARGE_BYTES_MAX: Final = 3 * 256 * 1024  # of large bodies that are worked on at a time
+LARGE_BYTES_MAX: Final = 8 * 256 * 1024  # of large bodies that are worked on at a time
 LARGE_BODY_BYTES: Final = 64 * 1024  # a body is large above this
 KEY_RATE_DEFAULT: Final = 5_000  # requests per second that a key may send on average
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from daybell.core.instant import Instant
+
+# Begins the id of a key in seals that are bound to a version. Workers of earlier releases do not
+# know such an id, so they leave the secret to other workers. The migrations name it, too.
+BOUND: Final = "v2."
+
+
+def bound_id(key_id: str) -> str:
+    """Return the id under which no seal without a version can replace a row."""
+    return key_id if key_id.startswith(BOUND) else BOUND + key_id
 
 
 class NewSecret(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,6 +98,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None  # in its name or description, in any case of letters
     user_id: str | None = None
     queue: str | None = None
+    queues: tuple[str, ...] = ()  # patterns as in the scope of a key; its queue fits one of them
     mentions: str | None = None  # a name, anywhere in the definition: who needs it is among these
 
 

@@ -134,7 +134,8 @@ def check_job_filter(where: JobFilter, cursor: str | None) -> None:
         "mentions": where.mentions,
         "cursor": cursor,
     }
-    for name, text in asked.items():
+    queues = (("queues", pattern) for pattern in where.queues)
+    for name, text in (*asked.items(), *queues):
         if text is not None and (fault := text_fault(text)):
             raise UsageError(f"{name} {shown(text)} {fault}", field=name)
 

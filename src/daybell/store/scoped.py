@@ -28,8 +28,6 @@ from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound, shown
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.protocol import Store
 
-SCANS_MAX: Final = 10  # pages of jobs that are searched for those in the queues of the scope
-
 # These show and change nothing of a job or a queue, or only what was looked up before by its id.
 OPEN: Final = frozenset(
     {
@@ -51,7 +49,7 @@ OPEN: Final = frozenset(
 OF_EXECUTION: Final = frozenset(
     {"get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
 )
-OF_JOB: Final = frozenset({"delete_job", "list_versions", "pause_job", "resume_job"})
+OF_JOB: Final = frozenset({"delete_job", "pause_job", "resume_job"})
 
 
 class ScopedStore:
@@ -124,7 +122,7 @@ class ScopedStore:
         if where.queue is not None and not matches(where.queue, self._scope.queues):
             return Page(items=())
         found: list[Job] = []
-        ranges = self._ranges(where)
+        ranges = self._ranges(replace(where, queues=self._scope.queues))
         for number, chosen in enumerate(ranges, start=1):
             page = await self._list_range(tenant, chosen, limit - len(found), cursor)
             found += page.items
@@ -155,18 +153,19 @@ class ScopedStore:
         self, tenant: str, chosen: tuple[JobFilter, str | None], limit: int, cursor: str | None
     ) -> Page[Job]:
         where, only = chosen
-        size = PAGE_ITEMS_MAX if self._scope.queues and where.queue is None else limit
-        found: list[Job] = []
-        for _ in range(SCANS_MAX):
-            page = await self._store.list_jobs(tenant, where, limit=size, cursor=cursor)
-            cursor = page.next_cursor
-            fitting = [one for one in page.items if self._covers_job(one)]
-            found += fitting if only is None else [one for one in fitting if one.name == only]
-            if cursor is None or only is not None or len(found) >= limit:
-                is_more = only is None and (cursor is not None or len(found) > limit)
-                end = found[limit - 1].name if is_more else None
-                return Page(items=tuple(found[:limit]), next_cursor=end)
-        raise self._denied("there are too many jobs in other queues; name a queue of them")
+        if only is None:
+            return await self._store.list_jobs(tenant, where, limit=limit, cursor=cursor)
+        # Of the names that begin with it, it is the first.
+        page = await self._store.list_jobs(tenant, where, limit=1, cursor=cursor)
+        return Page(items=tuple(one for one in page.items if one.name == only))
+
+    async def list_versions(
+        self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Job]:
+        """A page of versions, without those that were in a queue outside of the scope."""
+        await self._check_job(tenant, name)
+        page = await self._store.list_versions(tenant, name, limit=limit, cursor=cursor)
+        return replace(page, items=tuple(one for one in page.items if self._covers_job(one)))
 
     async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
         return await self._store.job_ids(tenant, self._own(names))

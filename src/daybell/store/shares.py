@@ -35,10 +35,15 @@ def set_holder(holder: Holder | None) -> None:
 
 
 class Shares:
-    """A resource, and how much of it each holder has. Belongs to one event loop."""
+    """A resource, and how much of it each holder has. Belongs to one event loop.
 
-    def __init__(self, capacity: int) -> None:
+    A single amount should be at most an eighth of the capacity: the last one that a holder takes
+    may exceed its share. A holder that has `holder_max` takes no more, even of an idle resource.
+    """
+
+    def __init__(self, capacity: int, *, holder_max: int | None = None) -> None:
         self.capacity = capacity
+        self._holder_max = capacity if holder_max is None else holder_max
         self.used = 0
         self._held: dict[Holder, int] = {}
         self._by_tenant: dict[str, int] = {}
@@ -49,6 +54,10 @@ class Shares:
         """Return how much a holder has."""
         return self._held.get(holder, 0)
 
+    def held_by_tenant(self, tenant: str) -> int:
+        """Return how much all keys of a tenant have."""
+        return self._by_tenant.get(tenant, 0)
+
     def is_alone(self, holder: Holder) -> bool:
         """Return whether no other tenant has any of it."""
         return self.used == self._by_tenant.get(holder.tenant, 0)
@@ -58,7 +67,7 @@ class Shares:
         # This runs several times for every request, hence its form.
         tenant = holder[0]
         held, by_tenant = self._held.get(holder, 0), self._by_tenant.get(tenant, 0)
-        if held >= self.capacity - self.used - by_tenant:
+        if held >= self.capacity - self.used - by_tenant or held >= self._holder_max:
             return False
         self.used += amount
         self._held[holder] = held + amount

@@ -196,8 +196,8 @@ async def test_a_pooler_in_session_mode_that_has_too_few_servers_is_reported(pla
 
         (check,) = await check_pooler(store)
         assert not check.is_ok
-        assert "servers for 3 of 13 connections" in check.found
-        assert "pool size (default_pool_size of PgBouncer) to 13" in check.advice
+        assert "servers for 3 of 16 connections" in check.found
+        assert "pool size (default_pool_size of PgBouncer) to 16" in check.advice
 
         async with AsyncExitStack() as stack:
             for _ in range(3):
@@ -214,7 +214,7 @@ async def test_a_worker_and_doctor_warn_of_a_pooler_with_too_few_servers(place, 
             await asyncio.to_thread(worker.wait_for, "a process may need; when it runs out, leases")
         doctor = await asyncio.to_thread(partial(daybell, "doctor", folder=tmp_path, **told))
 
-    assert re.search("problem +pool +the pooler is in session mode.* for 8 of 13", doctor.out)
+    assert re.search("problem +pool +the pooler is in session mode.* for 8 of 16", doctor.out)
 
 
 async def test_a_database_in_another_encoding_is_refused_with_the_remedy(kind, servers):

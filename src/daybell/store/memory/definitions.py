@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybell.core.access import matches as fits
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob, folded
@@ -155,6 +156,7 @@ def matches(definition: JobDefinition, where: JobFilter) -> bool:
         and (where.text is None or folded(where.text) in definition.words)
         and where.user_id in (None, definition.user_id)
         and where.queue in (None, definition.queue)
+        and fits(definition.queue, where.queues)
         and (where.mentions is None or where.mentions in definition.to_json())
     )
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
-from daybell.core.secret import NewSecret, SealedSecret, Secret
+from daybell.core.secret import NewSecret, SealedSecret, Secret, bound_id
 from daybell.core.template import NewTemplate, Template
 from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
@@ -55,7 +55,8 @@ class MemoryVault(Part):
             if known is None or not known.sealed:
                 raise SecretNotFound(f"no secret named {shown(name)}")
             # The row stays, empty, so that versions of the name do not repeat.
-            secret = replace(known.secret, version=known.secret.version + 1)
+            key_id, version = bound_id(known.secret.key_id), known.secret.version + 1
+            secret = replace(known.secret, key_id=key_id, version=version)
             tables.secrets[tenant, name] = SecretRow(secret=secret, sealed=b"")
 
     async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:

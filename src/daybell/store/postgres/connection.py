@@ -58,8 +58,9 @@ POOLS: Final = {
     Pace.LOAD: 2,
 }
 # The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
+# With two, a tenant leaves one to the next; only the scheduler fires.
 SESSION_POOLS: Final = {
-    Pace.SHORT: 4, Pace.FIRE: 1, Pace.VIEW: 2, Pace.LONG: 1, Pace.LOAD: 1
+    Pace.SHORT: 4, Pace.FIRE: 1, Pace.VIEW: 3, Pace.LONG: 2, Pace.LOAD: 2
 }  # fmt: skip
 # Servers that a process may hold there: these, two that keep a lease, and two that listen.
 SESSIONS_BESIDE: Final = 4

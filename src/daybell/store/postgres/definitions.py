@@ -36,6 +36,11 @@ COLUMNS = """
       FROM daybell.job j JOIN daybell.job_version v ON v.job = j.key"""
 
 SIZE = "octet_length(definition)"
+FITS_QUEUES = """
+EXISTS (SELECT FROM unnest({}::text[]) AS p
+         WHERE CASE WHEN right(p, 1) = '*' THEN starts_with(j.queue, left(p, -1))
+                    ELSE j.queue = p END)
+"""
 
 
 class Made(NamedTuple):
@@ -331,6 +336,7 @@ class Defining(Scheduling):
             ("strpos(j.words, {}) > 0", None if where.text is None else folded(where.text)),
             ("j.user_id = {}", where.user_id),
             ("j.queue = {}", where.queue),
+            (FITS_QUEUES, where.queues or None),
             ("strpos(v.definition, {}) > 0", where.mentions),
             ("j.name > {}", cursor),
         ]

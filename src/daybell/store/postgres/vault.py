@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
-from daybell.core.secret import NewSecret, SealedSecret, Secret
+from daybell.core.secret import BOUND, NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
 from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
@@ -53,9 +53,13 @@ class Keeping(Connected):
             rows = await link.fetch(self.LIST_SECRETS, await self.names.tenant(link, tenant))
         return [Secret(tenant=tenant, **row) for row in rows]
 
-    # The row stays, empty, so that versions of the name do not repeat.
-    DELETE_SECRET = """
-    UPDATE daybell.secret SET sealed = '', version = version + 1
+    # The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
+    # without a version can be put there.
+    DELETE_SECRET = f"""
+    UPDATE daybell.secret
+       SET sealed = '', version = version + 1,
+           key_id = CASE WHEN starts_with(key_id, '{BOUND}') THEN key_id
+                         ELSE '{BOUND}' || key_id END
      WHERE tenant = $1 AND name = $2 AND sealed <> '' RETURNING version
     """
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
@@ -200,6 +202,14 @@ def find_job(tx: Transaction, tenant: str, id: UUID, or_deleted: bool) -> Job:
     return read_job(tenant, row)
 
 
+_FITS_QUEUES: Final = """
+EXISTS (SELECT 1 FROM (SELECT v.definition ->> 'queue' AS queue), json_each(?)
+         WHERE CASE WHEN substr(value, -1) = '*'
+                    THEN instr(queue, substr(value, 1, length(value) - 1)) = 1
+                    ELSE queue = value END)
+"""
+
+
 def list_jobs(
     tx: Transaction, tenant: str, where: JobFilter, limit: int, cursor: str | None
 ) -> Page[Job]:
@@ -209,6 +219,7 @@ def list_jobs(
         ("instr(j.words, ?) > 0", None if where.text is None else folded(where.text)),
         ("j.user_id = ?", where.user_id),
         ("v.definition ->> 'queue' = ?", where.queue),
+        (_FITS_QUEUES, msgspec.json.encode(where.queues).decode() if where.queues else None),
         ("instr(v.definition, ?) > 0", where.mentions),
     )
     bound = [(condition, value) for condition, value in asked if value is not None]

@@ -9,7 +9,7 @@ import msgspec
 
 from daybell.core.limits import check_name
 from daybell.core.references import check_secret_name
-from daybell.core.secret import NewSecret, SealedSecret, Secret
+from daybell.core.secret import BOUND, NewSecret, SealedSecret, Secret
 from daybell.core.template import NewTemplate, Template
 from daybell.core.view import Page, bytes_of, cut_page
 from daybell.errors import SecretNotFound, TemplateNotFound, shown
@@ -88,9 +88,11 @@ def list_secrets(tx: Transaction, tenant: str) -> list[Secret]:
     return [read_secret(tenant, row) for row in rows]
 
 
-# The row stays, empty, so that versions of the name do not repeat.
-_DELETE_SECRET: Final = """
-UPDATE secret SET sealed = x'', version = version + 1
+# The row stays, empty, so that versions of the name do not repeat, and bound, so that no value
+# without a version can be put there.
+_DELETE_SECRET: Final = f"""
+UPDATE secret SET sealed = x'', version = version + 1,
+   key_id = iif(instr(key_id, '{BOUND}') = 1, key_id, '{BOUND}' || key_id)
  WHERE tenant = ? AND name = ? AND sealed <> x''
 """
 
