@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -409,7 +410,7 @@ def test_the_guide_shows_what_works(world, tmp_path):
 def limited(world, run):
     """Runs a command over HTTP with a key that is limited so."""
 
-    def limited(*words: str, role: str = "admin", **limits: list[str]) -> Said:
+    def limited(*words: str, role: str = "admin", **limits: Any) -> Said:
         async def make() -> str:
             async with Client(world.there.url) as client:
                 return (await client.create_key("limited", role=role, **limits))[1]

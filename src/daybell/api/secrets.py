@@ -111,8 +111,8 @@ def _sealing_key(caller: Caller) -> str:
     except UsageError as error:
         why = "" if isinstance(error, KeyMissing) else f" ({error})"
         raise Conflict(
-            f"the server has no key that seals secrets{why}; its operator sets {VARIABLE} for the"
-            " server and for the workers, to the same key, and restarts them"
+            f"the server has no key that seals secrets{why}; its operator makes one with `daybell"
+            f" secrets key`, and sets {VARIABLE} to it for the server and all workers"
         ) from None
 
 
