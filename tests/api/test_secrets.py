@@ -124,8 +124,10 @@ async def test_a_server_without_a_key_says_what_to_do():
             answer = await http.put("/secrets/TOKEN", json={"value": VALUE})
             listed = await http.get("/secrets")
 
-    assert answer.status_code == 422
-    assert "DAYBELL_SECRETS_KEY=$(daybell secrets key)" in answer.json()["detail"]
+    assert answer.status_code == 409  # the request is right, and the server lacks a setting
+    said = answer.json()["detail"]
+    assert said.startswith("the server has no key that seals secrets; its operator makes one")
+    assert "`daybell secrets key`" in said and "DAYBELL_SECRETS_KEY" in said
     assert "canary" not in answer.text
     assert listed.json()["items"] == []
 

@@ -4,13 +4,17 @@ What is done to one side is done to the other, and what is said must be the same
 and who did it.
 """
 
+import asyncio
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from daybell import Client
 from tests.cli.in_process import Said, typing
 from tests.cli.sides import Side, a_world
 from tests.cli.terminal import environment
@@ -400,3 +404,89 @@ def test_the_guide_shows_what_works(world, tmp_path):
         "queued\npaused\nno job named 'gret'; did you mean 'greet'?\n",
         "",
     )
+
+
+@pytest.fixture
+def limited(world, run):
+    """Runs a command over HTTP with a key that is limited so."""
+
+    def limited(*words: str, role: str = "admin", **limits: Any) -> Said:
+        async def make() -> str:
+            async with Client(world.there.url) as client:
+                return (await client.create_key("limited", role=role, **limits))[1]
+
+        return run(*words, DAYBELL_API_URL=world.address, DAYBELL_API_KEY=asyncio.run(make()))
+
+    return limited
+
+
+def test_a_key_that_may_only_trigger_is_told_what_it_started(limited):
+    done = limited("jobs", "trigger", "greet", actions=["trigger"])
+    later = limited("jobs", "trigger", "greet", "--delay", "1h", "--json", actions=["trigger"])
+    waiting = limited("jobs", "trigger", "greet", "--wait", actions=["trigger"])
+    unknown = limited("jobs", "trigger", "nothing", actions=["trigger"])
+
+    assert (done.code, done.err) == (0, "") and done.out.endswith(" is queued\n")
+    assert later.code == 0 and '"status": "scheduled"' in later.out
+    assert waiting.code == 1
+    assert "is queued and goes on; it cannot be waited for: this key is" in waiting.err
+    assert unknown.code == 1 and "no job named 'nothing'" in unknown.err
+
+
+def test_a_key_that_may_not_see_workers_waits_without_the_hint(limited):
+    words = ("jobs", "trigger", "greet", "--wait", "--timeout", "0.1s")
+    ended = limited(*words, jobs=["greet"], actions=["read", "trigger"])
+
+    assert ended.code == 1 and "is still queued after 0.1 s" in ended.err
+    assert "tenant as a whole" not in ended.err
+
+
+def test_pausing_takes_the_action_pause_alone(limited):
+    paused = limited("jobs", "pause", "report", actions=["pause"])
+    resumed = limited("jobs", "resume", "report", actions=["pause"])
+
+    assert paused.code == 0 and paused.out.startswith("report is paused: its schedules do not")
+    assert resumed == (0, "report is not paused any more\n", "")
+
+
+def test_secrets_take_the_action_secrets_alone_and_a_key_at_the_server(limited, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"0123456789")))
+
+    made = limited("secrets", "set", "TOKEN", actions=["secrets"])
+    gone = limited("secrets", "delete", "TOKEN", "--yes", actions=["secrets"])
+
+    assert made.code == 1 and "error: the server has no key that seals secrets; its" in made.err
+    assert gone.code == 1 and "no secret named 'TOKEN'" in gone.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "executions retry --job report --yes",
+        "executions cancel --job report --yes",
+        "dead-letters retry --job report --yes",
+        "dead-letters discard --job report --yes",
+    ],
+)
+def test_a_refusal_is_shown_where_nothing_matches(limited, words):
+    refused = limited(*words.split(), actions=["read"])
+    allowed = limited(*words.split())
+
+    verb = words.split()[1]
+    assert (refused.code, refused.out) == (1, "") and f"takes the action {verb}" in refused.err
+    assert allowed.code == 0 and allowed.out.startswith("no")
+
+
+def test_limits_to_jobs_are_told_with_options_of_the_terminal(limited):
+    listed = limited("executions", "list", jobs=["re*", "greet"])
+    part = limited("executions", "show", "abcdef", jobs=["re*", "greet"])
+
+    assert listed.code == 1 and listed.err.endswith("name one of these jobs with --job\n")
+    assert part.code == 1 and part.err.endswith("; give the whole id of the execution\n")
+
+
+def test_a_deleted_job_of_code_is_not_to_be_created(same):
+    same("jobs", "delete", "fail", "--yes")
+    ours, _ = same("jobs", "trigger", "fail")
+
+    assert "it was deleted; a start of its app, or an enqueue in code" in ours.err

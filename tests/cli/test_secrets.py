@@ -91,6 +91,7 @@ async def test_one_line_break_at_the_end_is_left_out(command, client, key, stdin
         (("TOKEN",), f"{VALUE}\0", "NUL"),
         (("TOKEN",), b"\xff\xfe" + VALUE.encode(), "not UTF-8"),
         (("TOKEN",), VALUE + "ü" * SECRET_BYTES_MAX, "at most 65,536 bytes"),
+        (("TOKEN",), VALUE + "x" * 70_000, "at most 65,536 bytes; this one has more"),
         (("no name",), VALUE, "'no name' cannot name a secret"),
     ],
 )
@@ -128,7 +129,8 @@ def test_a_new_key_is_all_that_is_printed(tmp_path):
     made, other = (daybell("secrets", "key", folder=tmp_path) for _ in range(2))
 
     assert Sealer(made.out.strip()).key_id != Sealer(other.out.strip()).key_id
-    assert made.out.strip() not in made.err and "DAYBELL_SECRETS_KEY" in made.err
+    assert made.out.strip() not in made.err
+    assert "DAYBELL_SECRETS_KEY=old,new everywhere, then new,old, then" in made.err
 
 
 async def test_a_person_is_asked_twice_and_sees_nothing_of_it(tmp_path, client, key):
@@ -206,3 +208,24 @@ async def test_rotate_needs_the_database(command):
 
     assert (ended.code, ended.out) == (2, "")
     assert "DAYBELL_DATABASE_URL" in ended.err
+
+
+async def test_the_doctor_looks_at_the_keys_that_seal(command, client, key, tmp_path):
+    def doctor(key):
+        ended = daybell("doctor", "--json", folder=tmp_path, DAYBELL_SECRETS_KEY=key)
+        checks = json.loads(ended.out)["checks"]
+        return ended.code, [one for one in checks if one["name"] in ("sealing", "settings")]
+
+    command("set", "TOKEN", stdin=VALUE)
+    assert doctor("")[1] == []  # no job uses it
+    await client.create("sync", command={"run": ["true"], "stdin": {"secret": "TOKEN"}})
+
+    _, (fine,) = doctor(key)
+    _, (none,) = doctor("")
+    code, (other,) = doctor(new_key())
+    misuse, (unusable,) = doctor("hunter2")
+
+    assert fine["is_ok"] and not none["is_ok"] and not other["is_ok"]
+    assert "DAYBELL_SECRETS_KEY is not set here" in none["found"] and "TOKEN" in none["found"]
+    assert code == 1 and f"sealed with key {Sealer(key).key_id}" in other["found"]
+    assert misuse == 2 and "is not 32 bytes" in unusable["found"]

@@ -16,11 +16,11 @@ from daybell.api.contract import operation
 from daybell.api.lists import Cursor, Limit, paged
 from daybell.api.schema import by
 from daybell.client import wire
-from daybell.client.sealing import check_value
+from daybell.client.sealing import VARIABLE, KeyMissing, check_value
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, SECRET_BYTES_MAX, SECRET_CHARS_MIN
 from daybell.core.references import check_secret_name
 from daybell.core.secret import Secret
-from daybell.errors import SecretNotFound, shown
+from daybell.errors import Conflict, SecretNotFound, UsageError, shown
 
 router = APIRouter(prefix="/secrets", tags=["secrets"])
 
@@ -67,6 +67,7 @@ async def list_secrets(
         body=NewSecret,
         examples={"a token": {"value": "sk-0123456789abcdef"}},
         also={201: "Created."},
+        errors=(409,),
     ),
 )
 async def set_secret(request: Request, name: SecretPath, caller: Admin) -> Response:
@@ -77,7 +78,7 @@ async def set_secret(request: Request, name: SecretPath, caller: Admin) -> Respo
     wanted = await read_body(request, NewSecret)
     check_secret_name(name)
     before = await _find(caller, name)
-    after = {"key_id": caller.client.sealer().key_id}
+    after = {"key_id": _sealing_key(caller)}
     with caller.auditing("secret.set", name, before=_told(before), after=after):
         made = await caller.client.set_secret(name, wanted.value, author=caller.actor)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
@@ -101,6 +102,18 @@ async def delete_secret(name: SecretPath, caller: Admin) -> Response:
     with caller.auditing("secret.delete", name, before=_told(before)):
         await caller.client.delete_secret(name)
     return answer({"name": name, "status": "deleted"})
+
+
+def _sealing_key(caller: Caller) -> str:
+    """The id of the key that seals. The caller cannot change the settings of the server."""
+    try:
+        return caller.client.sealer().key_id
+    except UsageError as error:
+        why = "" if isinstance(error, KeyMissing) else f" ({error})"
+        raise Conflict(
+            f"the server has no key that seals secrets{why}; its operator makes one with `daybell"
+            f" secrets key`, and sets {VARIABLE} to it for the server and all workers"
+        ) from None
 
 
 async def _find(caller: Caller, name: str) -> Secret | None:

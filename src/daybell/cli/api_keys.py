@@ -138,6 +138,7 @@ async def _create(
     from daybell.cli.recording import on_record, whoever_types
     from daybell.client import wire
     from daybell.client.access import read_role, read_scope
+    from daybell.core.access import Action
 
     limits = {"jobs": jobs, "queues": queues, "actions": actions}
     read_scope(role, **limits)
@@ -160,6 +161,12 @@ async def _create(
         err=True,
     )
     typer.echo(token)
+    if key.scope is not None and not key.scope.allows(Action.READ):
+        typer.echo(
+            "note: without the action read, commands that list, show or wait are refused to it, and"
+            " so are those that look for executions by a filter",
+            err=True,
+        )
     return DONE
 
 

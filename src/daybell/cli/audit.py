@@ -98,8 +98,8 @@ async def _verify(settings: Settings, *, after: Text, tenant: Text, as_json: boo
         show.echo_json(wire.audit_check(check))
         return DONE if broken is None else FAILED
     older = f", {check.unchained} older than the chain not checked" if check.unchained else ""
-    typer.echo(f"{check.entries} entries checked{older}; head {check.head}")
     if broken is None:
+        typer.echo(f"{check.entries} entries checked{older}; head {check.head}")
         return DONE
     place = f"entry {broken.number}" + ("" if broken.id is None else f" ({broken.id})")
     typer.echo(f"the audit log is broken: {place} {broken.problem}", err=True)

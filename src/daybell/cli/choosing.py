@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
+from daybell.client import Client
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_bound
 from daybell.core.duration import parse_duration
+from daybell.core.job import task_of
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.errors import (
+    AccessDenied,
+    Conflict,
     ExecutionNotFound,
     InvalidDuration,
     JobNotFound,
+    NotFound,
     UsageError,
     listed,
     shown,
 )
+from daybell.store.ids import mint
 
+T = TypeVar("T")
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
 PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
 PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
@@ -41,7 +48,11 @@ async def find(client: AnyClient, text: str) -> UUID:
     part = text.lower()
     fitting: list[str] = []
     for nodes in (False, True):  # a large workflow has more of those than a person looks at
-        newest = (await client.executions(limit=PAGE_ITEMS_MAX, nodes=nodes)).items
+        try:
+            newest = (await client.executions(limit=PAGE_ITEMS_MAX, nodes=nodes)).items
+        except AccessDenied as error:
+            said = str(error).partition("; ")[0]
+            raise AccessDenied(f"{said}; give the whole id of the execution") from None
         ids = [str(one.id) for one in newest]
         fitting = fitting or [id for id in ids if id.startswith(part) or id.endswith(part)]
     if not fitting:
@@ -64,6 +75,23 @@ async def check_job(client: AnyClient, name: str | None) -> None:
             await client.versions_page(name, limit=1)  # of a deleted one, too
 
 
+async def check_action(client: AnyClient, act: Callable[[UUID], Awaitable[object]]) -> None:
+    """Raise AccessDenied if the key may not do this to an execution. Where none matches, a server
+    would not be asked, and a refusal would look as if all was done.
+    """
+    if not isinstance(client, Client):
+        with suppress(NotFound, Conflict):
+            await act(mint())  # an id that no execution has
+
+
+async def unless_denied(look: Awaitable[T]) -> T | None:
+    """What a look shows that a command can do without; None: the key may not look."""
+    try:
+        return await look
+    except AccessDenied:
+        return None
+
+
 @asynccontextmanager
 async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
     """Say more of a job that is not there: that it was deleted, or which one may be meant."""
@@ -71,12 +99,15 @@ async def explained(client: AnyClient, name: str) -> AsyncGenerator[None]:
         yield
     except JobNotFound as error:
         try:
-            await client.standing(name)  # of a deleted one, too
+            deleted = (await client.standing(name)).job  # of a deleted one, too
         except JobNotFound as told:
             raise told from None
-        except UsageError:
+        except (AccessDenied, UsageError):
             raise error from None
         way_out = "it was deleted, and daybell jobs create makes it again"
+        if deleted.definition.kind == "task" and task_of(deleted.definition) is None:
+            # Only code has a task of that name.
+            way_out = "it was deleted; a start of its app, or an enqueue in code, makes it again"
         raise JobNotFound(f"no job named {shown(name)}; {way_out}") from None
 
 

@@ -119,7 +119,7 @@ async def _decide(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
-    from daybell.cli.choosing import check_job
+    from daybell.cli.choosing import check_action, check_job
     from daybell.cli.connecting import client_for
     from daybell.client.requests import read_id
 
@@ -135,12 +135,17 @@ async def _decide(
         of = "" if job is None else f" of {job}"
         of += "" if queue is None else f" in queue {queue}"
         if total == 0:
+            await check_action(client, partial(_try, client, verb))
             typer.echo(f"no dead letters{of}")
             return DONE
         confirm(f"{verb} {show.count(total, 'dead letter')}{of}?", yes=yes)
         with show.progress(verb, total=total) as advance:
             answers = await act(client, None, job=job, queue=queue, on_step=advance)
     return _tell(verb, answers)
+
+
+async def _try(client: AnyClient, verb: str, id: UUID) -> object:
+    return await (client.discard(id) if verb == "discard" else client.retry_dead_letters([id]))
 
 
 async def _retry(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) -> Counter[str]:

@@ -11,13 +11,13 @@ import typer
 
 from daybell.cli import show
 from daybell.cli.asking import confirm
-from daybell.cli.choosing import check_job, described, find, moments
+from daybell.cli.choosing import check_action, check_job, described, find, moments, unless_denied
 from daybell.cli.connecting import client_for
 from daybell.cli.edge import DONE, FAILED, complain
 from daybell.client.bulk import Retrial
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters
-from daybell.errors import Conflict, NotFound
+from daybell.errors import AccessDenied, Conflict, NotFound
 from daybell.settings import Settings
 from daybell.store.outcomes import Cancellation
 
@@ -105,8 +105,9 @@ async def _each(client: AnyClient, decision: Decision, ids: Sequence[str]) -> in
 async def _cancel(client: AnyClient, id: str, _: Decision) -> Done:
     answer = await client.cancel(id)
     if answer is Cancellation.FINISHED:
-        state = (await client.execution(id)).execution.state
-        raise Conflict(f"execution {id} has ended already, as {state}")
+        ended = await unless_denied(client.execution(id))
+        how = "" if ended is None else f", as {ended.execution.state}"
+        raise Conflict(f"execution {id} has ended already{how}")
     asked = "is cancelled" if answer is Cancellation.CANCELLED else "runs, and was asked to stop"
     return Done(str(answer), f"{id} {asked}")
 
@@ -121,10 +122,10 @@ async def _retry(client: AnyClient, id: str, decision: Decision) -> Done:
 
 async def _as_version(client: AnyClient, id: str) -> str:
     """Which version of its job runs, where that is not the one that people see."""
-    execution = (await client.execution(id)).execution
     try:
+        execution = (await client.execution(id)).execution
         current = (await client.job(execution.job)).version
-    except NotFound:  # deleted meanwhile
+    except (AccessDenied, NotFound):  # of a key that may not look, or deleted meanwhile
         return ""
     if execution.version == current:
         return ""
@@ -147,6 +148,8 @@ async def _all(client: AnyClient, decision: Decision) -> int:
     which = described(decision.filters)
     if total:
         _ask(decision, total, which)
+    else:
+        await check_action(client, client.cancel if verb == "cancel" else client.retry)
     answers = Counter[str]()
     with show.progress(verb, total=total) as advance:
         if verb == "cancel" and total:

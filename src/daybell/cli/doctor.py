@@ -18,11 +18,12 @@ import typer
 from daybell.cli.apps import find_app
 from daybell.cli.edge import DONE, FAILED, told, with_flag
 from daybell.cli.going_back import check_code
-from daybell.cli.lacking import check_kinds, is_fine
+from daybell.cli.lacking import check_kinds, check_sealing, is_fine
 from daybell.cli.missing import check_missing
 from daybell.cli.overdue import check_schedules
 from daybell.cli.stranded import check_stranded
 from daybell.cli.unknown import check_tasks
+from daybell.client.sealing import Sealer
 from daybell.core.duration import format_duration
 from daybell.core.postgres_url import WEAK_MODES, is_local, ssl_mode
 from daybell.core.secret import BOUND
@@ -84,6 +85,7 @@ async def check_store(
     app's code says.
     """
     place = masked_url(settings.database_url)
+    sealer = None if settings.secrets_key is None else Sealer(settings.secrets_key)
     store = store_for(settings.database_url, lease=settings.lease)
     try:
         await store.open()
@@ -93,6 +95,7 @@ async def check_store(
         found += await check_missing(store)
         found += await _check_bound(store)
         found += await _check_takers(store)
+        found += await check_sealing(store, sealer)
         found += [] if app is None else [await check_code(store, app)]
         return [*found, await check_gates(store)]
     except SchemaError as error:

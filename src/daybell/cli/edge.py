@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from daybell.errors import DaybellError, SchemaError, Unavailable, UsageError
+from daybell.errors import AccessDenied, DaybellError, SchemaError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from daybell.settings import Settings
@@ -176,7 +176,7 @@ def guard(program: Callable[[], object]) -> NoReturn:
         code = FAILED
     except DaybellError as error:
         code = MISUSED if isinstance(error, UsageError) else FAILED
-        complain(f"error: {error}")
+        complain(f"error: {_typed(error)}")
     except Exception as error:
         code = FAILED
         if isinstance(error, OSError) and close_output():
@@ -187,6 +187,14 @@ def guard(program: Callable[[], object]) -> NoReturn:
             complain(f"error: unexpected {type(error).__name__}: {error}")
             complain("This is a mistake in Daybell. DAYBELL_DEBUG=1 shows where it happened.")
     raise SystemExit(FAILED if close_output() else code)
+
+
+def _typed(error: DaybellError) -> str:
+    """What an error says, with the option in place of the parameter of the HTTP API."""
+    if not isinstance(error, AccessDenied):
+        return str(error)
+    said = re.sub(r"in the filter: job_id$", "with --job", str(error))
+    return re.sub(r"in the filter: queue$", "with --queue", said)
 
 
 def environment_fault(error: Exception) -> str | None:

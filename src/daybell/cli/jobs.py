@@ -314,33 +314,37 @@ async def _show_yaml(
 
 async def _pause(settings: Settings, *, name: str, note: str, tenant: str | None) -> int:
     from daybell.cli import show
-    from daybell.cli.choosing import explained
+    from daybell.cli.choosing import explained, unless_denied
     from daybell.cli.connecting import client_for
 
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
-            before = await client.job(name)
+            before = await unless_denied(client.job(name))
             await client.pause(name, note)
-        found = await client.schedules(name)
-    if before.paused_at is not None and not note:
+        found = await unless_denied(client.schedules(name))
+    if before is not None and before.paused_at is not None and not note:
         kept = f" ({show.printable(before.pause_note)})" if before.pause_note else ""
         typer.echo(f"{name} was paused already{kept}; daybell jobs resume {name}")
         return DONE
-    then = "its schedules do not fire" if found else "it has no schedules"
+    then = "it has no schedules" if found == [] else "its schedules do not fire"
     typer.echo(f"{name} is paused: {then}, and it can be triggered; daybell jobs resume {name}")
     return DONE
 
 
 async def _resume(settings: Settings, *, name: str, tenant: str | None) -> int:
-    from daybell.cli.choosing import explained
+    from daybell.cli.choosing import explained, unless_denied
     from daybell.cli.connecting import client_for
     from daybell.cli.standing import next_run
 
     async with client_for(settings, tenant=tenant) as client:
         async with explained(client, name):
-            is_paused = (await client.job(name)).paused_at is not None
+            before = await unless_denied(client.job(name))
             await client.resume(name)
-        standing = await client.standing(name)
+        standing = await unless_denied(client.standing(name))
+    is_paused = before is None or before.paused_at is not None
+    if standing is None:
+        typer.echo(f"{name} is not paused any more")
+        return DONE
     runs = f"runs next {next_run(standing)}" if standing.next_run_at else "has no next time"
     typer.echo(f"{name} {'goes on' if is_paused else 'was not paused'} and {runs}")
     return DONE
@@ -364,6 +368,7 @@ async def _trigger(
     from daybell.cli.waiting import wait_for_end
     from daybell.core import payload
     from daybell.core.duration import parse_duration
+    from daybell.errors import AccessDenied
 
     seconds = None if within is None else parse_duration(within, what="timeout")
     arguments = None if args is None else payload.decode(args, what="--args")
@@ -371,9 +376,15 @@ async def _trigger(
         with told(of_triggering):
             async with explained(client, name):
                 answer = await client.trigger(name, arguments, **options)
-        if wait:
-            return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
-        status = (await client.execution(answer.id)).execution.state
+        status = answer.state
+        try:
+            if wait:
+                return await wait_for_end(client, answer.id, seconds=seconds, as_json=as_json)
+            status = status or (await client.execution(answer.id)).execution.state
+        except AccessDenied as error:
+            raise AccessDenied(
+                f"execution {answer.id} is {status} and goes on; it cannot be waited for: {error}"
+            ) from None
     if as_json:
         said = {"execution_id": str(answer.id), "status": status, "created": answer.created}
         show.echo_json(said)

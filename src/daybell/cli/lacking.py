@@ -13,6 +13,7 @@ import msgspec
 from daybell.cli import show
 from daybell.cli.every_job import every_job
 from daybell.client.offers import able, lack_of
+from daybell.client.sealing import VARIABLE, Sealer
 from daybell.core.execution import PENDING
 from daybell.core.graph import Graph
 from daybell.core.graph_node import JOB
@@ -21,10 +22,11 @@ from daybell.core.job import DEFAULT_TENANT, Job
 from daybell.core.kinds import secrets_of
 from daybell.core.references import SECRET_MARK, names_in_args
 from daybell.core.schedule import Schedule
+from daybell.core.secret import SealedSecret
 from daybell.core.standing import Look
 from daybell.core.view import Check
 from daybell.core.worker import Worker
-from daybell.errors import listed
+from daybell.errors import UsageError, listed
 from daybell.store.protocol import Store
 
 KINDS: Final = "kinds"
@@ -130,6 +132,47 @@ def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[st
         found=f"not set{_of(tenant)}: {told}",
         advice=f"set it with `daybell secrets set {unset[0]}{flag}`",
     )
+
+
+async def check_sealing(store: Store, sealer: Sealer | None) -> list[Check]:
+    """Whether the keys at hand open the secrets of all tenants. Without a key here, only secrets
+    that jobs refer to are a problem: the workers may have it from elsewhere.
+    """
+    checks: list[Check] = []
+    for tenant in await store.list_tenants():
+        names = [one.name for one in await store.list_secrets(tenant)]
+        if sealer is None and names:
+            names = sorted(
+                secrets_in([job async for job in every_job(store, tenant)]).keys() & set(names)
+            )
+        if names:
+            checks.append(judge_sealing(tenant, await store.fetch_secrets(tenant, names), sealer))
+    return checks
+
+
+def judge_sealing(tenant: str, sealed: Mapping[str, SealedSecret], sealer: Sealer | None) -> Check:
+    """A job fails at a worker that cannot open a secret that it refers to."""
+    if sealer is None:
+        return Check(
+            name="sealing",
+            is_ok=False,
+            found=f"{VARIABLE} is not set here, and jobs{_of(tenant)} use secrets:"
+            f" {listed(sorted(sealed))}",
+            advice=f"set {VARIABLE} here as for the workers; without it no secret can be opened",
+        )
+    faults: list[str] = []
+    for name in sorted(sealed):
+        try:
+            sealer.open(tenant, sealed[name])
+        except UsageError as error:
+            faults.append(str(error))
+    if not faults:
+        found = f"the keys here open all secrets{_of(tenant)}"
+        return Check(name="sealing", is_ok=True, found=found)
+    more = f" (and {len(faults) - 1:,} more)" if faults[1:] else ""
+    found, _, advice = faults[0].rpartition("; ")
+    of = "" if "of tenant" in found else _of(tenant)
+    return Check(name="sealing", is_ok=False, found=f"{found}{of}{more}", advice=advice)
 
 
 def _is_to_run(look: Look) -> bool:

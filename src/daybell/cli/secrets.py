@@ -116,7 +116,8 @@ def make_key() -> None:
 
     typer.echo(
         f"a key that seals and opens secrets; it is kept nowhere: `{NEW_KEY}`, for whoever sets"
-        f" secrets and for all workers. To change it, put the new one in front: {VARIABLE}=new,old",
+        f" secrets and for all workers. To change a key, set {VARIABLE}=old,new everywhere, then"
+        " new,old, then run `daybell secrets rotate`",
         err=True,
     )
     typer.echo(new_key())
@@ -138,6 +139,7 @@ def _refuse_value(name: str, words: list[str]) -> None:
 
 async def _set(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
     from daybell.cli import show
+    from daybell.cli.choosing import unless_denied
     from daybell.cli.connecting import client_for
     from daybell.cli.recording import on_record, whoever_types
     from daybell.client import Client, wire
@@ -147,7 +149,7 @@ async def _set(settings: Settings, *, name: str, tenant: str | None, as_json: bo
     async with client_for(settings, tenant=tenant) as client:
         # What is missing is said before a person has typed anything.
         after = {"key_id": client.sealer().key_id} if isinstance(client, Client) else None
-        before = await _find(client, name)
+        before = await unless_denied(_find(client, name))
         value = _read_value(name)
         with on_record(client, "secret.set", name, before=_told(before), after=after):
             made = await client.set_secret(name, value, author=whoever_types())
@@ -163,13 +165,15 @@ async def _delete(
 ) -> int:
     from daybell.cli import show
     from daybell.cli.asking import confirm
+    from daybell.cli.choosing import unless_denied
     from daybell.cli.connecting import client_for
     from daybell.cli.recording import on_record
     from daybell.errors import SecretNotFound, shown
 
     async with client_for(settings, tenant=tenant) as client:
-        found = await _find(client, name)
-        if found is None:
+        known = await unless_denied(client.secrets())
+        found = next((one for one in known or () if one.name == name), None)
+        if known is not None and found is None:
             raise SecretNotFound(f"there is no secret named {shown(name)}")
         confirm(f"delete secret {name}? Jobs that refer to it fail without it.", yes=yes)
         with on_record(client, "secret.delete", name, before=_told(found)):
@@ -235,8 +239,13 @@ def _read_value(name: str) -> str:
         return check_value(_ask(name))
     most = SECRET_BYTES_MAX + len("\r\n")
     raw = sys.stdin.buffer.read(most + 1)
+    if len(raw) > most:
+        raise UsageError(
+            f"a secret's value has at most {SECRET_BYTES_MAX:,} bytes; this one has more",
+            field="value",
+        )
     try:
-        text = raw.decode(errors="strict" if len(raw) <= most else "ignore")
+        text = raw.decode()
     except UnicodeDecodeError:
         raise UsageError(
             "standard input is not UTF-8; keep what is not text in base64", field="value"

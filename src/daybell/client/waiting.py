@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from daybell.client.offers import able, lack_of, live
 from daybell.client.why import needs_of
 from daybell.core.execution import PENDING, Execution
+from daybell.errors import AccessDenied
 from daybell.settings import masked_url
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ async def why_idle(client: AnyClient, execution: Execution) -> str | None:
     if execution.state not in PENDING:
         return None
     now, queue = (await client.health()).now, execution.queue
-    there = live(await client.workers(), queue=queue, now=now)
+    try:
+        there = live(await client.workers(), queue=queue, now=now)
+    except AccessDenied:  # the key is limited; this is a hint, and the wait goes on without it
+        return None
     if not there:
         return f"no live worker takes queue {queue!r} of {client.place}"
     needs = await needs_of(client, execution)

@@ -109,6 +109,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     created: bool = True
     skipped: bool = False  # by its job's overlap rule; only a tick's execution is recorded so
     at_gate: bool = False  # new, and its job's overlap rule was asked: it may have to wait
+    state: State | None = None  # as the answer of a server tells it
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

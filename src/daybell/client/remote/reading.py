@@ -255,7 +255,9 @@ def execution(of: Wire) -> Execution:
 
 def enqueued(of: Wire) -> Enqueued:
     """The answer to an enqueue."""
-    return Enqueued(UUID(of["execution_id"]), created=bool(of["created"]))
+    status = of.get("status")
+    state = None if status is None else State(status)
+    return Enqueued(UUID(of["execution_id"]), created=bool(of["created"]), state=state)
 
 
 def cancelled(of: Wire) -> int:
