@@ -1,12 +1,15 @@
 """Before a worker is up: code that fails or hangs, stores that are away, and Ctrl-C meanwhile."""
 
+import logging
 import signal
 import socket
 import sys
 from typing import Any
 
+import asyncpg
 import pytest
 
+from daybell.cli.logs import is_not_abandoned
 from tests.cli.terminal import Running, daybell
 from tests.postgres import Postgres
 from tests.stores import POSTGRES
@@ -154,6 +157,18 @@ def test_the_app_of_the_environment_may_be_a_file(folder):
     (folder / "app.py").rename(folder / "jobs" / "app.py")
     with Running("worker", folder=folder, DAYBELL_APP="jobs/app.py") as running:
         running.wait_for("runs greet")
+
+
+def test_an_abandoned_connection_is_not_logged_a_second_time():
+    lost = asyncpg.ConnectionDoesNotExistError("connection was closed")
+    other = ValueError("a mistake of ours")
+
+    for name, error, is_shown in (
+        ("asyncio", lost, False), ("asyncio", other, True), ("daybell.engine", lost, True)
+    ):  # fmt: skip
+        info = (type(error), error, None)
+        record = logging.LogRecord(name, logging.ERROR, "", 0, "Future …", None, info)
+        assert is_not_abandoned(record) is is_shown
 
 
 @pytest.mark.postgres

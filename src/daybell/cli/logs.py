@@ -17,6 +17,17 @@ class Lines(logging.Formatter):
         return printable(masks(super().format(record), current.get()), keep="\n")
 
 
+def is_not_abandoned(record: logging.LogRecord) -> bool:
+    """False for a connection to PostgreSQL that its owner had given up before it was lost.
+
+    The driver leaves a future behind then, which asyncio logs when it is collected. The owner has
+    logged that the server is away.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    is_connection = type(error).__name__ == "ConnectionDoesNotExistError"
+    return record.name != "asyncio" or not is_connection
+
+
 def configure(*, level: int = logging.WARNING, who: str = "") -> None:
     """Send logs to stderr: Daybell's from INFO on, others' from `level` on.
 
@@ -34,5 +45,6 @@ def configure(*, level: int = logging.WARNING, who: str = "") -> None:
     form = f"%(asctime)s {said}%(levelname)-7s %(name)s: %(message)s"
     handler.setFormatter(Lines(form, "%H:%M:%S"))
     handler.addFilter(lambda record: record.levelno >= level or record.name.startswith("daybell"))
+    handler.addFilter(is_not_abandoned)
     root.addHandler(handler)
     root.setLevel(min(level, logging.INFO))
