@@ -51,6 +51,8 @@ QUICK: Final[dict[str, str | int]] = {
     "shared_buffers": "64MB",
     "timezone": "UTC",
     "jit": "off",
+    # Statistics are made by tests that are about them, and not in the middle of others.
+    "autovacuum": "off",
     "log_min_messages": "warning",
 }
 # What a careful operator runs; figures from anything less would flatter us.
@@ -58,6 +60,7 @@ DURABLE: Final[dict[str, str | int]] = QUICK | {
     "fsync": "on",
     "full_page_writes": "on",
     "shared_buffers": "1GB",
+    "autovacuum": "on",
     "max_wal_size": "8GB",
 }
 

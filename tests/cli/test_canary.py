@@ -61,13 +61,14 @@ def an_echo():
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"] or 0)).decode()
-            came.append(f"{self.path} {dict(self.headers)} {body}")
+            request = f"{self.path} {dict(self.headers)} {body}"  # another thread appends, too
+            came.append(request)
             self.send_response(400 if "fail" in self.path else 200)
             is_page = "page" in self.path
             self.send_header("content-type", "text/html" if is_page else "application/json")
             self.send_header("location", self.path)
             self.end_headers()
-            said = json.dumps({"path": self.path, "body": came[-1]})
+            said = json.dumps({"path": self.path, "body": request})
             self.wfile.write((f"<p>{html.escape(body)}" if is_page else said).encode())
 
         def log_message(self, format, *args): ...
