@@ -1,10 +1,11 @@
 """This commit beside an earlier one: throughput, latency, enqueue and memory in one run.
 
 Both sides are measured by `benchmarks/probe.py` of this commit, in processes that import the
-source of their side, on databases of their own in one server. The sides take turns within every
-round, and the order changes from round to round.
+source of their side, on databases of their own in one server. Both processes stay for the whole
+run and take turns at every single measurement, each some seconds long, so that a machine that is
+slower for a minute is slower for both.
 
-python -m benchmarks.earlier [COMMIT] [--rounds N] [--store …]
+python -m benchmarks.earlier [COMMIT] [--rounds N] [--store …] [--only MEASUREMENT]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from benchmarks import report
 from benchmarks.finding import Finding
@@ -38,13 +39,14 @@ def main() -> None:
     parser.add_argument("commit", nargs="?", default="HEAD~1", help="default: HEAD~1")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
     parser.add_argument("--store", choices=KINDS, action="append", help="only this one")
+    parser.add_argument("--only", action="append", help="only this measurement, such as drain")
     arguments = parser.parse_args()
     results = report.new_report(arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="daybell-bench-") as name:
         folder = Path(name)
         sources = {"now": ROOT / "src", "earlier": extract(arguments.commit, folder)}
         for kind in arguments.store or KINDS:
-            lines = compare(kind, sources, folder, arguments.commit, arguments.rounds)
+            lines = compare(kind, sources, folder, arguments)
             report.add(results, "earlier", lines)
     print(report.save(results))
 
@@ -60,7 +62,7 @@ def extract(commit: str, folder: Path) -> Path:
 
 
 def compare(
-    kind: Kind, sources: dict[str, Path], folder: Path, commit: str, rounds: int
+    kind: Kind, sources: dict[str, Path], folder: Path, arguments: argparse.Namespace
 ) -> list[Finding]:
     figures: dict[str, Figures] = {side: {} for side in sources}
     with ExitStack() as stack:
@@ -69,20 +71,18 @@ def compare(
             server = stack.enter_context(
                 Postgres(version=DEFAULT_POSTGRES, durable=True, **SERVER_SETTINGS)
             )
-        urls = {
-            side: server.create_database(side) if server else f"sqlite:///{folder}/{side}.db"
-            for side in sources
-        }
+        probes: dict[str, Probe] = {}
         for side, source in sources.items():
-            call(source, urls[side], "daybell", "migrate")
-        for round_ in range(rounds):
-            order = list(sources) if round_ % 2 else list(reversed(sources))
-            for side in order:
-                answer = call(sources[side], urls[side], "benchmarks.probe", urls[side])
-                for what, value in json.loads(answer).items():
-                    figures[side].setdefault(what, []).append(value)
-            say(f"{kind}: round {round_ + 1} of {rounds} done")
-    return [finding(kind, commit, what, figures) for what in figures["now"]]
+            url = server.create_database(side) if server else f"sqlite:///{folder}/{side}.db"
+            call(source, url, "daybell", "migrate")
+            probes[side] = stack.enter_context(Probe(source, url))
+        for what in arguments.only or probes["now"].measurements:
+            for turn in range(arguments.rounds):
+                for side in list(sources) if turn % 2 else list(reversed(sources)):
+                    for name, value in probes[side].measure(what).items():
+                        figures[side].setdefault(name, []).append(value)
+            say(f"{kind}: {what} done")
+    return [finding(kind, arguments.commit, what, figures) for what in figures["now"]]
 
 
 def finding(kind: Kind, commit: str, what: str, figures: dict[str, Figures]) -> Finding:
@@ -97,15 +97,50 @@ def finding(kind: Kind, commit: str, what: str, figures: dict[str, Figures]) -> 
     return line
 
 
+class Probe:
+    """A `benchmarks.probe` process of one side."""
+
+    def __init__(self, source: Path, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.probe", url],
+            cwd=ROOT,
+            env=environment_of(source, url),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.measurements: list[str] = self._answer()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=30)
+
+    def measure(self, what: str) -> dict[str, float]:
+        assert self._process.stdin
+        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit("benchmarks.probe has ended; its error is above")
+        return json.loads(line)
+
+
+def environment_of(source: Path, url: str) -> dict[str, str]:
+    path = f"{source}{os.pathsep}{ROOT}"
+    return os.environ | {"PYTHONPATH": path, "DAYBELL_DATABASE_URL": url}
+
+
 def call(source: Path, url: str, module: str, *arguments: str) -> str:
-    environment = os.environ | {
-        "PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
-        "DAYBELL_DATABASE_URL": url,
-    }
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
-        env=environment,
+        env=environment_of(source, url),
         capture_output=True,
         text=True,
     )

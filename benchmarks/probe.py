@@ -1,7 +1,9 @@
 """One side of a comparison with an earlier commit: measures the Daybell that PYTHONPATH names.
 
 Uses public names only, so that the same file measures any commit. `python -m benchmarks.probe URL`
-prints one JSON object; `benchmarks.probe:app` is the app that its worker runs.
+prints the names of its measurements, then reads one name a line and prints its figures, so that
+two sides can take turns at every single measurement. `benchmarks.probe:app` is the app that its
+worker runs.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ from daybell import App, Context
 from daybell.client.sealing import new_key
 
 CALLERS: Final = 50
-SINGLES: Final = 1_000
-CROWD: Final = 10_000
+SINGLES: Final = 500
+CROWD: Final = 5_000
 BATCH: Final = 1_000
-BATCHES: Final = 20
+BATCHES: Final = 10
 LARGE_BATCH: Final = 10_000
+LARGE_BATCHES: Final = 2
 DRAIN: Final = 30_000
-STEADY: Final = 400
+STEADY: Final = 200
 PER_SECOND: Final = 100
 LIMIT_SECONDS: Final = 120.0
 MASKED_LINES: Final = 1_000  # so many are kept
@@ -103,35 +106,33 @@ async def timed(count: int, work: Callable[[], Awaitable[object]]) -> float:
     return count / (time.perf_counter() - began)
 
 
-async def enqueue_rates(place: Place) -> dict[str, float]:
-    """Enqueues per second: one by one, by many callers, in bulk."""
+async def enqueue_one_by_one(count: int) -> None:
+    for _ in range(count):
+        await nothing.enqueue()
 
-    async def one_by_one(count: int) -> None:
-        for _ in range(count):
-            await nothing.enqueue()
 
-    async def crowd() -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CALLERS):
-                group.create_task(one_by_one(CROWD // CALLERS))
+async def enqueue_crowd(count: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CALLERS):
+            group.create_task(enqueue_one_by_one(count // CALLERS))
 
-    async def bulk(size: int, count: int) -> None:
-        for _ in range(count):
-            await nothing.enqueue_many([{}] * size)
 
-    await one_by_one(50)
-    rates = {
-        "enqueue, one after the other": await timed(SINGLES, lambda: one_by_one(SINGLES)),
-        f"enqueue, {CALLERS} callers": await timed(CROWD, crowd),
-        f"enqueue, batches of {BATCH:,}": await timed(
-            BATCH * BATCHES, lambda: bulk(BATCH, BATCHES)
-        ),
-        f"enqueue, batches of {LARGE_BATCH:,}": await timed(
-            LARGE_BATCH * 3, lambda: bulk(LARGE_BATCH, 3)
-        ),
-    }
-    await place.clear()
-    return rates
+async def enqueue_batches(size: int, count: int) -> None:
+    for _ in range(count):
+        await nothing.enqueue_many([{}] * size)
+
+
+def enqueue_rate(
+    what: str, count: int, work: Callable[[], Awaitable[object]]
+) -> Callable[[Place], Awaitable[dict[str, float]]]:
+    """Enqueues per second."""
+
+    async def measure(place: Place) -> dict[str, float]:
+        rate = await timed(count, work)
+        await place.clear()
+        return {f"enqueue, {what}": rate}
+
+    return measure
 
 
 async def drain_rate(place: Place) -> dict[str, float]:
@@ -176,7 +177,7 @@ async def latency(place: Place) -> dict[str, float]:
     return {"latency p50, ms": median(waits), "latency p99, ms": waits[len(waits) * 99 // 100]}
 
 
-async def masking_rates() -> dict[str, float]:
+async def masking_rates(_: Place) -> dict[str, float]:
     """Texts per second of processor time that an execution with secrets says, masks included."""
     os.environ["DAYBELL_SECRETS_KEY"] = new_key()
     masked = App("memory://")
@@ -243,16 +244,33 @@ def _peak(pid: str) -> float:
     return 0.0
 
 
-async def measure(url: str) -> dict[str, float]:
+MEASUREMENTS: Final[dict[str, Callable[[Place], Awaitable[dict[str, float]]]]] = {
+    "single": enqueue_rate("one after the other", SINGLES, lambda: enqueue_one_by_one(SINGLES)),
+    "crowd": enqueue_rate(f"{CALLERS} callers", CROWD, lambda: enqueue_crowd(CROWD)),
+    "batches": enqueue_rate(
+        f"batches of {BATCH:,}", BATCH * BATCHES, lambda: enqueue_batches(BATCH, BATCHES)
+    ),
+    "large batches": enqueue_rate(
+        f"batches of {LARGE_BATCH:,}",
+        LARGE_BATCH * LARGE_BATCHES,
+        lambda: enqueue_batches(LARGE_BATCH, LARGE_BATCHES),
+    ),
+    "drain": drain_rate,
+    "latency": latency,
+    "masking": masking_rates,
+}
+
+
+async def serve(url: str) -> None:
+    """Measure what standard input names, until it ends."""
     place = Place(url)
     async with app:
-        await nothing.enqueue()
+        await enqueue_one_by_one(50)
         await place.clear()
-        figures = await enqueue_rates(place)
-        figures |= await drain_rate(place)
-        figures |= await latency(place)
-    return figures | await masking_rates()
+        print(json.dumps(list(MEASUREMENTS)), flush=True)
+        while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            print(json.dumps(await MEASUREMENTS[name](place)), flush=True)
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(measure(sys.argv[1]))))
+    run(serve(sys.argv[1]))
