@@ -38,6 +38,8 @@ CLAIMED_COLUMNS: Final = (
     " v.node, v.parent"
 )
 
+CLAIMED_WIDTH: Final = 22
+
 # LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
 # whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
 # evaluated once and can be used by the index, which a volatile function cannot.
@@ -73,7 +75,7 @@ SEVERAL_KINDS: Final = """
 # for so long that their rows may lie below the bounds; without any, `$13` is null. `is_bounded` is
 # 0 as soon as one of them has ended. Those from the snapshot's xmax on are not listed in it, so a
 # later xmax counts as an end.
-# Columns that repeat in each row are null instead of empty: reading an array takes time.
+# The last row describes the claim as a whole: columns that repeat in every row take time to read.
 # `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
 # size; a join could be planned as a scan of it.
 CLAIM: Final = f"""
@@ -112,10 +114,16 @@ CLAIM: Final = f"""
       SELECT $3, $2, $1, array_agg(id), array_agg(attempt) FROM v HAVING count(*) > 0
       RETURNING pg_current_xact_id() AS xid),
     o AS (DELETE FROM daybell.lease WHERE id = ANY($9::uuid[]) AND worker = $2)
-    SELECT v.*, t.now, t.worker_state, t.is_known, nullif(t.new_lanes, '{{{{}}}}') AS new_lanes,
-           t.running_max, nullif(t.paused, '{{{{}}}}') AS paused,
-           nullif(t.is_bounded, 1) AS is_bounded,
-           (SELECT concat_ws(' ', t.snapshot, l.xid) FROM t LEFT JOIN l ON true) AS snapshot,
+    (SELECT v.*, NULL::float8 AS now, NULL::smallint AS worker_state, NULL::boolean AS is_known,
+            NULL::int[] AS new_lanes, NULL::bigint AS running_max, NULL::text[] AS paused,
+            NULL::float8 AS is_bounded, NULL::text AS snapshot, NULL::float8 AS next_due
+       FROM v
+      ORDER BY v.priority, array_position($6::text[], $6[array_position($5::int[], v.lane)]),
+               v.run_at, v.id)
+    UNION ALL
+    SELECT {", ".join(["NULL"] * CLAIMED_WIDTH)},
+           t.now, t.worker_state, t.is_known, t.new_lanes, t.running_max, t.paused, t.is_bounded,
+           (SELECT concat_ws(' ', t.snapshot, l.xid) FROM t LEFT JOIN l ON true),
            CASE WHEN (SELECT count(*) FROM v) < $4 THEN (
              SELECT min(x.run_at)
                FROM unnest($5::int[], $6::text[], $7::smallint[]) q(lane, queue, priority),
@@ -123,10 +131,8 @@ CLAIM: Final = f"""
                               WHERE a.lane = q.lane AND a.priority = q.priority AND a.run_at > t.now
                               ORDER BY a.run_at, a.id LIMIT 1) x
               WHERE q.queue <> ALL (t.paused)
-           ) END AS next_due
-      FROM t LEFT JOIN v ON true
-     ORDER BY v.priority, array_position($6::text[], $6[array_position($5::int[], v.lane)]),
-              v.run_at, v.id
+           ) END
+      FROM t
     """
 CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND)
 CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
@@ -189,15 +195,17 @@ class Claiming(Loading):
                 room = await self._room(link, key, asked.limit) if is_limited else asked.limit
                 lanes = self.names.known_lanes(key, asked.queues, asked.kinds)
                 rows = await self._ask(link, key, asked, lanes, room, is_limited=is_limited)
-                if rows is None or rows[0]["is_known"]:
+                if rows is None:
                     return None
-                head = rows[0]
+                head = rows.pop()
+                if head["is_known"]:
+                    return None
                 if head["new_lanes"]:
                     await self.names.lane_rows(link, head["new_lanes"])
                 elif head["running_max"] is not None and not is_limited:
                     self._limited.add(key)
                 else:
-                    return await self._taken(link, key, asked, lanes, room, rows)
+                    return await self._taken(link, key, asked, lanes, room, head, rows)
 
     async def _room(self, link: Link, tenant: int, limit: int) -> int:
         """How many may be claimed of a tenant with a quota, if it still has one."""
@@ -234,18 +242,22 @@ class Claiming(Loading):
         except asyncpg.UniqueViolationError:
             return None  # its own twin, under way when we looked, has taken something after all
         self.forget_leases(done)
-        state = rows[0]["worker_state"]
+        state = rows[-1]["worker_state"]
         if state is None or WORKER_STATES[state] == "dead":
             raise dead_worker(asked.worker)
         return rows
 
     async def _taken(
-        self, link: Link, key: int, asked: Asked, lanes: Lanes, room: int, rows: list[Row]
+        self,
+        link: Link,
+        key: int,
+        asked: Asked,
+        lanes: Lanes,
+        room: int,
+        head: Row,
+        rows: list[Row],
     ) -> Claim:
-        """What has come of it."""
-        head = rows[0]
-        if head["id"] is None:
-            rows = []
+        """Return the claim that these rows make."""
         if room > 0:
             bounds = self._bounds_of(key, asked)
             bounds.move(head, rows, lanes=lanes, limit=room)
