@@ -44,6 +44,8 @@ class WorkflowCalls:
     async def check_calls(self, executions: Sequence[NewExecution]) -> None:
         """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
         names = {new.job for new in executions}
+        if all(map(self._is_no_workflow, names)):
+            return
         unknown = [name for name in names if not self._is_known(name)]
         answers = await asyncio.gather(*map(self.params_of, unknown)) if unknown else ()
         found = dict(zip(unknown, answers, strict=True))
@@ -84,6 +86,9 @@ class WorkflowCalls:
             del self._asking[job]
         self._keep(job, _params_in(definition))
         return self._kept[job][1]
+
+    def _is_no_workflow(self, job: str) -> bool:
+        return self._is_known(job) and self._kept[job][1] is None
 
     def _is_known(self, job: str) -> bool:
         if job not in self._kept:

@@ -50,6 +50,18 @@ def bind(
     are spread. Parameters in `skip` are the worker's to fill.
     """
     plan = _plan(function)
+    bound = _bind_positional(plan, args, skip) if args else {}
+    for name, value in kwargs.items():
+        if name in bound:
+            raise InvalidArguments(f"{plan.name}() was given {name!r} twice", field=name)
+        if name == plan.var_positional:
+            _refuse_unknown(plan, name, skip)
+        bound[name] = value
+    _check_names(plan, bound, skip)
+    return bound
+
+
+def _bind_positional(plan: _Plan, args: Sequence[Any], skip: frozenset[str]) -> dict[str, Any]:
     positional = [name for name in plan.positional if name not in skip]
     bound = dict(zip(positional, args, strict=False))
     if len(args) > len(positional):
@@ -59,13 +71,6 @@ def bind(
                 f"{plan.name}() was given {len(args)} positional arguments and takes {takes}"
             )
         bound[plan.var_positional] = list(args[len(positional) :])
-    for name, value in kwargs.items():
-        if name in bound:
-            raise InvalidArguments(f"{plan.name}() was given {name!r} twice", field=name)
-        if name == plan.var_positional:
-            _refuse_unknown(plan, name, skip)
-        bound[name] = value
-    _check_names(plan, bound, skip)
     return bound
 
 

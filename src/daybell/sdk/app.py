@@ -416,6 +416,8 @@ class App(Scheduling, Weaving):
 
 
 def _without(options: CallOptions) -> Any:
+    if not options:
+        return options
     own = ("unique_key", "tenant", "connection")
     return {key: value for key, value in options.items() if key not in own}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
+from daybell.client import Client
 from daybell.client.requests import EnqueueOptions
 from daybell.core.execution import Enqueued
 from daybell.core.limits import ENQUEUE_BATCH_MAX
@@ -41,6 +42,9 @@ class Enqueuing(Generic[R]):
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
         raise NotImplementedError
+
+    async def _find_client(self) -> Client:
+        return await self.app.client_for(self._options.get("tenant"))
 
     async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one execution per item, its arguments by name; one round trip, all or nothing.

@@ -102,9 +102,7 @@ class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
         return given
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
-        return Handle(
-            functools.partial(self.app.client_for, self._options.get("tenant")),
-            id,
-            created=created,
-            convert=functools.partial(arguments.convert_result, self.function),
-        )
+        return Handle(self._find_client, id, created=created, convert=self._convert_result)
+
+    def _convert_result(self, result: Any) -> R:
+        return arguments.convert_result(self.function, result)

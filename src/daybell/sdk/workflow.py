@@ -171,8 +171,7 @@ class Workflow(Nodelike, Enqueuing[Any]):
         return dict(kwargs)
 
     def _handle(self, id: UUID, created: bool) -> Handle[Any]:
-        client = functools.partial(self.app.client_for, self._options.get("tenant"))
-        return Handle(client, id, created=created)
+        return Handle(self._find_client, id, created=created)
 
 
 class Weaving:
