@@ -269,7 +269,9 @@ class Executor:
     async def _perform(self, run: Run) -> Transition | None:
         assert run.handler is not None
         try:
-            if is_suspect(run.claimed) and (back := await self._put_on_record(run)):
+            # Written out, as a call would cost more than the comparison: see `is_suspect`.
+            is_suspected = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
+            if is_suspected and (back := await self._put_on_record(run)):
                 return back
             result = await run.handler.run(run)
             if result is not None:

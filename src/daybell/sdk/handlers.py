@@ -99,7 +99,8 @@ class AppHandlers:
             workflow = self._kinds.find_workflow(version)
             if workflow is not None:
                 return workflow.handlers.get((node_name(claimed.node), self._isolates))
-        return self._by_version.get(self._key(*version)) or self._kinds.find(version)
+        found = self._by_version.get((version, self._isolates))
+        return found or self._kinds.find(version)
 
     async def ask(self, claimed: Claimed) -> Handler | None:
         """The handler that the job's definition asks for, at the version claimed."""
@@ -154,7 +155,7 @@ class AppHandlers:
         if task is None:
             self._lack((job.tenant, job.name, job.version), None, name)
             return
-        key = self._key(job.tenant, job.name, job.version)
+        key = (job.tenant, job.name, job.version), self._isolates
         if len(self._by_version) >= REMEMBERED_MAX:
             self._by_version.clear()
         self._by_version[key] = (
@@ -203,9 +204,6 @@ class AppHandlers:
         self._unknown.clear()
         self._kinds.forget()
         self.secrets.forget()
-
-    def _key(self, *version: *Version) -> tuple[Version, bool]:
-        return version, self._isolates
 
     @property
     def _isolates(self) -> bool:
