@@ -4,7 +4,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
@@ -31,10 +31,16 @@ ITEM_BYTES: Final = 1_500
 
 
 def cut_page(
-    found: Iterable[T], limit: int, *, size: Callable[[T], int], cursor: Callable[[T], str]
+    found: Iterable[T],
+    limit: int,
+    *,
+    size: Callable[[T], int],
+    cursor: Callable[[T], str],
+    more: str | None = None,
 ) -> Page[T]:
     """Take a page from the start of a list: at most `limit` items and PAGE_BYTES_MAX bytes, and at
-    least one item. Read no further than the first item that does not fit.
+    least one item. Read no further than the first item that does not fit. `more` is the cursor
+    behind the last item of the list, if there is more to read.
     """
     items: list[T] = []
     left = PAGE_BYTES_MAX
@@ -43,7 +49,7 @@ def cut_page(
         if items and (left < 0 or len(items) == limit):
             return Page(items=tuple(items), next_cursor=cursor(items[-1]))
         items.append(one)
-    return Page(items=tuple(items))
+    return Page(items=tuple(items), next_cursor=more)
 
 
 async def read_pages(
@@ -128,8 +134,31 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self.with_nodes or self.parent is not None or self.ids is not None
 
 
+class Counts(dict[State, int]):
+    """Executions by state, without states that have none. A count ends at a bound: the numbers of
+    the states in `at_least` may be larger, also those that are left out.
+    """
+
+    def __init__(
+        self, counts: Mapping[State, int] | None = None, *, at_least: Iterable[State] = ()
+    ) -> None:
+        super().__init__({state: n for state, n in (counts or {}).items() if n})
+        self.at_least = frozenset(at_least)
+
+    @property
+    def total(self) -> int:
+        """All of them together; as `at_least` says, there may be more."""
+        return sum(self.values())
+
+
+# Numbers of a queue that can be in its `at_least`.
+QUEUE_NUMBERS: Final = ("queued", "scheduled", "retrying", "running", "waiting")
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as a person sees it."""
+    """A queue as a person sees it. A count ends at a bound: the numbers named in `at_least` may be
+    larger.
+    """
 
     name: str
     is_paused: bool
@@ -139,6 +168,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+    at_least: tuple[str, ...] = ()  # of QUEUE_NUMBERS
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
