@@ -39,8 +39,8 @@ PLANNING: Final[dict[str, str]] = {
     "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
     "timezone": "UTC",
 }
-# Views read an index in its order and stop. Statistics of an empty table make a bitmap and a sort of
-# all rows look cheaper, or a join of whole tables.
+# Views read an index in its order and stop. With the statistics of an empty table, a bitmap and a
+# sort of all rows look cheaper, or a join of whole tables.
 VIEW_PLANNING: Final[dict[str, str]] = PLANNING | {
     "enable_bitmapscan": "off",
     "enable_mergejoin": "off",

@@ -249,6 +249,7 @@ class Viewing(Tallying):
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         async with self.db.link(Pace.VIEW) as link:
             query, place = await self._query(link, tenant, where)
+            parts: list[tuple[frozenset[State], str]]
             if where.ids is not None:
                 conditions = _among_ids(query, where)
                 union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
@@ -265,7 +266,7 @@ class Viewing(Tallying):
         counts, more = Counter[State](), set[State]()
         for row in rows:
             if row["is_end"]:
-                more |= parts[row["part"]][0]
+                more.update(parts[row["part"]][0])
             else:
                 counts[STATES[row["state"]]] += row["n"]
         return Counts(counts, at_least=more)
