@@ -109,10 +109,10 @@ BY_IDS: Final = f"""
            CASE WHEN v.state NOT IN (4, 5) THEN (
              SELECT h.worker FROM h WHERE h.id = v.id AND h.attempt = v.attempt LIMIT 1) END
            AS worker, false AS is_discarded
-      FROM (SELECT * FROM daybell.live v WHERE v.id = u.id AND v.tenant = $1 LIMIT 1) v
+      FROM (SELECT * FROM daybell.live v WHERE v.id = u.id AND v.tenant + 0 = $1 LIMIT 1) v
     UNION ALL
     SELECT {SHOWN}, {FINISHED}, v.state, v.worker, false
-      FROM (SELECT * FROM daybell.dead v WHERE v.id = u.id AND v.tenant = $1 LIMIT 1) v
+      FROM (SELECT * FROM daybell.dead v WHERE v.id = u.id AND v.tenant + 0 = $1 LIMIT 1) v
     UNION ALL
     SELECT {SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7
       FROM (SELECT h.* FROM {IN_HISTORY}) v
@@ -249,11 +249,10 @@ class Viewing(Tallying):
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         async with self.db.link(Pace.VIEW) as link:
             query, place = await self._query(link, tenant, where)
-            parts: list[tuple[frozenset[State], str]]
             if where.ids is not None:
                 conditions = _among_ids(query, where)
                 union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
-                parts, start = [(frozenset(State), union)], WITH_IDS
+                parts, start = [(frozenset[State](), union)], WITH_IDS
             else:
                 parts = list(_parts(query, place, where, most=COUNT_ITEMS_MAX))
                 start = WITH
@@ -266,7 +265,7 @@ class Viewing(Tallying):
         counts, more = Counter[State](), set[State]()
         for row in rows:
             if row["is_end"]:
-                more.update(parts[row["part"]][0])
+                more.update(parts[int(row["part"])][0])
             else:
                 counts[STATES[row["state"]]] += row["n"]
         return Counts(counts, at_least=more)
@@ -274,8 +273,9 @@ class Viewing(Tallying):
     # A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or
     # of what waits, retries or is a started run in all queues.
     QUEUES = f"""{WITH},
-    a AS (SELECT l.queue, sum(d.n) AS queued, bool_or(d.n > $2) AS more_queued,
-                 sum(s.n) AS scheduled, bool_or(s.n > $2) AS more_scheduled, min(d.oldest) AS oldest
+    a AS (SELECT l.queue, sum(least(d.n, $2)) AS queued, bool_or(d.n > $2) AS more_queued,
+                 sum(least(s.n, $2)) AS scheduled, bool_or(s.n > $2) AS more_scheduled,
+                 min(d.oldest) AS oldest
             FROM daybell.lane l, unnest('{set(PRIORITIES)}'::smallint[]) p(priority),
                  LATERAL (SELECT count(*) AS n, min(x.run_at) AS oldest FROM (
                             SELECT a.run_at FROM daybell.agenda a
