@@ -146,6 +146,8 @@ _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE sta
 
 def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Counts:
     wanted = frozenset(State) if where.states is None else where.states
+    if where.dead_letters:
+        wanted &= {State.DEAD}
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
@@ -197,7 +199,8 @@ def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Count
     for state, statement in _STATES_APART:
         if state in wanted or has_succeeded:
             code = STATE_CODES[state]
-            read, counts[state] = tx.execute(statement.format(code), (owner, most + 1)).fetchone()
+            read, own = tx.execute(statement.format(code), (owner, most + 1)).fetchone()
+            counts[state] = min(own, most)
             more |= {state} if read > most else set()
     if wanted & _PLACES["state <= 3"] or has_succeeded:
         for pending in count_pending(tx, owner, most, nodes=False).values():
@@ -210,7 +213,7 @@ def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Count
     elif has_succeeded:
         others = counts.total()
         (total,) = tx.execute(_COUNT, (owner, others + most + 1)).fetchone()
-        counts[State.SUCCEEDED] = total - others
+        counts[State.SUCCEEDED] = min(total - others, most)
         more |= {State.SUCCEEDED} if total - others > most else set()
     return Counts(counts, at_least=more)
 
@@ -353,7 +356,7 @@ def count_pending(
         for priority in PRIORITIES:
             given = (lane, priority, tx.now, most + 1)
             due, oldest = tx.execute(_DUE.format(more), given).fetchone()
-            pending.numbers[State.QUEUED] += due
+            pending.numbers[State.QUEUED] += min(due, most)
             pending.more |= {State.QUEUED} if due > most else set()
             if oldest is not None:
                 pending.oldest = min(oldest, pending.oldest or oldest)
