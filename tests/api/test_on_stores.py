@@ -8,6 +8,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.core.execution import State
+from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from tests.builders import a_worker
 from tests.stores import open_place
 
@@ -149,3 +150,30 @@ async def test_no_text_makes_a_store_stumble(http, client, odd):
         assert (await http.get("/jobs/odd")).json()["args"] == body["args"]
     assert (await http.get("/audit")).status_code == 200
     assert {one.status_code for one in answers} <= {200, 202, 404, 422}
+
+
+async def test_a_long_queue_is_counted_up_to_a_bound(http, client):
+    await client.enqueue_many("resize", [{}] * (COUNT_ITEMS_MAX + 5))
+
+    counted = (await http.get("/counts")).json()
+    (queue,) = (await http.get("/queues")).json()["items"]
+    totals = (await http.get("/stats")).json()["totals"]
+    scaling = (await http.get("/queues/images/scaling")).json()
+
+    assert counted["executions"] == {"queued": COUNT_ITEMS_MAX}
+    assert "queued" in counted["at_least"]
+    assert (queue["queued"], queue["at_least"]) == (COUNT_ITEMS_MAX, ["queued"])
+    assert (totals["queued"], totals["at_least"]) == (COUNT_ITEMS_MAX, ["queued"])
+    assert (scaling["value"], scaling["at_least"]) == (COUNT_ITEMS_MAX, ["value", "queued"])
+
+
+async def test_a_page_of_a_rare_filter_goes_on_with_its_cursor(http, client):
+    made = await client.enqueue("resize", {}, queue="rare")
+    await client.enqueue_many("resize", [{}] * (SCAN_ITEMS_MAX + 5))
+
+    first = (await http.get("/executions?queue=rare")).json()
+    second = (await http.get(f"/executions?queue=rare&cursor={first['next_cursor']}")).json()
+
+    assert (first["items"], first["next_cursor"] is None) == ([], False)
+    assert [one["execution_id"] for one in second["items"]] == [str(made.id)]
+    assert second["next_cursor"] is None

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import termios
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,8 +42,8 @@ async def store(tmp_path):
     await store.close()
 
 
-def queue(name="q", **counts):
-    fields = {"queued": 0, "scheduled": 0, "running": 0, "waiting": 0} | counts
+def queue(name="q", **counts: Any):
+    fields: dict[str, Any] = {"queued": 0, "scheduled": 0, "running": 0, "waiting": 0} | counts
     return Queue(name=name, is_paused=False, **fields)
 
 
@@ -147,6 +148,16 @@ async def test_a_look_is_four_operations():
     assert store.asked == ("activity", "list_queues", "list_workers", "list_executions")
 
 
+def test_what_ended_is_not_known_of_a_queue_that_is_too_long_to_count():
+    first = an_overview(queues=[queue(queued=10_000, at_least=("queued",))])
+    second = an_overview(1001.0, queues=[queue(queued=10_000, at_least=("queued",))], enqueued=7)
+
+    rates = rates_between(first, second)
+
+    assert rates is not None
+    assert (rates.enqueued, rates.finished) == (7, None)
+
+
 async def test_what_ended_is_what_came_and_is_there_no_more():
     store = MemoryStore()
     await store.migrate()
@@ -159,7 +170,7 @@ async def test_what_ended_is_what_came_and_is_there_no_more():
         await enqueued(store, 5, queue="new")
         second = await client.overview(earlier=first)
 
-    assert second.rates is not None
+    assert second.rates is not None and second.rates.finished is not None
     seconds = second.now - first.now
     rates = [rate * seconds for rate in (second.rates.enqueued, second.rates.finished)]
     assert rates == pytest.approx([10, 5])

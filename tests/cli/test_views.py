@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybell import Client
+from daybell.core.execution import State
+from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.store.ids import mint
 from daybell.store.open import store_for
 from daybell.store.outcomes import Revival
@@ -385,3 +387,30 @@ def test_bench_measures_and_leaves_no_job_behind(command):
     assert left == []
     assert [job["name"] for job in jobs] == ["daybell-bench"]
     assert as_json(command("executions", "list", "--json"))["items"] == []
+
+
+async def test_a_long_queue_is_shown_with_a_plus(command, store):
+    await enqueued(store, COUNT_ITEMS_MAX)
+    await enqueued(store, 5)
+
+    queues, top, job = (
+        command("queues", "list"),
+        command("top", "--once"),
+        command("jobs", "show", "resize"),
+    )
+    said = as_json(command("jobs", "show", "resize", "--json"))
+
+    assert "10,000+" in queues.out
+    assert "10,000+ queued" in top.out
+    assert "finished …/s" in top.out
+    assert "10,000+ queued" in job.out
+    assert (said["executions"], said["at_least"]) == ({"queued": COUNT_ITEMS_MAX}, sorted(State))
+
+
+async def test_a_rare_execution_is_listed_behind_many_others(command, store):
+    (rare,) = await enqueued(store, queue="rare")
+    await enqueued(store, SCAN_ITEMS_MAX + 5)
+
+    listed = as_json(command("executions", "list", "--queue", "rare", "--json"))
+
+    assert [one["execution_id"] for one in listed["items"]] == [str(rare)]

@@ -4,7 +4,7 @@ import pytest
 
 from daybell.core.execution import PENDING, TERMINAL, State
 from daybell.core.lifecycle import after_expiry
-from daybell.core.view import ExecutionFilter
+from daybell.core.view import ExecutionFilter, Total, read_found
 from daybell.errors import ExecutionNotFound, UsageError
 from daybell.store.ids import mint
 from tests.builders import (
@@ -336,3 +336,124 @@ async def test_a_page_can_be_as_large_as_the_limit_allows(store):
 
     assert [one.id for one in page.items] == [one.id for one in new[:0:-1]]
     assert page.next_cursor == str(new[1].id)
+
+
+BOUND = 4
+
+
+@pytest.fixture
+def bounded(monkeypatch, place):
+    """Few executions are many, to a store that reads no more than so many of a kind."""
+    if place.kind == "memory":
+        return False
+    module = place.kind.rstrip("16")
+    for name in ("SCAN_ITEMS_MAX", "COUNT_ITEMS_MAX"):
+        monkeypatch.setattr(f"daybell.store.{module}.views.{name}", BOUND)
+    if place.kind == "sqlite":
+        monkeypatch.setattr("daybell.store.sqlite.views.FEW", 0)
+    return True
+
+
+async def many_of_each(store):
+    """Waiting, running and ended executions of two jobs in two queues; answers the two workers."""
+    workers = []
+    for _ in range(3):
+        for job, queue in (("common", "work"), ("rare", "calm")):
+            hands = await claimed(store, 2, job=job, queue=queue)
+            await apply(store, hands, success(hands.executions[0]))
+            await dead(store, job=job, queue=queue)
+            workers.append(hands.worker)
+        await enqueued(store, 2 * BOUND, job="common", queue="busy")
+        await enqueued(store, 1, job="common", queue="busy", delay=60.0)
+    await enqueued(store, 1, job="rare", queue="calm")
+    return workers
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+async def test_pages_that_read_little_show_everything_once(store, bounded, limit):
+    worker, *_ = await many_of_each(store)
+    everything = (await store.list_executions(TENANT, EVERYTHING, limit=1000)).items
+    if bounded:
+        everything = [
+            (await store.get_execution(TENANT, id)).execution
+            for id in await pages(store, limit=1000)
+        ]
+    assert len(everything) == 3 * (2 * 3 + 2 * BOUND + 1) + 1
+
+    for where, fits in (
+        (EVERYTHING, lambda one: True),
+        (ExecutionFilter(queue="calm"), lambda one: one.queue == "calm"),
+        (ExecutionFilter(job="rare"), lambda one: one.job == "rare"),
+        (ExecutionFilter(worker=worker), lambda one: one.worker == worker),
+        (ExecutionFilter(states=frozenset({State.DEAD})), lambda one: one.state is State.DEAD),
+        (ExecutionFilter(states=PENDING), lambda one: one.state in PENDING),
+        (
+            ExecutionFilter(states=frozenset({State.SCHEDULED}), job="common"),
+            lambda one: one.state is State.SCHEDULED,
+        ),
+        (
+            ExecutionFilter(dead_letters=True, queue="calm"),
+            lambda one: one.state is State.DEAD and one.queue == "calm",
+        ),
+        (ExecutionFilter(until=0.0), lambda one: False),
+    ):
+        expected = [one.id for one in everything if fits(one)]
+        assert await pages(store, where, limit=limit) == expected, where
+
+
+async def test_a_page_may_be_empty_and_have_a_cursor(store, bounded):
+    (oldest,) = await enqueued(store, job="rare", queue="calm")
+    await enqueued(store, 3 * BOUND, job="common", queue="busy")
+    where = ExecutionFilter(queue="calm")
+
+    first = await store.list_executions(TENANT, where)
+    found = await read_found(lambda cursor: store.list_executions(TENANT, where, cursor=cursor))
+
+    assert (first.items == (), first.next_cursor is not None) == (bounded, bounded)
+    assert [one.id for one in found.items] == [oldest]
+
+
+async def test_a_count_says_of_which_states_there_may_be_more(store, bounded):
+    await finished(store, 2)
+    await enqueued(store, 3 * BOUND)
+
+    counts = await store.count_executions(TENANT, EVERYTHING)
+
+    assert counts[State.QUEUED] == (BOUND if bounded else 3 * BOUND)
+    assert (State.QUEUED in counts.at_least) == bounded
+    assert State.DEAD not in counts.at_least
+    assert f"{counts.of(State.QUEUED):,}" == (f"{BOUND}+" if bounded else f"{3 * BOUND}")
+    assert counts.total.is_exact == (not bounded)
+
+
+@pytest.mark.parametrize(
+    "where", [EVERYTHING, ExecutionFilter(job="resize"), ExecutionFilter(queue="default")]
+)
+async def test_a_count_that_reads_everything_is_exact(store, bounded, where):
+    await finished(store, BOUND - 3)
+    await enqueued(store, 1)
+    await enqueued(store, 1, delay=60.0)
+
+    counts = await store.count_executions(TENANT, where)
+
+    expected = {State.SUCCEEDED: BOUND - 3, State.QUEUED: 1, State.SCHEDULED: 1}
+    assert (counts, counts.at_least) == (expected, frozenset())
+
+
+def test_a_total_that_is_not_exact_is_never_nothing():
+    assert not Total(0)
+    assert Total(0, is_exact=False)
+    assert (f"{Total(1000):,}", f"{Total(1000, is_exact=False):,}") == ("1,000", "1,000+")
+
+
+async def test_a_queue_says_which_of_its_numbers_may_be_larger(store, bounded):
+    await enqueued(store, 3 * BOUND)
+    await enqueued(store, 2, queue="calm")
+    await enqueued(store, 1, queue="calm", delay=60.0)
+
+    calm, busy = await store.list_queues(TENANT)
+
+    assert (calm.queued, calm.scheduled, calm.at_least) == (2, 1, ())
+    assert busy.at_least == (("queued",) if bounded else ())
+    assert busy.queued == (BOUND if bounded else 3 * BOUND)
+    assert busy.number("queued").is_exact == (not bounded)

@@ -176,6 +176,7 @@ QUEUE: Final[Example] = {
     "running": 4,
     "waiting": 0,
     "oldest_run_at": _AT,
+    "at_least": [],
 }
 WORKER: Final[Example] = {
     "worker_id": _WORKER_ID,
@@ -238,7 +239,14 @@ ENTRY: Final[Example] = {
     "after": {"note": "until the disk is replaced"},
     "source": "10.0.0.7",
 }
-_TOTALS: Final = {"queued": 12, "scheduled": 3, "retrying": 1, "running": 4, "waiting": 0}
+_TOTALS: Final[Example] = {
+    "queued": 12,
+    "scheduled": 3,
+    "retrying": 1,
+    "running": 4,
+    "waiting": 0,
+    "at_least": [],
+}
 
 
 def _page(item: Example) -> Example:
@@ -318,7 +326,10 @@ EXAMPLES: Final[dict[str, Example]] = {
         "node": None,
     },
     "EventPage": _page(EVENT),
-    "StateCounts": {"executions": {"queued": 12, "succeeded": 340}},
+    "StateCounts": {
+        "executions": {"queued": 12, "succeeded": 10_000},
+        "at_least": ["succeeded"],
+    },
     "LogPage": {
         "items": [
             {"at": _AT, "attempt": 1, "level": "info", "source": "app", "message": "12 pages"}
@@ -347,6 +358,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         "workers": 1,
         "capacity": 8,
         "is_paused": False,
+        "at_least": [],
     },
     "Workers": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},

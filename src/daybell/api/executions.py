@@ -29,6 +29,7 @@ from daybell.core.execution import State
 from daybell.core.instant import to_iso
 from daybell.core.limits import PAGE_BYTES_MAX, PAGE_ITEMS_DEFAULT
 from daybell.core.log import LogPart
+from daybell.core.view import Counts
 from daybell.errors import UsageError
 
 router = APIRouter(tags=["executions"])
@@ -110,7 +111,10 @@ async def count_executions(
     nodes: WithNodes = False,
     dead_letters: Annotated[bool, Query(description="Only dead letters.")] = False,
 ) -> Response:
-    """Count executions by state. States without any are left out."""
+    """Count executions by state. States without any are left out.
+
+    A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
+    """
     filters: Filters = {
         "job": await name_of(caller, job_id),
         "status": status,
@@ -124,9 +128,11 @@ async def count_executions(
     if dead_letters:
         # Of the dead, those that a retry would take are the letters.
         count = await caller.client.count_retryable(**{**filters, "status": "dead"})
-        return answer({"executions": {"dead": count} if count else {}})
-    counts = await caller.client.count(**filters)
-    return answer({"executions": {str(state): count for state, count in counts.items() if count}})
+        at_least = () if count.is_exact else (State.DEAD,)
+        counts = Counts({State.DEAD: int(count)}, at_least=at_least)
+    else:
+        counts = await caller.client.count(**filters)
+    return answer(wire.counts(counts))
 
 
 @router.get(

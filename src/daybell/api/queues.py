@@ -103,6 +103,7 @@ async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
     found: list[Queue] = [one for one in await caller.client.queues() if one.name == name]
     queued = sum(one.queued for one in found)
     running = sum(one.running for one in found)
+    bounded = [name for one in found for name in one.at_least if name in ("queued", "running")]
     workers = [
         one
         for one in await caller.client.workers()
@@ -116,4 +117,5 @@ async def _scaling(caller: Caller, name: str) -> dict[str, Any]:
         "workers": len(workers),
         "capacity": sum(one.capacity for one in workers),
         "is_paused": any(one.is_paused for one in found),
+        "at_least": ["value", *bounded] if bounded else [],
     }

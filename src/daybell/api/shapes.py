@@ -238,9 +238,10 @@ class Counts(BaseModel):
 
 
 class StateCounts(BaseModel):
-    """How many executions there are in each state."""
+    """Executions by state; of the states in `at_least` there may be more."""
 
     executions: dict[str, int]
+    at_least: list[str]
 
 
 class Schedule(BaseModel):

@@ -52,7 +52,7 @@ class Drained(BaseModel):
 
 
 class Queue(BaseModel):
-    """A queue with its numbers."""
+    """A queue with its numbers; those that `at_least` names may be larger."""
 
     name: str
     is_paused: bool
@@ -62,6 +62,7 @@ class Queue(BaseModel):
     running: int
     waiting: int
     oldest_run_at: Time | None
+    at_least: list[str]
 
 
 class Queues(BaseModel):
@@ -86,7 +87,9 @@ class Purged(BaseModel):
 
 
 class Scaling(BaseModel):
-    """How much work a queue has, for those who start workers by it (KEDA reads `value`)."""
+    """How much work a queue has, for those who start workers by it (KEDA reads `value`). Numbers
+    that `at_least` names may be larger.
+    """
 
     queue: str
     value: int
@@ -95,6 +98,7 @@ class Scaling(BaseModel):
     workers: int
     capacity: int
     is_paused: bool
+    at_least: list[str]
 
 
 class Preview(BaseModel):
@@ -105,21 +109,22 @@ class Preview(BaseModel):
 
 
 class Rates(BaseModel):
-    """What happened lately, per second."""
+    """What happened lately, per second. `finished` is null if a queue has too many to count."""
 
     enqueued: float
-    finished: float
+    finished: float | None
     failed: float
 
 
 class Totals(BaseModel):
-    """All queues together."""
+    """All queues together; numbers that `at_least` names may be larger."""
 
     queued: int
     scheduled: int
     retrying: int
     running: int
     waiting: int
+    at_least: list[str]
 
 
 class Stats(BaseModel):

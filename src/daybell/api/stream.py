@@ -22,6 +22,7 @@ from daybell.client.overview import Overview
 from daybell.core.execution import TERMINAL
 from daybell.core.instant import to_iso
 from daybell.core.log import LogPart
+from daybell.core.view import QUEUE_NUMBERS
 from daybell.errors import DaybellError, NotFound
 
 logger = logging.getLogger("daybell.api")
@@ -127,10 +128,11 @@ class Channels:
 
 def stats(seen: Overview) -> dict[str, Any]:
     """What goes on, as JSON."""
-    totals = {
-        name: sum(getattr(queue, name) for queue in seen.queues)
-        for name in ("queued", "scheduled", "retrying", "running", "waiting")
+    totals: dict[str, Any] = {
+        name: sum(getattr(queue, name) for queue in seen.queues) for name in QUEUE_NUMBERS
     }
+    bounded = {name for queue in seen.queues for name in queue.at_least}
+    totals["at_least"] = [name for name in QUEUE_NUMBERS if name in bounded]
     rates = seen.rates
     return {
         "now": to_iso(seen.now),

@@ -144,7 +144,7 @@ async def _prepare(owner: Client, seed: int) -> None:
             f"another chaos run is on this store, with {others} workers; wait until it is over"
         )
     await _define(client, seed)
-    if sum((await client.count(status=UNFINISHED)).values()):
+    if (await client.count(status=UNFINISHED)).total:
         await _clear(client)  # what a run left that was killed
         await _define(client, seed)
 
@@ -446,7 +446,7 @@ class Run:
         deadline = self.clock.monotonic() + self._options.peace
         while self.clock.monotonic() < deadline:
             left = await self._client.count(status=UNFINISHED, since=since, nodes=True)
-            if not sum(left.values()):
+            if not left.total:
                 return True
             await self.clock.sleep(POLL_SECONDS)
         return False

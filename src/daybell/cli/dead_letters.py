@@ -134,12 +134,12 @@ async def _decide(
         total = await client.count_dead_letters(job=job, queue=queue)
         of = "" if job is None else f" of {job}"
         of += "" if queue is None else f" in queue {queue}"
-        if total == 0:
+        if not total:
             await check_action(client, partial(_try, client, verb))
             typer.echo(f"no dead letters{of}")
             return DONE
         confirm(f"{verb} {show.count(total, 'dead letter')}{of}?", yes=yes)
-        with show.progress(verb, total=total) as advance:
+        with show.progress(verb, total=total if total.is_exact else None) as advance:
             answers = await act(client, None, job=job, queue=queue, on_step=advance)
     return _tell(verb, answers)
 

@@ -151,13 +151,14 @@ async def _all(client: AnyClient, decision: Decision) -> int:
     else:
         await check_action(client, client.cancel if verb == "cancel" else client.retry)
     answers = Counter[str]()
-    with show.progress(verb, total=total) as advance:
+    with show.progress(verb, total=total if total.is_exact else None) as advance:
         if verb == "cancel" and total:
             answers.update(await client.cancel_many(on_step=advance, **filters))
         elif total:
             answers.update(await client.retry_many(force=force, on_step=advance, **filters))
     if decision.as_json:
-        show.echo_json({"matched": total, **answers})
+        matched = int(total) if total.is_exact else sum(answers.values())
+        show.echo_json({"matched": matched, **answers})
         return FAILED if any(word in FAULTS for word in answers) else DONE
     return _tell(decision, total, which, answers)
 

@@ -257,12 +257,15 @@ async def _list(
     from daybell.cli.describing import echo_executions
     from daybell.cli.in_workflows import workflows_of
     from daybell.client import wire
+    from daybell.core.view import read_found
 
     async with client_for(settings, tenant=tenant) as client:
         asked = await moments(client, filters)
         if (run := filters.get("parent")) is not None:
             asked["parent"] = await find(client, str(run))
-        page = await client.executions(limit=limit, cursor=cursor, **asked)
+        page = await read_found(
+            lambda after: client.executions(limit=limit, cursor=after, **asked), cursor
+        )
         now = (await client.health()).now
         workflows = {} if as_json else await workflows_of(client, page.items)
     if as_json:

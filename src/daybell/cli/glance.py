@@ -18,7 +18,7 @@ from daybell.cli.waiting import error_line
 from daybell.client import wire
 from daybell.client.overview import Overview
 from daybell.core.instant import Instant
-from daybell.core.view import Queue
+from daybell.core.view import Queue, Total
 from daybell.core.worker import Worker, WorkerState
 
 HEAD_LINES: Final = 4  # with the empty one
@@ -41,7 +41,7 @@ def as_json(seen: Overview, *, store: str) -> dict[str, Any]:
         "store": store,
         "now": wire.time(seen.now),
         "enqueued_per_second": None if rates is None else round(rates.enqueued, 3),
-        "finished_per_second": None if rates is None else round(rates.finished, 3),
+        "finished_per_second": None if rates is None else _rounded(rates.finished),
         "failed_per_second": None if rates is None else round(rates.failed, 3),
         "queues": [wire.queue(one) for one in seen.queues],
         "workers": [wire.worker(one) for one in seen.workers],
@@ -103,17 +103,31 @@ def divide(lines: int, wanted: Sequence[int]) -> list[int]:
 def totals(seen: Overview) -> str:
     """How much there is of everything, in a line."""
     queues, workers = seen.queues, seen.workers
-    scheduled = sum(one.scheduled - one.retrying for one in queues)
+    scheduled = _all(queues, "scheduled", without="retrying")
     letters = f"{len(seen.letters)}{'+' if seen.has_more_letters else ''}"
     words = [
         show.count(len(workers), "worker"),
-        f"{sum(one.running for one in queues):,} running",
-        f"{sum(one.queued for one in queues):,} queued",
+        f"{_all(queues, 'running'):,} running",
+        f"{_all(queues, 'queued'):,} queued",
         f"{scheduled:,} scheduled",
-        f"{sum(one.retrying for one in queues):,} retrying",
+        f"{_all(queues, 'retrying'):,} retrying",
         f"{letters} dead letter{'' if letters == '1' else 's'}",
     ]
     return ", ".join(words)
+
+
+def _all(queues: Sequence[Queue], name: str, *, without: str | None = None) -> Total:
+    """One of the numbers of several queues together."""
+    numbers = [_number(one, name, without=without) for one in queues]
+    return Total(sum(numbers), is_exact=all(one.is_exact for one in numbers))
+
+
+def _number(queue: Queue, name: str, *, without: str | None = None) -> Total:
+    number = queue.number(name)
+    if without is None:
+        return number
+    less = queue.number(without)
+    return Total(max(0, number - less), is_exact=number.is_exact and less.is_exact)
 
 
 def pace(seen: Overview) -> str:
@@ -180,11 +194,11 @@ def _queue_row(queue: Queue, now: Instant) -> tuple[str, ...]:
     oldest = queue.oldest_run_at
     return (
         queue.name,
-        f"{queue.queued:,}",
-        f"{queue.running:,}",
-        f"{queue.scheduled - queue.retrying:,}",
-        f"{queue.retrying:,}",
-        f"{queue.waiting:,}",
+        f"{queue.number('queued'):,}",
+        f"{queue.number('running'):,}",
+        f"{_number(queue, 'scheduled', without='retrying'):,}",
+        f"{queue.number('retrying'):,}",
+        f"{queue.number('waiting'):,}",
         "" if oldest is None else show.length(max(0.0, now - oldest)),
         "paused" if queue.is_paused else "open",
     )
@@ -236,7 +250,13 @@ def _table(section: Section, share: int, room: int) -> RenderableType:
     return table
 
 
-def _rate(per_second: float) -> str:
+def _rounded(per_second: float | None) -> float | None:
+    return None if per_second is None else round(per_second, 3)
+
+
+def _rate(per_second: float | None) -> str:
+    if per_second is None:
+        return "…"
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}"
 
 

@@ -281,10 +281,10 @@ async def _show(
         found = standing.job.name
         if version is not None:
             standing = replace(standing, job=await client.job(found, version=version))
-        counts = {str(state): number for state, number in (await client.count(job=found)).items()}
+        counts = await client.count(job=found)
         now = (await client.health()).now
     if as_json:
-        said = wire.standing(standing) | {"executions": counts}
+        said = wire.standing(standing) | wire.counts(counts)
         if not standing.job.is_current:
             said["schedules"] = wire.job(standing.job)["schedules"]
         show.echo_json(said)

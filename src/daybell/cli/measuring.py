@@ -103,7 +103,7 @@ async def _prepare(owner: Client, app: App) -> Client:
     await owner.ensure_tenant(TENANT)
     client = owner.for_tenant(TENANT)
     app.handlers.learn(await client.define_jobs(app.definitions(), author="code"))
-    if left := sum((await client.count(status="pending", job=JOB)).values()):
+    if left := (await client.count(status="pending", job=JOB)).total:
         raise LeftOver(
             f"{show.count(left, 'execution')} of another bench wait on this store; if that was cut"
             f" off, run: daybell queues purge {QUEUE} --tenant {TENANT}"

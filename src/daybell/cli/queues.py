@@ -37,10 +37,7 @@ async def _list(settings: Settings, *, tenant: str | None, as_json: bool) -> int
         (
             one.name,
             "paused" if one.is_paused else "open",
-            one.queued,
-            one.running,
-            one.scheduled,
-            one.waiting,
+            *(f"{one.number(name):,}" for name in ("queued", "running", "scheduled", "waiting")),
             show.relative(one.oldest_run_at, now=now),
         )
         for one in queues
@@ -115,12 +112,12 @@ async def _purge(settings: Settings, *, name: str, yes: bool, tenant: str | None
 
     queue = check_name(name, what="queue")
     async with client_for(settings, tenant=tenant) as client:
-        total = sum((await client.count(queue=queue, status="pending", nodes=True)).values())
-        if total == 0:
+        total = (await client.count(queue=queue, status="pending", nodes=True)).total
+        if not total:
             typer.echo(f"nothing waits in queue {queue}")
             return DONE
         confirm(f"cancel {show.count(total, 'execution')} in queue {queue}?", yes=yes)
-        with show.progress("cancel", total=total) as advance:
+        with show.progress("cancel", total=total if total.is_exact else None) as advance:
             cancelled = await client.purge_queue(queue, on_step=advance)
     typer.echo(f"{show.count(cancelled, 'execution')} cancelled")
     return DONE

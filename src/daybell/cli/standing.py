@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from daybell.cli import show
 from daybell.cli.columns import Column
@@ -13,6 +13,7 @@ from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Standing
+from daybell.core.view import Counts
 from daybell.core.when import Schedule as Rule
 from daybell.core.when.zone import local
 from daybell.errors import InvalidSchedule
@@ -56,10 +57,10 @@ def echo_jobs(
     show.echo_table(columns, rows, empty=empty)
 
 
-def echo_job(one: Standing, counts: Mapping[str, int], *, now: Instant) -> None:
+def echo_job(one: Standing, counts: Counts, *, now: Instant) -> None:
     """Print all that is known of a job."""
     job, definition = one.job, one.job.definition
-    counted = ", ".join(f"{number:,} {state}" for state, number in counts.items())
+    counted = ", ".join(f"{counts.of(state):,} {state}" for state in counts)
     is_scheduled = bool(one.schedules)
     overlap = definition.overlap_rule(is_scheduled=is_scheduled)
     show.echo_fields(

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from daybell.cli import show
 from daybell.cli.overdue import OVERDUE_SECONDS
+from daybell.client.bulk import newest_of
 from daybell.client.offers import able, definition_of, lack_of
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import DEFAULT_TENANT, Job
-from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import Check, ExecutionFilter
+from daybell.core.view import Check, ExecutionFilter, read_found
 from daybell.errors import JobNotFound, listed
 from daybell.store.protocol import Store
 
@@ -36,7 +36,7 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
             where = ExecutionFilter(
                 queue=queue.name, states=PENDING - {State.WAITING}, with_nodes=True
             )
-            page = await store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
+            page = await read_found(newest_of(store, tenant, where))
             due = [one for one in page.items if one.run_at < late]
             for needs, found in (await _by_needs(store, tenant, due)).items():
                 if not able(workers, queue=queue.name, needs=needs, now=now):

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from daybell.cli import show
+from daybell.client.bulk import newest_of
 from daybell.client.offers import definition_of
 from daybell.core.execution import Execution, State
 from daybell.core.job import DEFAULT_TENANT, JobDefinition, task_of
 from daybell.core.lifecycle import UNKNOWN_TASK
-from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import Check, ExecutionFilter
+from daybell.core.view import Check, ExecutionFilter, read_found
 from daybell.errors import JobNotFound, listed
 from daybell.store.protocol import Store
 
@@ -27,7 +27,7 @@ async def check_tasks(store: Store) -> list[Check]:
     checks: list[Check] = []
     where = ExecutionFilter(states=frozenset({State.SCHEDULED}), with_nodes=True)
     for tenant in await store.list_tenants():
-        page = await store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX)
+        page = await read_found(newest_of(store, tenant, where))
         put_off = [one for one in page.items if one.reason == UNKNOWN_TASK]
         if put_off:
             checks.append(_unknown(tenant, put_off, await _definitions(store, tenant, put_off)))

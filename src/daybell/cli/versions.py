@@ -111,7 +111,7 @@ async def _delete(
         counts = await client.count(job=found, status=["pending", "running"])
         confirm(
             f"delete job {found}? Its schedules go, and what has not ended is cancelled"
-            f" (executions: {sum(counts.values()):,}).",
+            f" (executions: {counts.total:,}).",
             yes=yes,
         )
         cancelled = await client.delete_job(found, force=force)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Unpack
 from uuid import UUID
@@ -15,7 +15,7 @@ from daybell.client.requests import Filters, read_filter
 from daybell.client.submitting import derived
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.limits import PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter, read_pages
+from daybell.core.view import ExecutionFilter, Page, Total, read_pages, total_of
 from daybell.errors import DaybellError, QuotaExceeded, Unavailable, UsageError
 from daybell.store.ids import mint
 from daybell.store.outcomes import Cancellation, Revival
@@ -58,7 +58,7 @@ class Bulk:
     ) -> tuple[list[Execution], int]:
         raise NotImplementedError  # see `Workflows`
 
-    async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
+    async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
         """How many `cancel_many` would cancel."""
         return await self._count([unfinished(read_filter(**filters))])
 
@@ -68,7 +68,7 @@ class Bulk:
         """Cancel what has not ended; answers how many went which way."""
         return await self._cancel_where(unfinished(read_filter(**filters)), on_step)
 
-    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
+    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
         """How many `retry_many` would run again."""
         return await self._count(retryable(read_filter(**filters), force=force))
 
@@ -134,9 +134,16 @@ class Bulk:
             on_step(len(some))
         return answers
 
-    async def _count(self, wheres: Iterable[ExecutionFilter]) -> int:
+    async def _count(self, wheres: Iterable[ExecutionFilter]) -> Total:
         counts = [await self.store.count_executions(self.tenant, where) for where in wheres]
-        return sum(sum(count.values()) for count in counts)
+        return total_of(counts)
+
+
+def newest_of(
+    store: Store, tenant: str, where: ExecutionFilter
+) -> Callable[[str | None], Awaitable[Page[Execution]]]:
+    """Read one page of executions after another."""
+    return lambda cursor: store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
 
 
 async def pages_of(
@@ -144,10 +151,7 @@ async def pages_of(
 ) -> AsyncGenerator[Sequence[Execution]]:
     """All executions that a filter lets through, newest first, a page in memory at a time."""
     # Pages go by id, so what leaves the list does not shift the rest.
-    pages = read_pages(
-        lambda cursor: store.list_executions(tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor)
-    )
-    async for page in pages:
+    async for page in read_pages(newest_of(store, tenant, where)):
         if page:
             yield page
 

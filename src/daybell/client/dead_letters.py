@@ -9,7 +9,7 @@ from uuid import UUID
 from daybell.client.requests import Id, read_id
 from daybell.core.execution import Execution
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
-from daybell.core.view import ExecutionFilter, Page
+from daybell.core.view import ExecutionFilter, Page, Total
 from daybell.errors import Conflict
 from daybell.store.outcomes import Revival
 from daybell.store.protocol import Store
@@ -42,10 +42,12 @@ class DeadLetters:
         where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
         return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
-    async def count_dead_letters(self, *, job: str | None = None, queue: str | None = None) -> int:
+    async def count_dead_letters(
+        self, *, job: str | None = None, queue: str | None = None
+    ) -> Total:
         """How many there are."""
         where = ExecutionFilter(dead_letters=True, job=job, queue=queue)
-        return sum((await self.store.count_executions(self.tenant, where)).values())
+        return (await self.store.count_executions(self.tenant, where)).total
 
     async def discard(self, id: Id) -> None:
         """Take an execution off the dead-letter list. It stays in history."""

@@ -67,7 +67,6 @@ from daybell.core.execution import (
     Execution,
     ExecutionDetail,
     NewExecution,
-    State,
 )
 from daybell.core.instant import Seconds
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition, NewJob
@@ -78,7 +77,7 @@ from daybell.core.limits import (
     check_name,
 )
 from daybell.core.params import Params
-from daybell.core.view import ExecutionFilter, Health, Page, Queue
+from daybell.core.view import Counts, ExecutionFilter, Health, Page, Queue
 from daybell.core.worker import LEASE_SECONDS, Worker
 from daybell.errors import ExecutionNotFound, NotFound, Unavailable
 from daybell.store.ids import mint
@@ -324,8 +323,10 @@ class Client(
         where = read_filter(**filters)
         return await self.store.list_executions(self.tenant, where, limit=limit, cursor=cursor)
 
-    async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
-        """How many executions there are in each state."""
+    async def count(self, **filters: Unpack[Filters]) -> Counts:
+        """Count executions by state. A count reads 10,000 of a kind: of the states in `at_least`
+        there may be more.
+        """
         return await self.store.count_executions(self.tenant, read_filter(**filters))
 
     async def why(self, id: Id) -> Reason:

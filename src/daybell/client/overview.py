@@ -19,7 +19,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """What happened between two looks, per second."""
 
     enqueued: float
-    finished: float
+    finished: float | None  # None: a queue was too long to be counted
     failed: float  # attempts
 
 
@@ -40,6 +40,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> int:
         return sum(one.queued + one.scheduled + one.running + one.waiting for one in self.queues)
+
+    @property
+    def is_counted(self) -> bool:
+        """True if that is exact."""
+        return not any(one.at_least for one in self.queues)
 
 
 class Overviews:
@@ -80,11 +85,12 @@ def rates_between(earlier: Overview, later: Overview) -> Rates | None:
     seconds = later.now - earlier.now
     if seconds <= 0:
         return None
-    grown = later.unfinished - earlier.unfinished
+    is_counted = earlier.is_counted and later.is_counted
+    grown = later.unfinished - earlier.unfinished if is_counted else 0
     enqueued = max(later.activity.enqueued, grown)
     return Rates(
         enqueued=enqueued / seconds,
-        finished=(enqueued - grown) / seconds,
+        finished=(enqueued - grown) / seconds if is_counted else None,
         failed=later.activity.failed / seconds,
     )
 

@@ -30,7 +30,7 @@ from daybell.core.standing import Standing
 from daybell.core.step import NodeWait
 from daybell.core.template import Template
 from daybell.core.tenant import Tenant
-from daybell.core.view import Page, Queue, is_large
+from daybell.core.view import Counts, Page, Queue, is_large
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import Leadership, Worker
 from daybell.errors import InvalidSchedule, PayloadError
@@ -341,6 +341,14 @@ def worker(of: Worker) -> dict[str, Any]:
         "started_at": time(of.started_at),
         "renewed_at": time(of.renewed_at),
         "lease_until": time(of.lease_until),
+    }
+
+
+def counts(of: Counts) -> dict[str, Any]:
+    """Executions by state."""
+    return {
+        "executions": {str(state): number for state, number in of.items()},
+        "at_least": sorted(map(str, of.at_least)),
     }
 
 

@@ -46,6 +46,8 @@ REAP_BATCH_MAX: Final = 1_000
 PAGE_ITEMS_MAX: Final = 1_000
 PAGE_ITEMS_DEFAULT: Final = 50
 PAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # of a page of a list; one item is always on it
+SCAN_ITEMS_MAX: Final = 5_000  # executions of one kind that one page of a list reads
+COUNT_ITEMS_MAX: Final = 10_000  # executions of one kind that one count reads
 LIST_VALUE_BYTES_MAX: Final = 16 * 1024  # a larger value is left out of lists: `truncated`
 
 # Policies.

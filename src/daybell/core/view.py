@@ -4,8 +4,8 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from typing import Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Final, Generic, Self, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -31,10 +31,16 @@ ITEM_BYTES: Final = 1_500
 
 
 def cut_page(
-    found: Iterable[T], limit: int, *, size: Callable[[T], int], cursor: Callable[[T], str]
+    found: Iterable[T],
+    limit: int,
+    *,
+    size: Callable[[T], int],
+    cursor: Callable[[T], str],
+    more: str | None = None,
 ) -> Page[T]:
     """Take a page from the start of a list: at most `limit` items and PAGE_BYTES_MAX bytes, and at
-    least one item. Read no further than the first item that does not fit.
+    least one item. Read no further than the first item that does not fit. `more` is the cursor
+    behind the last item of the list, if there is more to read.
     """
     items: list[T] = []
     left = PAGE_BYTES_MAX
@@ -43,7 +49,7 @@ def cut_page(
         if items and (left < 0 or len(items) == limit):
             return Page(items=tuple(items), next_cursor=cursor(items[-1]))
         items.append(one)
-    return Page(items=tuple(items))
+    return Page(items=tuple(items), next_cursor=more)
 
 
 async def read_pages(
@@ -57,6 +63,16 @@ async def read_pages(
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+async def read_found(
+    read: Callable[[str | None], Awaitable[Page[T]]], cursor: str | None = None
+) -> Page[T]:
+    """Read a list up to its first page with items: a page may be empty and have a cursor."""
+    page = await read(cursor)
+    while not page.items and page.next_cursor is not None:
+        page = await read(page.next_cursor)
+    return page
 
 
 def bytes_of(*texts: str | None) -> int:
@@ -128,8 +144,59 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self.with_nodes or self.parent is not None or self.ids is not None
 
 
+class Total(int):
+    """A number of executions. If it is not exact, it may be larger, and is written `10,000+`."""
+
+    is_exact: bool
+
+    def __new__(cls, number: int, *, is_exact: bool = True) -> Self:
+        made = super().__new__(cls, number)
+        made.is_exact = is_exact
+        return made
+
+    def __bool__(self) -> bool:
+        """False if there is certainly none."""
+        return self > 0 or not self.is_exact
+
+    def __format__(self, spec: str) -> str:
+        return int(self).__format__(spec) + ("" if self.is_exact else "+")
+
+
+class Counts(dict[State, int]):
+    """Executions by state, without states that have none. A count ends at a bound: the numbers of
+    the states in `at_least` may be larger, also those that are left out.
+    """
+
+    def __init__(
+        self, counts: Mapping[State, int] | None = None, *, at_least: Iterable[State] = ()
+    ) -> None:
+        super().__init__({state: n for state, n in (counts or {}).items() if n})
+        self.at_least = frozenset(at_least)
+
+    @property
+    def total(self) -> Total:
+        """All of them together."""
+        return Total(sum(self.values()), is_exact=not self.at_least)
+
+    def of(self, state: State) -> Total:
+        """The number of one state."""
+        return Total(self.get(state, 0), is_exact=state not in self.at_least)
+
+
+def total_of(counts: Iterable[Counts]) -> Total:
+    """All of several counts together."""
+    totals = [count.total for count in counts]
+    return Total(sum(totals), is_exact=all(total.is_exact for total in totals))
+
+
+# Numbers of a queue that can be in its `at_least`.
+QUEUE_NUMBERS: Final = ("queued", "scheduled", "retrying", "running", "waiting")
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as a person sees it."""
+    """A queue as a person sees it. A count ends at a bound: the numbers named in `at_least` may be
+    larger.
+    """
 
     name: str
     is_paused: bool
@@ -139,6 +206,11 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     oldest_run_at: Instant | None = None  # of what is due: how late the queue is
+    at_least: tuple[str, ...] = ()  # of QUEUE_NUMBERS
+
+    def number(self, name: str) -> Total:
+        """One of QUEUE_NUMBERS, as far as it is known."""
+        return Total(getattr(self, name), is_exact=name not in self.at_least)
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,13 +16,13 @@ from daybell.core.access import WILDCARD, Scope, matches
 from daybell.core.circles import inner_jobs
 from daybell.core.dependencies import Ended, Upstream
 from daybell.core.event import Event, NewEvent, Published
-from daybell.core.execution import Enqueued, Execution, ExecutionDetail, NewExecution, State
+from daybell.core.execution import Enqueued, Execution, ExecutionDetail, NewExecution
 from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
-from daybell.core.view import ALL_JOBS, ExecutionFilter, JobFilter, Page, Queue
+from daybell.core.view import ALL_JOBS, Counts, ExecutionFilter, JobFilter, Page, Queue
 from daybell.core.worker import Worker
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound, shown
 from daybell.store.outcomes import Cancellation, Revival
@@ -235,7 +235,7 @@ class ScopedStore:
         page = await self._store.list_executions(tenant, where, limit=limit, cursor=cursor)
         return replace(page, items=tuple(one for one in page.items if self._covers(one)))
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         return await self._store.count_executions(tenant, self._limited(where))
 
     def _limited(self, where: ExecutionFilter) -> ExecutionFilter:

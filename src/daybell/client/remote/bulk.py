@@ -14,9 +14,9 @@ from daybell.client.dead_letters import Step, silently
 from daybell.client.remote import reading, writing
 from daybell.client.remote.transport import Transport
 from daybell.client.requests import Filters, Id, read_filter, read_id
-from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.execution import Execution, ExecutionDetail
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT
-from daybell.core.view import Page
+from daybell.core.view import Counts, Page, Total, total_of
 from daybell.errors import Conflict
 from daybell.store.outcomes import Cancellation, Revival
 
@@ -31,13 +31,13 @@ class Bulk:
     async def execution(self, id: Id) -> ExecutionDetail:
         raise NotImplementedError  # see `RemoteClient`
 
-    async def _counts(self, asked: dict[str, Any]) -> dict[State, int]:
+    async def _counts(self, asked: dict[str, Any]) -> Counts:
         raise NotImplementedError  # see `Executions`
 
-    async def count_cancellable(self, **filters: Unpack[Filters]) -> int:
+    async def count_cancellable(self, **filters: Unpack[Filters]) -> Total:
         """How many `cancel_many` would cancel."""
         where = unfinished(read_filter(**filters))
-        return sum((await self._counts(writing.of_filter(where))).values())
+        return (await self._counts(writing.of_filter(where))).total
 
     async def cancel_many(
         self, *, on_step: Step = silently, **filters: Unpack[Filters]
@@ -50,13 +50,13 @@ class Bulk:
         on_step(matched)
         return answers
 
-    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> int:
+    async def count_retryable(self, *, force: bool = False, **filters: Unpack[Filters]) -> Total:
         """How many `retry_many` would run again."""
-        total = 0
+        counts: list[Counts] = []
         for where in retryable(read_filter(**filters), force=force):
             letters = {"dead_letters": True} if where.dead_letters else {}
-            total += sum((await self._counts(writing.of_filter(where) | letters)).values())
-        return total
+            counts.append(await self._counts(writing.of_filter(where) | letters))
+        return total_of(counts)
 
     async def retry_many(
         self, *, force: bool = False, on_step: Step = silently, **filters: Unpack[Filters]
@@ -86,10 +86,12 @@ class Bulk:
         read = reading.page_of(reading.execution)
         return await self.transport.get("/dead-letters", asked, read=read)
 
-    async def count_dead_letters(self, *, job: str | None = None, queue: str | None = None) -> int:
+    async def count_dead_letters(
+        self, *, job: str | None = None, queue: str | None = None
+    ) -> Total:
         """How many there are."""
         counts = await self._counts({**_which(job, queue), "dead_letters": True})
-        return sum(counts.values())
+        return counts.total
 
     async def discard(self, id: Id) -> None:
         """Take an execution off the dead-letter list. It stays in history."""

@@ -19,7 +19,7 @@ from daybell.client.workflows import WorkflowRun
 from daybell.core.execution import Enqueued, Execution, ExecutionDetail, State
 from daybell.core.instant import from_iso
 from daybell.core.limits import ENQUEUE_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
-from daybell.core.view import Page
+from daybell.core.view import Counts, Page
 from daybell.errors import ExecutionNotFound, UsageError
 from daybell.store.outcomes import Cancellation
 
@@ -109,11 +109,11 @@ class Executions:
         read = reading.page_of(reading.execution)
         return await self.transport.get("/executions", asked, read=read)
 
-    async def count(self, **filters: Unpack[Filters]) -> dict[State, int]:
+    async def count(self, **filters: Unpack[Filters]) -> Counts:
         """How many executions there are in each state."""
         return await self._counts(writing.filters(filters))
 
-    async def _counts(self, asked: dict[str, Any]) -> dict[State, int]:
+    async def _counts(self, asked: dict[str, Any]) -> Counts:
         return await self.transport.get("/counts", asked, read=_counts)
 
     async def cancel(self, id: Id) -> Cancellation:
@@ -146,8 +146,9 @@ class Executions:
         return await self.transport.post(path, body, once=True, read=reading.enqueued)
 
 
-def _counts(of: reading.Wire) -> dict[State, int]:
-    return {State(word): int(number) for word, number in of["executions"].items()}
+def _counts(of: reading.Wire) -> Counts:
+    counts = {State(word): int(number) for word, number in of["executions"].items()}
+    return Counts(counts, at_least=map(State, of.get("at_least", ())))
 
 
 def _story(of: reading.Wire) -> Story:

@@ -22,6 +22,7 @@ from daybell.core.schedule import Schedule
 from daybell.core.standing import Look
 from daybell.core.view import (
     Activity,
+    Counts,
     ExecutionFilter,
     Page,
     Queue,
@@ -63,8 +64,8 @@ class MemoryViews(Part):
             map(shorten, found), limit, size=execution_bytes, cursor=lambda one: str(one.id)
         )
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
-        return dict(Counter(execution.state for execution in self._matching(tenant, where)))
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        return Counts(Counter(execution.state for execution in self._matching(tenant, where)))
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
         check_names(names)

@@ -13,7 +13,16 @@ from daybell.store.checks import check_names
 from daybell.store.codes import STATES
 from daybell.store.postgres.connection import SNAPSHOT, Link
 from daybell.store.postgres.schedules import COLUMNS, read_schedule
-from daybell.store.postgres.views import LISTED, NOW, RUNNING, WITH, Query, Viewing, parts_of
+from daybell.store.postgres.timeouts import Pace
+from daybell.store.postgres.views import (
+    BY_IDS,
+    IDLE_STATE,
+    IS_LEASED,
+    LISTED,
+    WITH,
+    WITH_IDS,
+    Viewing,
+)
 
 
 class Looking(Viewing):
@@ -23,6 +32,10 @@ class Looking(Viewing):
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
         check_names(names)
+        with self.db.at_pace(Pace.VIEW):
+            return await self._look(tenant, names)
+
+    async def _look(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
         async with self.db.transaction(SNAPSHOT) as link:
             key = await self.names.tenant(link, tenant)
             jobs = {
@@ -49,19 +62,17 @@ class Looking(Viewing):
             rows = await link.fetch(self.JOB_IDS, key, list(names))
         return {row["name"]: row["id"] for row in rows}
 
-    # Of each job, its newest unfinished executions speak for all: whoever has a million of them
-    # waits no longer for this than others. Those that run are few, and all of them are seen.
-    # The offset has each looked up in the agenda, instead of joining all of it.
+    # The newest unfinished executions of a job, nodes of runs included: the cost does not depend on
+    # how many there are.
+    NEWEST_LIVE = f"""
+      SELECT v.state, v.attempt, v.run_at, v.id, v.node FROM daybell.live v WHERE v.job = k.job
+       ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}
+    """
+    # Of each job, these speak for all. Those that run are few, and all of them are read.
     UNFINISHED_STATES = f"""{WITH}
     SELECT k.job, x.state FROM unnest($2::int[]) k(job), LATERAL (
-      SELECT DISTINCT
-             CASE WHEN v.state IN (4, 5) OR v.run_at > {NOW} THEN v.state ELSE 1 END AS state
-        FROM (SELECT v.state, v.lane, v.priority, v.run_at, v.id FROM daybell.live v
-               WHERE v.job = k.job AND v.node IS NULL
-               ORDER BY v.id DESC LIMIT {LOOKED_AT_MAX}) v
-       WHERE v.state IN (4, 5) OR EXISTS (
-             SELECT FROM daybell.agenda a WHERE a.lane = v.lane AND a.priority = v.priority
-                AND a.run_at = v.run_at AND a.id = v.id OFFSET 0)) x
+      SELECT DISTINCT {IDLE_STATE} AS state FROM ({NEWEST_LIVE}) v
+       WHERE v.node IS NULL AND (v.state IN (4, 5) OR NOT {IS_LEASED})) x
     UNION
     SELECT v.job, 5 FROM h, LATERAL (
       SELECT v.job, v.node FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
@@ -76,11 +87,10 @@ class Looking(Viewing):
         return found
 
     # Ids are made in the order of time.
-    NEWEST = """
+    NEWEST = f"""
     SELECT x.id FROM unnest($1::int[]) k(job), LATERAL (
       SELECT u.id FROM (
-        (SELECT v.id FROM daybell.live v WHERE v.job = k.job AND v.node IS NULL
-          ORDER BY v.id DESC LIMIT 1)
+        (SELECT v.id FROM ({NEWEST_LIVE}) v WHERE v.node IS NULL ORDER BY v.id DESC LIMIT 1)
         UNION ALL
         (SELECT v.id FROM daybell.dead v WHERE v.job = k.job ORDER BY v.id DESC LIMIT 1)
         UNION ALL
@@ -93,14 +103,7 @@ class Looking(Viewing):
         self, link: Link, key: int, tenant: str, jobs: list[int]
     ) -> dict[str, Execution]:
         ids: list[UUID] = [row["id"] for row in await link.fetch(self.NEWEST, jobs)]
-        query = Query(key)
-        wanted = query.bind(ids)
-        parts = [
-            f"{part} AND {'h' if part == RUNNING else 'v'}.id = ANY({wanted}::uuid[])"
-            for part in parts_of(None, nodes=False)
-        ]
-        union = " UNION ALL ".join(parts)
-        rows = await link.fetch(f"{WITH}SELECT {LISTED} FROM ({union}) p", *query.values)
+        rows = await link.fetch(f"{WITH_IDS}SELECT {LISTED} FROM ({BY_IDS}) p", key, ids)
         return {one.job: one for one in await self._executions(link, tenant, rows)}
 
     LIST_ARGS = f"""

@@ -33,7 +33,7 @@ from daybell.store.postgres.run_rows import (
 )
 from daybell.store.postgres.specs import Outdated, Specs
 from daybell.store.postgres.timeouts import pace_of
-from daybell.store.postgres.views import CLAIMABLE, EXPANDED, RUNNING, WAITING, WITH
+from daybell.store.postgres.views import LIVE_STATE, WITH
 
 logger = logging.getLogger("daybell.store")
 
@@ -178,11 +178,10 @@ class Running(Applying, Charting):
     SELECT {NODE_COLUMNS}, n.result FROM daybell.node n
      WHERE n.run = $2 AND n.tenant = $1 AND n.of IS NULL ORDER BY n.place
     """
-    STARTED_NODES = WITH + " UNION ALL ".join(
-        f"SELECT id, state, started_at, run_at, reason"
-        f" FROM ({part} AND v.parent = $2 AND v.node IS NOT NULL) p"
-        for part in (RUNNING, EXPANDED, CLAIMABLE, WAITING)
-    )
+    STARTED_NODES = f"""{WITH}
+    SELECT v.id, {LIVE_STATE} AS state, v.started_at, v.run_at, v.reason FROM daybell.live v
+     WHERE v.parent = $2 AND v.tenant + 0 = $1 AND v.node IS NOT NULL
+    """
 
     async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
         async with self.db.transaction(SNAPSHOT) as link:

@@ -39,6 +39,12 @@ PLANNING: Final[dict[str, str]] = {
     "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
     "timezone": "UTC",
 }
+# Views read an index in its order and stop. With the statistics of an empty table, a bitmap and a
+# sort of all rows look cheaper, or a join of whole tables.
+VIEW_PLANNING: Final[dict[str, str]] = PLANNING | {
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+}
 _SESSION_ONLY: Final = ("tcp_", "default_", "application_name")
 
 
@@ -66,11 +72,12 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     acquire: Seconds  # for a connection of the pool, new or not
     idle: Seconds  # until the server ends a session that is idle in a transaction
     keepalive: int  # seconds of silence before TCP asks whether the peer is there
+    planning: dict[str, str]  # settings of the planner
 
     @property
     def settings(self) -> dict[str, str]:
         """What a session is started with."""
-        return {"application_name": "daybell", **PLANNING, **self._limits, **self.peer}
+        return {"application_name": "daybell", **self.planning, **self._limits, **self.peer}
 
     @property
     def _limits(self) -> dict[str, str]:
@@ -103,7 +110,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def set_local(self) -> str:
         """The settings for one transaction behind a pooler, as far as a session can set them."""
-        settings = PLANNING | self._limits
+        settings = self.planning | self._limits
         return "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', true)"
             for name, value in settings.items()
@@ -158,6 +165,7 @@ def timeouts_for(lease: Seconds, pace: Pace = Pace.SHORT) -> Timeouts:
         acquire=command if pace in PATIENT else connect + ACQUIRE_SECONDS,
         idle=idle,
         keepalive=max(1, round(min(lease, 15.0) / 5)),
+        planning=VIEW_PLANNING if pace is Pace.VIEW else PLANNING,
     )
 
 

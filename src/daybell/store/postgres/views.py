@@ -7,25 +7,35 @@ statement each, so a page is consistent in itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import (
     LEFT_OUT,
+    TERMINAL,
     Attempt,
     Execution,
     ExecutionDetail,
     State,
     reason_in,
 )
-from daybell.core.limits import LIST_VALUE_BYTES_MAX
-from daybell.core.view import ExecutionFilter, Page, Queue, cut_page, execution_bytes
+from daybell.core.limits import COUNT_ITEMS_MAX, LIST_VALUE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.view import (
+    QUEUE_NUMBERS,
+    Counts,
+    ExecutionFilter,
+    Page,
+    Queue,
+    cut_page,
+    execution_bytes,
+)
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.activity import Tallying
-from daybell.store.postgres.columns import within_page
+from daybell.store.postgres.columns import IN_HISTORY, within_page
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row
 from daybell.store.postgres.timeouts import Pace
 
@@ -53,51 +63,60 @@ _LIST_COLUMNS: Final = ", ".join(
 )
 LISTED: Final = f"{_LIST_COLUMNS}, coalesce({_LARGE}, false) AS truncated"
 
-# (what it holds, columns that differ, where it is). The order of the parts does not matter.
-RUNNING: Final = f"""
-  SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, h.worker, false AS is_discarded
-    FROM h, LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
-                        AND v.attempt = h.attempt AND v.state <> 5 LIMIT 1) v
-   WHERE true"""
-# The same for one that is known by its id: a lease is searched, and not taken apart. A claim never
-# takes the same twice.
-HELD: Final = f"""
-  SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, l.worker, false AS is_discarded
-    FROM daybell.live v, LATERAL (
-           SELECT l.worker FROM daybell.lease l
-            WHERE l.tenant = $1 AND v.id = ANY(l.ids)
-              AND l.attempts[array_position(l.ids, v.id)] = v.attempt LIMIT 1) l
-   WHERE v.tenant = $1 AND v.state NOT IN (4, 5)"""
-CLAIMABLE: Final = f"""
-  SELECT {SHOWN}, {UNFINISHED},
-         CASE WHEN v.run_at <= {NOW} THEN 1::smallint ELSE v.state END AS state,
-         NULL::uuid AS worker, false AS is_discarded
-    FROM daybell.live v JOIN daybell.agenda a
-      ON a.lane = v.lane AND a.priority = v.priority AND a.run_at = v.run_at AND a.id = v.id
-   WHERE v.tenant = $1"""
-# Runs of workflows that have begun: in nobody's hands.
-EXPANDED: Final = f"""
-  SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
-    FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5"""
-WAITING: Final = f"""
-  SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
-    FROM daybell.live v WHERE v.tenant = $1 AND v.state = 4"""
-DEAD: Final = f"""
-  SELECT {SHOWN}, {FINISHED}, v.state, v.worker, false AS is_discarded
-    FROM daybell.dead v WHERE v.tenant = $1"""
-ENDED: Final = f"""
-  SELECT {SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7 AS is_discarded
-    FROM daybell.history v WHERE v.tenant = $1"""
-# Nodes of runs have an index of their own, so whoever wants both kinds asks twice.
-NOT_NODES: Final = "v.node IS NULL"
-NODES: Final = "v.node IS NOT NULL"
 WITH: Final = """
 WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
 h AS MATERIALIZED (
   SELECT x.id, x.attempt, l.worker FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
    WHERE l.tenant = $1)
 """
-
+# True for a row `v` of `live` that a lease holds: a hashed lookup, see decision 0006. An unfinished
+# execution in no lease waits or can be claimed, so that views do not read the agenda.
+IS_LEASED: Final = "((v.id, v.attempt) IN (SELECT h.id, h.attempt FROM h)) IS TRUE"
+LIVE_STATE: Final = f"""
+    CASE WHEN v.state IN (4, 5) THEN v.state WHEN {IS_LEASED} THEN 5::smallint
+         WHEN v.run_at <= {NOW} THEN 1::smallint ELSE v.state END"""
+# Leased executions. A run of a workflow that has started (state 5) is in no lease.
+RUNNING: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, 5::smallint AS state, h.worker, false AS is_discarded
+    FROM h, LATERAL (SELECT * FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+                        AND v.attempt = h.attempt AND v.state <> 5 LIMIT 1) v
+   WHERE true"""
+LEASED: Final = f"""
+  SELECT {SHOWN.replace("v.id", "h.id", 1)}, {UNFINISHED}, 5::smallint AS state, v.worker,
+         false AS is_discarded, false AS is_end
+    FROM (SELECT * FROM h v WHERE true{{after}} ORDER BY v.id DESC) h,
+         LATERAL (SELECT v.*, h.worker FROM daybell.live v WHERE v.tenant = $1 AND v.id = h.id
+                     AND v.attempt = h.attempt AND v.state <> 5 LIMIT 1) v
+   WHERE {{conditions}}"""
+EXPANDED: Final = f"""
+  SELECT {SHOWN}, {UNFINISHED}, v.state, NULL::uuid AS worker, false AS is_discarded
+    FROM daybell.live v WHERE v.tenant + 0 = $1 AND v.state = 5"""
+# The state of an unfinished execution that no lease holds.
+IDLE_STATE: Final = f"CASE WHEN v.state < 4 AND v.run_at <= {NOW} THEN 1::smallint ELSE v.state END"
+_IDLE: Final = (
+    f"{SHOWN}, {UNFINISHED}, {IDLE_STATE} AS state, NULL::uuid AS worker, false AS is_discarded"
+)
+_DEAD: Final = f"{SHOWN}, {FINISHED}, v.state, v.worker, false AS is_discarded"
+_ENDED: Final = f"{SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7 AS is_discarded"
+# Executions by their ids, $2, wherever they are: one probe for each table and state. Of the leases,
+# only these ids are kept.
+WITH_IDS: Final = WITH.replace(
+    "l.tenant = $1)", "l.tenant = $1 AND (x.id IN (SELECT unnest($2::uuid[]))) IS TRUE)"
+)
+BY_IDS: Final = f"""
+  SELECT f.* FROM unnest($2::uuid[]) u(id), LATERAL (
+    SELECT {SHOWN}, {UNFINISHED}, {LIVE_STATE} AS state,
+           CASE WHEN v.state NOT IN (4, 5) THEN (
+             SELECT h.worker FROM h WHERE h.id = v.id AND h.attempt = v.attempt LIMIT 1) END
+           AS worker, false AS is_discarded
+      FROM (SELECT * FROM daybell.live v WHERE v.id = u.id AND v.tenant + 0 = $1 LIMIT 1) v
+    UNION ALL
+    SELECT {SHOWN}, {FINISHED}, v.state, v.worker, false
+      FROM (SELECT * FROM daybell.dead v WHERE v.id = u.id AND v.tenant + 0 = $1 LIMIT 1) v
+    UNION ALL
+    SELECT {SHOWN}, {FINISHED}, v.state, v.worker, v.state = 7
+      FROM (SELECT h.* FROM {IN_HISTORY}) v
+    LIMIT 1) f"""
 
 LIST_SIZE: Final = " + ".join(
     f"coalesce(octet_length({name}), 0)" for name in ("args", "result", "error", "checkpoint")
@@ -107,28 +126,50 @@ LIST_SIZE: Final = " + ".join(
 class Query:
     """A filter as SQL: conditions and the values bound to them."""
 
-    def __init__(self, tenant: int) -> None:
-        self.values: list[object] = [tenant]
+    def __init__(self, *values: object) -> None:
+        self.values = list(values)
         self._conditions: list[str] = []
 
     def bind(self, value: object) -> str:
         self.values.append(value)
         return f"${len(self.values)}"
 
-    def add(self, condition: str, value: object) -> None:
-        """A condition with `{}` where its value goes."""
+    def add(self, condition: str, value: object) -> str:
+        """Add a condition with `{}` where its value goes; answers it with the value's number."""
         self._conditions.append(condition.format(self.bind(value)))
+        return self._conditions[-1]
 
     def only(self, condition: str) -> None:
-        """A condition without a value."""
+        """Add a condition without a value."""
         self._conditions.append(condition)
 
-    def over(self, part: str, *more: str) -> str:
-        """One part of the list with all conditions on it."""
-        conditions = " AND ".join([*self._conditions, *more])
-        if not conditions:
-            return part
-        return f"{part} AND {conditions}"
+    def all_of(self, *more: str) -> str:
+        """All conditions together."""
+        return " AND ".join([*self._conditions, *more]) or "true"
+
+
+class Walk(NamedTuple):
+    """A part of a list: executions of some states, read in the order of an index."""
+
+    states: frozenset[State]
+    columns: str
+    table: str
+    place: str  # the condition that the index answers
+    rest: str = "true"  # conditions that are checked row by row
+
+    def read(self, query: Query, *, most: int, after: str) -> str:
+        """Read no more than `most` rows, newest first. One row more, with `is_end`, says that the
+        index has more.
+
+        The window function keeps all other conditions out of the walk, so that no other index can
+        be chosen for them.
+        """
+        return f"""
+          SELECT {self.columns}, v.number > {most} AS is_end
+            FROM (SELECT v.*, row_number() OVER (ORDER BY v.id DESC) AS number
+                    FROM daybell.{self.table} v WHERE {self.place}{after}
+                   ORDER BY v.id DESC LIMIT {most} + 1) v
+           WHERE v.number > {most} OR {query.all_of("v.tenant = $1", self.rest)}"""
 
 
 class Viewing(Tallying):
@@ -143,10 +184,7 @@ class Viewing(Tallying):
     async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
         async with self.db.transaction(SNAPSHOT) as link:
             key = await self.names.tenant(link, tenant)
-            query = Query(key)
-            query.add("v.id = {}", id)
-            parts = [query.over(HELD if part == RUNNING else part) for part in parts_of(None)]
-            rows = await link.fetch(WITH + "\nUNION ALL".join(parts), *query.values)
+            rows = await link.fetch(WITH_IDS + BY_IDS, key, [id])
             if not rows:
                 raise ExecutionNotFound(f"no execution {id}")
             [execution] = await self._executions(link, tenant, rows[:1])
@@ -170,63 +208,113 @@ class Viewing(Tallying):
         check_limit(limit)
         after = check_cursor(cursor)
         async with self.db.link(Pace.VIEW) as link:
-            query = await self._query(link, tenant, where)
-            if after is not None:
-                query.add("v.id < {}", after)
-            order = f"ORDER BY id DESC LIMIT {query.bind(limit + 1)}"
-            parts = [f"({part} {order})" for part in _restricted(query, where)]
-            rows = []
-            if parts:
-                union = " UNION ALL ".join(parts)
-                listed = f"SELECT {LISTED} FROM (SELECT * FROM ({union}) u {order}) p"
-                listed = within_page(listed, LIST_SIZE, "id DESC")
-                rows = await link.fetch(WITH + listed, *query.values)
+            rows = await self._newest(link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
+            rows, more = cut_walk(rows)
             items = await self._executions(link, tenant, rows)
-        return cut_page(items, limit, size=execution_bytes, cursor=lambda one: str(one.id))
+        return cut_page(
+            items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more
+        )
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
-        async with self.db.link(Pace.VIEW) as link:
-            query = await self._query(link, tenant, where)
-            parts = [
-                f"SELECT state, count(*) AS n FROM ({part}) p GROUP BY state"
-                for part in _restricted(query, where)
+    async def _newest(
+        self,
+        link: Link,
+        tenant: str,
+        where: ExecutionFilter,
+        columns: str,
+        size: str,
+        limit: int,
+        after: UUID | None,
+    ) -> list[Row]:
+        """Read columns of what a filter lets through, newest first, as far as they fit into a page,
+        and one row more; see `cut_walk`. `size` is the expression of a row's bytes.
+        """
+        query, place = await self._query(link, tenant, where)
+        older = "" if after is None else f" AND v.id < {query.bind(after)}"
+        order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
+        if where.ids is not None:
+            conditions = _among_ids(query, where) + older
+            union = f"SELECT v.*, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
+            start = WITH_IDS
+        else:
+            walks = [
+                f"({part} {order})"
+                for _, part in _parts(query, place, where, most=SCAN_ITEMS_MAX, after=older)
             ]
-            rows = (
-                await link.fetch(WITH + " UNION ALL ".join(parts), *query.values) if parts else []
-            )
-        counts: dict[State, int] = {}
-        for row in rows:
-            state = STATES[row["state"]]
-            counts[state] = counts.get(state, 0) + row["n"]
-        return counts
+            if not walks:
+                return []
+            union, start = " UNION ALL ".join(walks), WITH
+        listed = f"SELECT {columns}, p.is_end FROM (SELECT * FROM ({union}) u {order}) p"
+        return await link.fetch(start + within_page(listed, size, "id DESC"), *query.values)
 
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        async with self.db.link(Pace.VIEW) as link:
+            query, place = await self._query(link, tenant, where)
+            if where.ids is not None:
+                conditions = _among_ids(query, where)
+                union = f"SELECT v.state, false AS is_end FROM ({BY_IDS}) v WHERE {conditions}"
+                parts, start = [(frozenset[State](), union)], WITH_IDS
+            else:
+                parts = list(_parts(query, place, where, most=COUNT_ITEMS_MAX))
+                start = WITH
+            counted = " UNION ALL ".join(
+                f"SELECT {number} AS part, state, is_end, count(*) AS n FROM ({part}) p"
+                " GROUP BY state, is_end"
+                for number, (_, part) in enumerate(parts)
+            )
+            rows = await link.fetch(start + counted, *query.values) if parts else []
+        counts, more = Counter[State](), set[State]()
+        for row in rows:
+            if row["is_end"]:
+                more.update(parts[int(row["part"])][0])
+            else:
+                counts[STATES[row["state"]]] += row["n"]
+        return Counts(counts, at_least=more)
+
+    # A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or
+    # of what waits, retries or is a started run in all queues.
     QUEUES = f"""{WITH},
-    a AS (SELECT l.queue, count(*) FILTER (WHERE a.run_at <= {NOW}) AS queued,
-                 count(*) FILTER (WHERE a.run_at > {NOW}) AS scheduled,
-                 min(a.run_at) FILTER (WHERE a.run_at <= {NOW}) AS oldest
-            FROM daybell.agenda a JOIN daybell.lane l ON l.key = a.lane
-           WHERE l.tenant = $1 GROUP BY l.queue),
-    r AS (SELECT l.queue, count(*) AS running
-            FROM (SELECT v.lane
+    a AS (SELECT l.queue, sum(least(d.n, $2)) AS queued, bool_or(d.n > $2) AS more_queued,
+                 sum(least(s.n, $2)) AS scheduled, bool_or(s.n > $2) AS more_scheduled,
+                 min(d.oldest) AS oldest
+            FROM daybell.lane l, unnest('{set(PRIORITIES)}'::smallint[]) p(priority),
+                 LATERAL (SELECT count(*) AS n, min(x.run_at) AS oldest FROM (
+                            SELECT a.run_at FROM daybell.agenda a
+                             WHERE a.lane = l.key AND a.priority = p.priority AND a.run_at <= {NOW}
+                             ORDER BY a.run_at LIMIT $2::int + 1) x) d,
+                 LATERAL (SELECT count(*) AS n FROM (
+                            SELECT a.run_at FROM daybell.agenda a
+                             WHERE a.lane = l.key AND a.priority = p.priority AND a.run_at > {NOW}
+                             ORDER BY a.run_at LIMIT $2 + 1) x) s
+           WHERE l.tenant = $1 GROUP BY l.queue HAVING sum(d.n + s.n) > 0),
+    r AS (SELECT l.queue, count(*) AS running, sum(v.expanded) AS expanded
+            FROM (SELECT v.lane, 0 AS expanded
                     FROM h, LATERAL (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1
                                         AND v.id = h.id AND v.attempt = h.attempt
                                         AND v.state <> 5 LIMIT 1) v
                   UNION ALL
-                  SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5) v,
+                  (SELECT v.lane, 1 FROM daybell.live v WHERE v.tenant = $1 AND v.state = 5
+                    ORDER BY v.id LIMIT $2 + 1)) v,
                  daybell.lane l
            WHERE l.key = v.lane GROUP BY l.queue),
-    w AS (SELECT l.queue, count(*) AS waiting FROM daybell.live v
-            JOIN daybell.lane l ON l.key = v.lane
-           WHERE v.tenant = $1 AND v.state = 4 GROUP BY l.queue),
-    f AS (SELECT l.queue, count(*) AS retrying FROM daybell.live v
-            JOIN daybell.lane l ON l.key = v.lane
-           WHERE v.tenant = $1 AND v.state = 3 AND v.run_at > {NOW} GROUP BY l.queue),
+    w AS (SELECT l.queue, count(*) AS waiting
+            FROM (SELECT v.lane FROM daybell.live v WHERE v.tenant = $1 AND v.state = 4
+                   ORDER BY v.id LIMIT $2 + 1) v, daybell.lane l
+           WHERE l.key = v.lane GROUP BY l.queue),
+    f AS (SELECT l.queue, count(*) FILTER (WHERE v.run_at > {NOW}) AS retrying, count(*) AS failed
+            FROM (SELECT v.lane, v.run_at FROM daybell.live v WHERE v.tenant = $1 AND v.state = 3
+                   ORDER BY v.id DESC LIMIT $2 + 1) v, daybell.lane l
+           WHERE l.key = v.lane GROUP BY l.queue),
     j AS (SELECT DISTINCT queue FROM daybell.job WHERE tenant = $1 AND deleted_at IS NULL),
     p AS (SELECT queue, true AS is_paused FROM daybell.paused_queue WHERE tenant = $1)
-    SELECT queue, coalesce(is_paused, false) AS is_paused, coalesce(queued, 0) AS queued,
-           coalesce(scheduled, 0) AS scheduled, coalesce(retrying, 0) AS retrying,
+    SELECT queue, coalesce(is_paused, false) AS is_paused, coalesce(queued, 0)::int AS queued,
+           coalesce(scheduled, 0)::int AS scheduled, coalesce(retrying, 0) AS retrying,
            coalesce(running, 0) AS running,
-           coalesce(waiting, 0) AS waiting, oldest
+           coalesce(waiting, 0) AS waiting, oldest,
+           coalesce(more_queued, false) AS more_queued,
+           coalesce(more_scheduled, false) AS more_scheduled,
+           coalesce((SELECT sum(failed) FROM f) > $2, false) AS more_retrying,
+           coalesce((SELECT sum(waiting) FROM w) > $2, false) AS more_waiting,
+           coalesce((SELECT sum(expanded) FROM r) > $2, false) AS more_running
       FROM a FULL JOIN r USING (queue) FULL JOIN w USING (queue)
              FULL JOIN f USING (queue) FULL JOIN j USING (queue)
              FULL JOIN p USING (queue)
@@ -235,7 +323,8 @@ class Viewing(Tallying):
 
     async def list_queues(self, tenant: str) -> list[Queue]:
         async with self.db.link(Pace.VIEW) as link:
-            rows = await link.fetch(self.QUEUES, await self.names.tenant(link, tenant))
+            key = await self.names.tenant(link, tenant)
+            rows = await link.fetch(self.QUEUES, key, COUNT_ITEMS_MAX)
         return [
             Queue(
                 name=row["queue"],
@@ -246,32 +335,39 @@ class Viewing(Tallying):
                 running=row["running"],
                 waiting=row["waiting"],
                 oldest_run_at=row["oldest"],
+                at_least=tuple(name for name in QUEUE_NUMBERS if row[f"more_{name}"]),
             )
             for row in rows
         ]
 
     JOB = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
 
-    async def _query(self, link: Link, tenant: str, where: ExecutionFilter) -> Query:
+    async def _query(
+        self, link: Link, tenant: str, where: ExecutionFilter
+    ) -> tuple[Query, str | None]:
+        """The conditions of a filter, and the one of them that an index of every table answers."""
         key = await self.names.tenant(link, tenant)
-        query = Query(key)
+        query, place = Query(key), None
+        if where.ids is not None:
+            query.bind(sorted(where.ids))  # $2 of BY_IDS
         if where.job is not None:
-            query.add("v.job = {}", await link.fetchval(self.JOB, key, where.job))
+            place = query.add("v.job = {}", await link.fetchval(self.JOB, key, where.job))
         if where.queue is not None:
             lanes = await self.names.lanes_of_queue(link, key, where.queue)
             query.add("v.lane = ANY({}::int[])", lanes)
         if not where.shows_nodes:
-            query.only(NOT_NODES)
-        for condition, value in (
-            ("v.id = ANY({}::uuid[])", None if where.ids is None else sorted(where.ids)),
-            ("v.schedule = {}", where.schedule),
-            ("v.parent = {}", where.parent),
-            ("v.created_at >= {}", where.since),
-            ("v.created_at < {}", where.until),
-        ):
-            if value is not None:
-                query.add(condition, value)
-        return query
+            query.only("v.node IS NULL")
+        if where.schedule is not None:
+            place = query.add("v.schedule = {}", where.schedule)
+        if where.parent is not None:
+            place = query.add("v.parent = {}", where.parent)
+        if where.since is not None:
+            query.add("v.created_at >= {}", where.since)
+        if where.until is not None:
+            query.add("v.created_at < {}", where.until)
+        if where.worker is not None:
+            query.add("v.worker = {}", where.worker)
+        return query, place
 
     async def _executions(self, link: Link, tenant: str, rows: list[Row]) -> list[Execution]:
         jobs = await self.names.job_names(link, {row["job"] for row in rows})
@@ -279,48 +375,83 @@ class Viewing(Tallying):
         return [_execution(r, tenant, jobs[r["job"]], lanes[r["lane"]].queue) for r in rows]
 
 
-def parts_of(states: frozenset[State] | None, *, nodes: bool = True) -> Iterator[str]:
-    """The parts of the list where executions of these states are, and those of nodes of runs. What
-    is unfinished is not told apart here.
-    """
-    wanted = frozenset(State) if states is None else states
-    if State.RUNNING in wanted:
-        yield RUNNING
-        yield EXPANDED
-    due = [f"v.run_at <= {NOW}"] if State.QUEUED in wanted else []
-    later = [STATE_CODES[state] for state in (State.SCHEDULED, State.RETRYING) if state in wanted]
-    if later:
-        codes = ", ".join(map(str, later))
-        due.append(f"(v.run_at > {NOW} AND v.state IN ({codes}))")
-    if due:
-        yield CLAIMABLE if len(due) + len(later) == 4 else f"{CLAIMABLE} AND ({' OR '.join(due)})"
-    if State.WAITING in wanted:
-        yield WAITING
-    if State.DEAD in wanted:
-        yield DEAD
-    # One part for each state: then each is in the index's order.
-    for state in (State.SUCCEEDED, State.DEAD, State.CANCELLED, State.SKIPPED):
-        if state in wanted:
-            yield f"{ENDED} AND v.state = {STATE_CODES[state]} AND {NOT_NODES}"
-            if nodes:
-                yield f"{ENDED} AND v.state = {STATE_CODES[state]} AND {NODES}"
+def cut_walk(rows: list[Row]) -> tuple[list[Row], str | None]:
+    """Cut rows where the first walk has ended; answers the cursor to go on with, if one has."""
+    for number, row in enumerate(rows):
+        if row["is_end"]:
+            return rows[:number], str(UUID(int=row["id"].int + 1))
+    return rows, None
 
 
-def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
-    """The parts that a filter leaves, with its conditions on them."""
+def _states(states: Iterable[State]) -> str:
+    return ", ".join(str(STATE_CODES[state]) for state in sorted(states)) or "NULL"
+
+
+def _among_ids(query: Query, where: ExecutionFilter) -> str:
+    """The conditions of a filter on rows of BY_IDS."""
+    if where.states is not None:
+        query.only(f"v.state IN ({_states(where.states)})")
     if where.dead_letters:
-        parts = [DEAD] if where.states is None or State.DEAD in where.states else []
-    else:
-        parts = list(parts_of(where.states, nodes=where.shows_nodes))
+        query.only("v.state = 7 AND NOT v.is_discarded")
+    return query.all_of()
+
+
+def _parts(
+    query: Query, place: str | None, where: ExecutionFilter, *, most: int, after: str = ""
+) -> Iterator[tuple[frozenset[State], str]]:
+    """The parts of a list, with the states of their executions; see `Walk.read`."""
+    wanted = frozenset(State) if where.states is None else where.states
+    if where.dead_letters:
+        wanted &= {State.DEAD}
+    if State.RUNNING in wanted:
+        # All of them, in the order of their ids: workers hold no more than they can run.
+        yield frozenset({State.RUNNING}), LEASED.format(after=after, conditions=query.all_of())
+    walks = [*_ended_walks(place, wanted, where)]
     if where.worker is None:
-        yield from (query.over(part) for part in parts)
+        walks += _live_walks(place, wanted)
+    for walk in walks:
+        yield walk.states, walk.read(query, most=most, after=after)
+
+
+def _live_walks(place: str | None, wanted: frozenset[State]) -> Iterator[Walk]:
+    """Unfinished executions that no lease holds."""
+    groups: list[tuple[str, set[State]]]
+    if place is not None:
+        groups = [(place, set(State) - TERMINAL)]
+    else:  # some states have an index of their own
+        groups = [
+            (f"v.tenant = $1 AND v.state = {STATE_CODES[state]}", {state})
+            for state in (State.RUNNING, State.WAITING, State.RETRYING)
+        ]
+        groups.append(("v.tenant = $1", {State.QUEUED, State.SCHEDULED}))
+    for index, group in groups:
+        states = group & wanted
+        if states:
+            rest = f"{IDLE_STATE} IN ({_states(states)}) AND (v.state IN (4, 5) OR NOT {IS_LEASED})"
+            yield Walk(frozenset(states), _IDLE, "live", index, rest)
+
+
+def _ended_walks(
+    place: str | None, wanted: frozenset[State], where: ExecutionFilter
+) -> Iterator[Walk]:
+    """Dead letters and history, whose nodes of runs are in an index of their own."""
+    if State.DEAD in wanted:
+        yield Walk(frozenset({State.DEAD}), _DEAD, "dead", place or "v.tenant = $1")
+    ended = wanted & TERMINAL
+    if where.dead_letters or not ended:
         return
-    worker = query.bind(where.worker)
-    for part in parts:
-        if part == RUNNING:
-            yield query.over(part, f"h.worker = {worker}")
-        elif "daybell.live" not in part:
-            yield query.over(part, f"v.worker = {worker}")
+    if place is not None:
+        is_by_job = where.parent is None and where.schedule is None
+        index = f"{place} AND v.node IS NULL" if is_by_job else place
+        yield Walk(ended, _ENDED, "history", index, f"v.state IN ({_states(ended)})")
+        if not is_by_job:
+            return
+    for state in sorted(ended):
+        index = f"v.tenant = $1 AND v.state = {STATE_CODES[state]}"
+        if place is None:
+            yield Walk(frozenset({state}), _ENDED, "history", f"{index} AND v.node IS NULL")
+        if where.shows_nodes:
+            yield Walk(frozenset({state}), _ENDED, "history", f"{index} AND v.node IS NOT NULL")
 
 
 def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:

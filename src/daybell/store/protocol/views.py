@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from daybell.core.execution import Execution, ExecutionDetail, State
+from daybell.core.execution import Execution, ExecutionDetail
 from daybell.core.standing import Look
-from daybell.core.view import Activity, ExecutionFilter, Page, Queue
+from daybell.core.view import Activity, Counts, ExecutionFilter, Page, Queue
 
 
 class Views(Protocol):
@@ -25,11 +25,22 @@ class Views(Protocol):
         there all along is missed or shown twice. Arguments, results and checkpoints of more than
         LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page ends at
         PAGE_BYTES_MAX bytes, with one execution at least. Raises UsageError for a cursor that is
-        none of ours."""
+        none of ours.
+
+        A page reads no more than SCAN_ITEMS_MAX executions of a kind: unfinished ones, dead
+        letters, or those that ended in one state, of the job, schedule, parent or tenant. If few of
+        them fit the filter, it is short or empty, and has a cursor. Only the memory store reads to
+        the end.
+        """
         ...
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
-        """How many there are in each state; states without any are left out."""
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
+        """Count executions by state; states without any are left out.
+
+        A count reads no more than COUNT_ITEMS_MAX executions of a kind, the newest. If there are
+        more, the numbers of their states are lower bounds: `Counts.at_least`. The memory store
+        counts all.
+        """
         ...
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
@@ -49,7 +60,9 @@ class Views(Protocol):
         ...
 
     async def list_queues(self, tenant: str) -> list[Queue]:
-        """Queues that have work, or were paused, or are a job's, by name."""
+        """Queues that have work, or were paused, or are a job's, by name. A number above
+        COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`. The memory store counts all.
+        """
         ...
 
     async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:

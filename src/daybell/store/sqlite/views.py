@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,11 +11,21 @@ import msgspec
 
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
+from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.core.standing import Look
-from daybell.core.view import Activity, ExecutionFilter, Page, Queue, cut_page, execution_bytes
+from daybell.core.view import (
+    QUEUE_NUMBERS,
+    Activity,
+    Counts,
+    ExecutionFilter,
+    Page,
+    Queue,
+    cut_page,
+    execution_bytes,
+)
 from daybell.errors import ExecutionNotFound
 from daybell.store.checks import check_cursor, check_limit, check_names
-from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
+from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.looks import job_ids, look_at_jobs
@@ -35,7 +46,7 @@ class SqliteViews(Part):
         after = check_cursor(cursor)
         return await self._read(lambda tx: list_executions(tx, tenant, where, limit, after))
 
-    async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+    async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         return await self._read(lambda tx: count_executions(tx, tenant, where))
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:
@@ -96,17 +107,31 @@ def read_attempt(row: Any) -> Attempt:
 def list_executions(
     tx: Transaction, tenant: str, where: ExecutionFilter, limit: int, after: UUID | None
 ) -> Page[Execution]:
-    conditions, values = matching(tx, tenant, where)
-    if after is not None:
-        conditions.append("id < ?")
-        values.append(after.bytes)
-    rows = tx.execute(
-        f"SELECT {LIST_COLUMNS} FROM execution WHERE {' AND '.join(conditions)}"
-        " ORDER BY id DESC LIMIT ?",
-        (*values, limit + 1),
-    )
+    rows, more = newest(tx, tenant, where, LIST_COLUMNS, limit + 1, after)
     found = (execution(tx, tenant, row) for row in rows)
-    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id))
+    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more)
+
+
+def newest(
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    columns: str,
+    limit: int,
+    after: UUID | None,
+) -> tuple[Iterable[Any], str | None]:
+    """Read columns of what a filter lets through, newest first, and the cursor to go on with, if
+    there is more than one page may read.
+    """
+    found = matching(tx, tenant, where)
+    if after is not None:
+        found.add("id < ?", after.bytes)
+    end = bound(tx, found, SCAN_ITEMS_MAX, after)
+    rows = tx.execute(
+        f"SELECT {columns} FROM execution WHERE {found.text} ORDER BY id DESC LIMIT ?",
+        (*found.values, limit),
+    )
+    return rows, None if end is None else str(UUID(int=end.int + 1))
 
 
 # By which index executions of some states are found.
@@ -119,102 +144,172 @@ _PLACES: Final = {
 _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE state END"
 
 
-def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Counts:
     wanted = frozenset(State) if where.states is None else where.states
+    if where.dead_letters:
+        wanted &= {State.DEAD}
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
     else:
-        conditions, values = matching(tx, tenant, where)
-        counts = dict(
-            tx.execute(
-                f"SELECT {_SHOWN_STATE}, count(*) FROM execution"
-                f" WHERE {' AND '.join(conditions)} GROUP BY 1",
-                (tx.now, *values),
-            )
+        found = matching(tx, tenant, where)
+        is_exact = bound(tx, found, COUNT_ITEMS_MAX) is None
+        rows = tx.execute(
+            f"SELECT {_SHOWN_STATE}, count(*) FROM execution WHERE {found.text} GROUP BY 1",
+            (tx.now, *found.values),
         )
-    return {STATES[code]: n for code, n in counts.items() if n and STATES[code] in wanted}
+        counts = Counts({STATES[code]: n for code, n in rows}, at_least=() if is_exact else State)
+    return Counts(
+        {state: n for state, n in counts.items() if state in wanted},
+        at_least=counts.at_least & wanted,
+    )
 
 
-_COUNT_PENDING: Final = f"""
-SELECT {_SHOWN_STATE}, count(*) FROM execution
- WHERE state <= 3 AND node IS NULL AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?)
- GROUP BY 1
+# Each reads up to a bound, and one row more to know that there is more.
+_COUNT_UNCLAIMABLE: Final = """
+SELECT count(*), coalesce(sum(tenant = ? AND node IS NULL), 0)
+  FROM (SELECT tenant, node FROM execution WHERE state = {} LIMIT ?)
 """
-_COUNT_OTHERS: Final = """
-SELECT 4, count(*) FROM execution WHERE state = 4 AND node IS NULL AND +tenant = ?
-UNION ALL
-SELECT 5, count(*) FROM execution WHERE state = 5 AND node IS NULL AND +tenant = ?
-UNION ALL
-SELECT state, count(*) FROM execution WHERE state >= 7 AND node IS NULL AND tenant = ?
- GROUP BY state
+_COUNT_ENDED: Final = """
+SELECT count(*), coalesce(sum(node IS NULL), 0)
+  FROM (SELECT node FROM execution WHERE state >= 7 AND tenant = ? AND state = {} LIMIT ?)
 """
 # By their jobs: nodes are not in that index.
 _COUNT: Final = """
-SELECT count(*) FROM execution
- WHERE node IS NULL AND job IN (SELECT j.n FROM job j WHERE j.tenant = ?)
+SELECT count(*) FROM (
+  SELECT 1 FROM execution
+   WHERE node IS NULL AND job IN (SELECT j.n FROM job j WHERE j.tenant = ?) LIMIT ?)
 """
+_COUNT_OLDEST: Final = """
+SELECT count(*) FROM (SELECT state, node FROM execution WHERE tenant = ? ORDER BY id LIMIT ?)
+ WHERE state = 6 AND node IS NULL
+"""
+_STATES_APART: Final = (
+    (State.WAITING, _COUNT_UNCLAIMABLE),
+    (State.RUNNING, _COUNT_UNCLAIMABLE),
+    (State.DEAD, _COUNT_ENDED),
+    (State.CANCELLED, _COUNT_ENDED),
+    (State.SKIPPED, _COUNT_ENDED),
+)
 
 
-def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> dict[int, int]:
-    """How many are in each state, from indexes alone: what is in none of the others succeeded."""
-    counts = dict(tx.execute(_COUNT_OTHERS, (owner, owner, owner)))
-    if wanted & _PLACES["state <= 3"] or State.SUCCEEDED in wanted:
-        counts |= dict(tx.execute(_COUNT_PENDING, (tx.now, owner)))
-    if State.SUCCEEDED in wanted:
-        (total,) = tx.execute(_COUNT, (owner,)).fetchone()
-        counts[STATE_CODES[State.SUCCEEDED]] = total - sum(counts.values())
-    return counts
+def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Counts:
+    """How many are in each state, from indexes: what is in none of the others succeeded."""
+    counts, more, most = Counter[State](), set[State](), COUNT_ITEMS_MAX
+    has_succeeded = State.SUCCEEDED in wanted
+    for state, statement in _STATES_APART:
+        if state in wanted or has_succeeded:
+            code = STATE_CODES[state]
+            read, own = tx.execute(statement.format(code), (owner, most + 1)).fetchone()
+            counts[state] = min(own, most)
+            more |= {state} if read > most else set()
+    if wanted & _PLACES["state <= 3"] or has_succeeded:
+        for pending in count_pending(tx, owner, most, nodes=False).values():
+            counts.update(pending.numbers)
+            more |= pending.more
+    if has_succeeded and more:
+        # The rest is not known. Of the oldest, most have succeeded.
+        (counts[State.SUCCEEDED],) = tx.execute(_COUNT_OLDEST, (owner, most)).fetchone()
+        more.add(State.SUCCEEDED)
+    elif has_succeeded:
+        others = counts.total()
+        (total,) = tx.execute(_COUNT, (owner, others + most + 1)).fetchone()
+        counts[State.SUCCEEDED] = min(total - others, most)
+        more |= {State.SUCCEEDED} if total - others > most else set()
+    return Counts(counts, at_least=more)
 
 
-def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> tuple[list[str], list[Any]]:
+class Matching:
     """A filter as conditions, and the values in them."""
+
+    def __init__(self, owner: int) -> None:
+        self.values: list[Any] = [owner]
+        self._conditions = ["tenant = ?"]
+        # The condition whose index is read in the order of ids; None: few rows are read, by others.
+        self.place: tuple[str, Any] | None = ("tenant = ?", owner)
+
+    @property
+    def text(self) -> str:
+        return " AND ".join(self._conditions)
+
+    def add(self, condition: str, *given: Any) -> None:
+        self._conditions.append(condition)
+        self.values.extend(given)
+
+    def read_by(self, place: tuple[str, Any] | None) -> None:
+        """Read another index than that of the tenant."""
+        self._conditions[0] = "+tenant = ?"  # the plus keeps SQLite from searching by tenant
+        self.place = place
+
+
+def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None) -> UUID | None:
+    """Restrict a filter to the newest rows of the index that it reads; answers the first row that
+    is left out.
+    """
+    if found.place is None:
+        return None
+    condition, value = found.place
+    older, values = ("", []) if after is None else (" AND id < ?", [after.bytes])
+    row = tx.execute(
+        f"SELECT id FROM execution WHERE {condition}{older} ORDER BY id DESC LIMIT 1 OFFSET ?",
+        (value, *values, most),
+    ).fetchone()
+    if row is None:
+        return None
+    found.add("id > ?", row[0])
+    return UUID(bytes=row[0])
+
+
+_JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
+
+
+def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
+    """A filter as conditions."""
     owner = tx.names.tenant(tx, tenant)
-    conditions, values = ["tenant = ?"], list[Any]([owner])
-
-    def add(condition: str, *given: Any) -> None:
-        conditions.append(condition)
-        values.extend(given)
-
+    found = Matching(owner)
     if where.job is not None:
-        add("job = (SELECT j.n FROM job j WHERE j.tenant = ? AND j.name = ?)", owner, where.job)
+        job = (tx.execute(_JOB, (owner, where.job)).fetchone() or [None])[0]
+        found.add("job = ?", job)
+        if not where.shows_nodes:  # nodes are in no index of a job
+            found.read_by(("node IS NULL AND job = ?", job))
     if where.queue is not None:
-        add(
+        found.add(
             "lane IN (SELECT l.n FROM lane l WHERE l.tenant = ? AND l.queue = ?)",
             owner,
             where.queue,
         )
     if not where.shows_nodes:
-        add("node IS NULL")
+        found.add("node IS NULL")
     if where.ids is not None:
         places = ", ".join("?" * len(where.ids))
-        add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))
+        found.add(f"id IN ({places})", *(id.bytes for id in sorted(where.ids)))
+        found.place = None
     if where.worker is not None:
-        add("worker = ?", where.worker.bytes)
-    if where.schedule is not None:
-        add("schedule = ?", where.schedule.bytes)
-    if where.parent is not None:
-        add("parent = ?", where.parent.bytes)
+        found.add("worker = ?", where.worker.bytes)
+    for column, of in (("schedule", where.schedule), ("parent", where.parent)):
+        if of is not None:
+            found.add(f"{column} = ?", of.bytes)
+            found.read_by((f"{column} = ?", of.bytes))
     if where.since is not None:
-        add("created_at >= ?", where.since)
+        found.add("created_at >= ?", where.since)
     if where.until is not None:
-        add("created_at < ?", where.until)
+        found.add("created_at < ?", where.until)
     if where.dead_letters:
-        add("state = 7 AND is_discarded = 0")
+        found.add("state = 7 AND is_discarded = 0")
     states = where.states
     if states is not None:
         codes = ", ".join(str(STATE_CODES[state]) for state in states)
-        add(f"{_SHOWN_STATE} IN ({codes})", tx.now)
+        found.add(f"{_SHOWN_STATE} IN ({codes})", tx.now)
     if where.dead_letters:
         states = frozenset({State.DEAD})
-    if states:
-        narrow(tx, conditions, states)
-    return conditions, values
+    if states and where.ids is None:
+        narrow(tx, found, states)
+    return found
 
 
 FEW: Final = 20_000
 
 
-def narrow(tx: Transaction, conditions: list[str], states: frozenset[State]) -> None:
+def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:
     """Let a search for rare states begin with those, instead of walking through all that has
     succeeded. Where they are not rare the walk finds them soon enough.
     """
@@ -224,30 +319,63 @@ def narrow(tx: Transaction, conditions: list[str], states: frozenset[State]) -> 
     rare = " UNION ALL ".join(f"SELECT n FROM execution WHERE {place}" for place in places)
     (count,) = tx.execute(f"SELECT count(*) FROM ({rare} LIMIT {FEW})").fetchone()
     if count < FEW:
-        conditions[0] = "+tenant = ?"  # the plus keeps SQLite from searching by tenant
-        conditions.append(f"n IN ({rare})")
+        found.read_by(None)
+        found.add(f"n IN ({rare})")
 
 
-_PENDING: Final = """
-SELECT lane, state = 1 OR run_at <= ? AS is_due, state = 3, count(*), min(run_at) FROM execution
- WHERE state <= 3 AND lane IN (SELECT l.n FROM lane l WHERE l.tenant = ?) GROUP BY 1, 2, 3
+_DUE: Final = """
+SELECT count(*), min(run_at) FROM (
+  SELECT run_at FROM execution
+   WHERE state <= 3 AND lane = ? AND priority = ? AND run_at <= ?{} LIMIT ?)
 """
-_WAITING: Final = """
-SELECT lane, count(*) FROM execution WHERE state = 4 AND +tenant = ? GROUP BY lane
+_LATER: Final = """
+SELECT state, count(*) FROM (
+  SELECT state FROM execution
+   WHERE state <= 3 AND lane = ? AND priority = ? AND run_at > ?{} LIMIT ?)
+ GROUP BY state
 """
-_RUNNING: Final = """
-SELECT lane, count(*) FROM execution WHERE state = 5 AND +tenant = ? GROUP BY lane
+
+
+class Pending:
+    """Claimable executions of a lane, now or later, by state; of some states there may be more."""
+
+    def __init__(self) -> None:
+        self.numbers = Counter[State]()
+        self.more = set[State]()
+        self.oldest: Instant | None = None
+
+
+def count_pending(
+    tx: Transaction, owner: int, most: int, *, nodes: bool = True
+) -> dict[int, Pending]:
+    """Count what can be claimed, by lane. Reads up to a bound of each lane and priority."""
+    found: dict[int, Pending] = {}
+    more = "" if nodes else " AND node IS NULL"
+    for (lane,) in tx.execute("SELECT n FROM lane WHERE tenant = ?", (owner,)).fetchall():
+        pending = Pending()
+        for priority in PRIORITIES:
+            given = (lane, priority, tx.now, most + 1)
+            due, oldest = tx.execute(_DUE.format(more), given).fetchone()
+            pending.numbers[State.QUEUED] += min(due, most)
+            pending.more |= {State.QUEUED} if due > most else set()
+            if oldest is not None:
+                pending.oldest = min(oldest, pending.oldest or oldest)
+            later = dict(tx.execute(_LATER.format(more), given).fetchall())
+            pending.numbers.update({STATES[code]: number for code, number in later.items()})
+            if sum(later.values()) > most:
+                pending.more |= {State.SCHEDULED, State.RETRYING}
+        if pending.numbers.total():
+            found[lane] = pending
+    return found
+
+
+# Of all tenants: the index knows none.
+_UNCLAIMABLE: Final = """
+SELECT tenant = ?, lane, count(*)
+  FROM (SELECT tenant, lane FROM execution WHERE state = {} LIMIT ?) GROUP BY 1, 2
 """
 _PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
 _JOBS: Final = "SELECT version FROM job WHERE tenant = ? AND is_deleted = 0"
-
-
-class Tally:
-    """The counts of one queue, which may have several lanes."""
-
-    def __init__(self) -> None:
-        self.queued = self.scheduled = self.retrying = self.running = self.waiting = 0
-        self.oldest: Instant | None = None
 
 
 def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
@@ -255,33 +383,38 @@ def list_queues(tx: Transaction, tenant: str) -> list[Queue]:
     paused = {name for (name,) in tx.execute(_PAUSED, (owner,))}
     jobs = tx.execute(_JOBS, (owner,)).fetchall()
     names = paused | {tx.names.version(tx, version).queue for (version,) in jobs}
-    tallies = {name: Tally() for name in names}
+    found = {name: Pending() for name in names}
 
-    def tally(lane: int) -> Tally:
-        return tallies.setdefault(tx.names.lane_row(tx, lane).queue, Tally())
+    def of(lane: int) -> Pending:
+        return found.setdefault(tx.names.lane_row(tx, lane).queue, Pending())
 
-    for lane, is_due, has_failed, count, oldest in tx.execute(_PENDING, (tx.now, owner)).fetchall():
-        found = tally(lane)
-        if is_due:
-            found.queued += count
-            found.oldest = oldest if found.oldest is None else min(oldest, found.oldest)
-        else:
-            found.scheduled += count
-            found.retrying += count * has_failed
-    for lane, count in tx.execute(_WAITING, (owner,)).fetchall():
-        tally(lane).waiting += count
-    for lane, count in tx.execute(_RUNNING, (owner,)).fetchall():
-        tally(lane).running += count
-    return [
-        Queue(
-            name=name,
-            is_paused=name in paused,
-            queued=found.queued,
-            scheduled=found.scheduled,
-            retrying=found.retrying,
-            running=found.running,
-            waiting=found.waiting,
-            oldest_run_at=found.oldest,
-        )
-        for name, found in sorted(tallies.items())
-    ]
+    for lane, pending in count_pending(tx, owner, COUNT_ITEMS_MAX).items():
+        one = of(lane)
+        one.numbers.update(pending.numbers)
+        one.more |= pending.more
+        if pending.oldest is not None:
+            one.oldest = min(pending.oldest, one.oldest or pending.oldest)
+    everywhere = set[State]()
+    for state in (State.WAITING, State.RUNNING):
+        statement = _UNCLAIMABLE.format(STATE_CODES[state])
+        rows = tx.execute(statement, (owner, COUNT_ITEMS_MAX + 1)).fetchall()
+        for is_own, lane, count in rows:
+            if is_own:
+                of(lane).numbers[state] += count
+        everywhere |= {state} if sum(row[2] for row in rows) > COUNT_ITEMS_MAX else set()
+    return [_queue(name, found[name], everywhere, name in paused) for name in sorted(found)]
+
+
+def _queue(name: str, found: Pending, everywhere: set[State], is_paused: bool) -> Queue:
+    numbers, more = found.numbers, found.more | everywhere
+    return Queue(
+        name=name,
+        is_paused=is_paused,
+        queued=numbers[State.QUEUED],
+        scheduled=numbers[State.SCHEDULED] + numbers[State.RETRYING],
+        retrying=numbers[State.RETRYING],
+        running=numbers[State.RUNNING],
+        waiting=numbers[State.WAITING],
+        oldest_run_at=found.oldest,
+        at_least=tuple(number for number in QUEUE_NUMBERS if State(number) in more),
+    )
