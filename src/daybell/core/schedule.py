@@ -14,6 +14,7 @@ import msgspec
 
 from daybell.core.execution import LEFT_OUT, NewExecution, State
 from daybell.core.instant import Instant, Seconds
+from daybell.core.overlap import OverlapBy
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     pause_after: int | None = None  # so many failures in a row pause the job
     is_declared: bool = False  # comes with the job's definition, and goes with it
     since: Instant | None = None  # fires after others: the cursor is this, and not next_at
+    own_gate: bool = False  # the overlap rule compares its executions with each other only
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -56,6 +58,12 @@ class Schedule(msgspec.Struct, frozen=True):
     failures: int = 0  # executions that ended dead since one succeeded
     # Fires when the job's dependencies have succeeded since then. Its cursor: `next_at` is None.
     since: Instant | None = None
+    own_gate: bool = False  # see `NewSchedule`
+
+    @property
+    def overlap_by(self) -> OverlapBy:
+        """Whose unfinished execution its overlap rule looks at: one of its own, or of its job."""
+        return "schedule" if self.own_gate else "job"
 
     @property
     def truncated(self) -> bool:
