@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, State
+from daybell.core.overlap import OVERLAP
 from daybell.core.resume import AHEAD_SECONDS, first_at
 from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER
 from tests.simulation.places import Place, Seen, TickKey
-from tests.simulation.schedules import KINDS
+from tests.simulation.schedules import KINDS, OWN
 
 if TYPE_CHECKING:
     from tests.simulation.world import Call
@@ -148,6 +149,20 @@ class Ticks:
         elif (tick.decision is Decision.SKIPPED) != (row.state is State.SKIPPED):
             self._fail(f"a tick was {tick.decision}, and its execution is {row}")
         self._seen["tick skipped"] += tick.decision is Decision.SKIPPED
+        if tick.schedule in OWN and tick.reason == OVERLAP:
+            self._seen["skipped apart"] += 1
+            if not self._unfinished(rows, tick):
+                self._fail(f"a tick was skipped, and none of its schedule was before it: {tick}")
+
+    def _unfinished(self, rows: Mapping[UUID, Seen], tick: TickRecord) -> list[Seen]:
+        """Other executions of its schedule that have not ended."""
+        return [
+            row
+            for row in rows.values()
+            if row.schedule == tick.schedule
+            and row.id != tick.execution
+            and row.state not in TERMINAL
+        ]
 
     def created(self, row: Seen) -> None:
         """A new execution, of a schedule or not."""
@@ -231,7 +246,8 @@ class Ticks:
             return None
         most = KINDS[after.job].definition.pause_after_failures
         self._seen["paused by failures"] += 1
-        is_due = most is not None and after.failures >= most
+        of_job = [one for one in self.schedules.values() if one.job == after.job]
+        is_due = most is not None and any(one.failures >= most for one in of_job)
         return None if is_due else "nobody has paused it"
 
     def _armed(self, call: Call, after: Schedule) -> str | None:
