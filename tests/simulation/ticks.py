@@ -74,7 +74,10 @@ class Ticks:
         for one in self.schedules.values():
             if one.next_at is None or one.is_paused or one.is_reboot or one.id in self._defined:
                 continue
-            first = first_at(rule_of(one.rule), now)
+            rule = rule_of(one.rule)
+            if rule.max_executions is not None and one.fired >= rule.max_executions:
+                continue  # it will not fire, whatever its time
+            first = first_at(rule, now)
             if first is not None and one.next_at > first:
                 found.append(one)
         return found
@@ -207,7 +210,9 @@ class Ticks:
             tick = recorded.get(at)
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
-            until = record.until or at  # not what the firing says: that may not have been kept
+            # Not what the firing says: that may not have been kept. What was recorded while the
+            # clock was ahead has not come yet.
+            until = max(at, min(record.until or at, self._now()))
             at = end if rule.delay is not None else rule.next_after(until)
         if at != end:
             self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")

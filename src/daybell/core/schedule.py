@@ -146,6 +146,13 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     if_refused_at: Instant | None = None
 
     @property
+    def planned_at(self) -> Instant:
+        """A time that had come by the store's clock when this was planned. The clock may have been
+        set back since.
+        """
+        return max(self.expect, *(tick.until or tick.at for tick in self.ticks), 0.0)
+
+    @property
     def missed(self) -> list[Tick]:
         """Those of its ticks that nobody was there for."""
         return [tick for tick in self.ticks if tick.decision is Decision.MISSED]
