@@ -201,6 +201,8 @@ class Ticks:
             end = firing.if_refused_at  # its last tick was not fired, so it goes on
         while at is not None and (end is None or at < end):
             record = self._records.get((firing.schedule, at))
+            if record is None and at > self._now():
+                return  # planned while the clock was ahead; `ahead` sees that it is turned back
             if record is None:
                 # A firing that was planned around a record may come after it was taken off.
                 is_turned = not firing.ticks and (firing.schedule, at) in self._turned
@@ -210,9 +212,9 @@ class Ticks:
             tick = recorded.get(at)
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
-            # Not what the firing says: that may not have been kept. What was recorded while the
-            # clock was ahead has not come yet.
-            until = max(at, min(record.until or at, self._now()))
+            until = record.until or at  # not what the firing says: that may not have been kept
+            if tick is None or tick.until != record.until:
+                until = max(at, min(until, self._now()))  # the clock was ahead at that time
             at = end if rule.delay is not None else rule.next_after(until)
         if at != end:
             self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")
