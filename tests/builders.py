@@ -85,7 +85,9 @@ def a_firing(schedule: NewSchedule | Schedule, *ticks: Tick, **options: Any) -> 
     options.setdefault("tenant", TENANT)
     options.setdefault("expect", schedule.next_at)
     options.setdefault("next_at", schedule.next_at + 60 if schedule.delay is None else None)
-    ticks = ticks or (a_tick(options["expect"], job=schedule.job, schedule=schedule.id),)
+    if not ticks:
+        gates = {"own_gate": schedule.own_gate}
+        ticks = (a_tick(options["expect"], job=schedule.job, schedule=schedule.id, **gates),)
     return Firing(schedule=schedule.id, ticks=ticks, **options)
 
 

@@ -6,12 +6,15 @@ import pytest
 
 from daybell.client import Client
 from daybell.client.requests import read_definition
+from daybell.core.execution import State
 from daybell.core.when import Misfire, at, cron, every
 from daybell.engine.clock import ManualClock
 from daybell.engine.events import Events
 from daybell.engine.scheduler import Scheduler
 from daybell.errors import (
     DuplicateKey,
+    ExecutionInTheWay,
+    InvalidItems,
     InvalidName,
     InvalidSchedule,
     JobNotFound,
@@ -20,6 +23,7 @@ from daybell.errors import (
     UsageError,
 )
 from daybell.store.ids import mint
+from tests.builders import apply, claim, success
 from tests.stores import KINDS, open_place
 
 
@@ -330,3 +334,207 @@ async def test_an_update_of_one_thing_leaves_a_schedule_that_is_over(client):
     assert changed.definition.queue == "slow"
     with pytest.raises(InvalidSchedule, match="in the past"):
         await client.update("report", jitter="5s")
+
+
+# Overlap of schedules that were made at run time.
+
+
+async def run_all(store, count):
+    """Run so many executions that are waiting to be claimed, each to its end."""
+    for _ in range(count):
+        hands = await claim(store, 1)
+        assert await apply(store, hands, success(hands.one)) == []
+    assert (await claim(store)).executions == []
+
+
+async def test_run_time_schedules_of_one_job_do_not_block_each_other(client, store, place, fire):
+    await client.define("report")
+    for name in ("a", "b", "c"):
+        made = await client.schedule("report", every("2s"), name=name)
+        assert made.overlap_by == "schedule"
+
+    for _ in range(3):
+        await place.clock.advance(2)
+        await fire()
+        await run_all(store, 3)
+    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(3, 0)] * 3
+    for _ in range(2):  # and nothing ends
+        await place.clock.advance(2)
+        await fire()
+
+    assert [(one.fired, one.skipped) for one in await client.schedules("report")] == [(4, 1)] * 3
+
+
+async def test_schedules_that_are_joined_pass_the_gate_of_the_job(client, place, fire):
+    await client.define("report", overlap="skip")
+    for name in ("a", "b"):
+        made = await client.schedule("report", every("2s"), name=name, overlap_by="job")
+        assert made.overlap_by == "job"
+    await client.schedule("report", every("2s"), name="own")
+    await place.clock.advance(2)
+
+    await fire()
+
+    counts = {one.name: (one.fired, one.skipped) for one in await client.schedules("report")}
+    assert sorted([counts["a"], counts["b"]]) == [(0, 1), (1, 0)]
+    assert counts["own"] == (1, 0)
+    with pytest.raises(ExecutionInTheWay):
+        await client.trigger("report")
+
+
+async def test_a_trigger_does_not_meet_the_gate_of_a_schedule(client, place, fire):
+    await client.define("report", overlap="skip")
+    await client.schedule("report", every("2s"), name="own")
+    await place.clock.advance(2)
+    await fire()
+
+    made = await client.trigger("report")
+
+    assert (await client.execution(made.id)).execution.state is State.QUEUED
+
+
+async def test_why_says_whether_its_schedule_or_its_job_is_in_the_way(client, store, place, fire):
+    for job in ("report", "mail"):
+        await client.define(job, overlap="queue")
+        options = {"overlap_by": "job"} if job == "mail" else {}
+        await client.schedule(job, every("2s"), name="often", **options)
+    for _ in range(3):
+        await place.clock.advance(2)
+        await fire()
+        await claim(store)
+
+    told = {}
+    for job in ("report", "mail"):
+        for one in (await client.executions(job=job)).items:
+            told[job, one.state] = (await client.why(one.id)).detail
+
+    waits = "it waits until another execution of"
+    assert told["report", State.WAITING].startswith(f"{waits} the same schedule of report has")
+    assert told["mail", State.WAITING].startswith(f"{waits} mail has ended")
+    for job, of in (("report", "schedule"), ("mail", "job")):
+        words = told[job, State.SKIPPED]
+        assert words.startswith("it was skipped (overlap): execution ")
+        assert f" of the same {of} was in its way, and still is (running)" in words
+
+
+async def test_overlap_by_can_be_changed_and_is_checked(client):
+    await client.define("report")
+    made = await client.schedule("report", "@hourly", name="often", overlap_by="job")
+    assert await client.schedule("report", "@hourly", name="often", overlap_by="job") == made
+
+    again = await client.schedule("report", "@hourly", name="often")
+
+    assert (again.id, again.overlap_by) == (made.id, "schedule")
+    with pytest.raises(UsageError, match="overlap_by 'tenant' is not"):
+        await client.schedule("report", "@hourly", overlap_by="tenant")
+
+
+# Many at a time.
+
+
+class Counted:
+    """A store that counts schedules and calls."""
+
+    def __init__(self, store):
+        self._store = store
+        self.read = self.puts = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def list_schedules(self, *args, **options):
+        found = await self._store.list_schedules(*args, **options)
+        self.read += len(found)
+        return found
+
+    async def put_schedules(self, *args):
+        self.puts += 1
+        await self._store.put_schedules(*args)
+
+
+async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store):
+    await client.define("report")
+    await client.schedule_many(
+        {"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(200)
+    )
+    counted = Counted(store)
+    other = Client(counted)
+
+    await other.schedule("report", "@hourly", name="new")
+    await other.schedule("report", "@daily", name="n7")
+    await other.schedule("report", "@daily", name="n7")
+    await other.unschedule("report", "n8")
+
+    assert counted.read == 1 + 2 + 1 + 1
+    assert len(await client.schedules("report")) == 200
+
+
+async def test_many_schedules_are_made_in_one_call(store):
+    counted = Counted(store)
+    client = Client(counted)
+    await client.define("report")
+    await client.define("mail")
+    items = [
+        {"job": ("report", "mail")[n % 2], "when": every("1h"), "args": {"n": n}, "name": f"n{n}"}
+        for n in range(50)
+    ]
+    items[3]["overlap_by"] = "job"
+
+    made = await client.schedule_many(items)
+
+    assert [one.name for one in made] == [f"n{n}" for n in range(50)]
+    assert [json.loads(one.args) for one in made[:2]] == [{"n": 0}, {"n": 1}]
+    assert [one.overlap_by for one in made[2:5]] == ["schedule", "job", "schedule"]
+    assert made == [await client._schedule(one.job, one.name) for one in made]
+    assert await client.schedule_many(items) == made  # which changes nothing
+    assert counted.puts == 1
+    assert await client.schedule_many([]) == []
+
+
+async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(client):
+    await client.define("report")
+    good = {"job": "report", "when": "@hourly"}
+    items = [
+        good,
+        good,  # the same again
+        {"job": "sned", "when": "@hourly"},
+        {"job": "report", "when": "@dayly"},
+        {**good, "nam": "x"},
+        {"when": "@hourly"},
+        {"job": "report"},
+        "report",
+        {**good, "name": "a"},
+        {**good, "name": "a", "args": {"day": 2}},
+        {**good, "overlap_by": "me"},
+        {**good, "args": [1]},
+        {"job": ["report"], "when": "@hourly"},
+    ]
+
+    with pytest.raises(InvalidItems, match="10 of 13 items were refused") as caught:
+        await client.schedule_many(items)
+
+    errors = caught.value.errors
+    assert list(errors) == [2, 3, 4, 5, 6, 7, 9, 10, 11, 12]
+    assert isinstance(errors[2], JobNotFound) and isinstance(errors[3], InvalidSchedule)
+    told = str(caught.value)
+    for words in (
+        "items[2]: no job named 'sned'",
+        "items[4]: a schedule has no 'nam'; did you mean 'name'",
+        "items[5]: job is missing",
+        "items[6]: when is missing",
+        "items[7]: a schedule is given as a dict",
+        "items[9]: items[8] has the same job and name and differs",
+        "items[10]: overlap_by 'me'",
+    ):
+        assert words in told
+    assert await client.schedules("report") == []
+
+
+async def test_one_call_has_a_limit(client):
+    await client.define("report")
+
+    with pytest.raises(UsageError, match="10,001 schedules are too many for one call"):
+        await client.schedule_many([{"job": "report", "when": "@hourly"}] * 10_001)
+    with pytest.raises(InvalidItems) as caught:
+        await client.schedule_many([{"job": "report", "when": "@hourly", "name": "/"}] * 30)
+    assert str(caught.value).endswith("and 10 more") and len(caught.value.errors) == 30

@@ -4,6 +4,7 @@
       ├─ UsageError       the caller's input is wrong
       │    ├─ InvalidArguments   they do not fit the task's signature
       │    ├─ InvalidDuration
+      │    ├─ InvalidItems       some of many; the error of each by index
       │    ├─ InvalidName        of a job, queue, tenant or worker, or a unique key
       │    ├─ InvalidPriority
       │    ├─ InvalidRetry
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
@@ -48,6 +49,7 @@ SHOWN_CHARS_MAX: Final = 60
 COMPARED_MAX: Final = 200
 COMPARED_CHARS_MAX: Final = 60
 LISTED_MAX: Final = 5
+ITEMS_SHOWN_MAX: Final = 20
 
 
 class DaybellError(Exception):
@@ -73,6 +75,21 @@ class InvalidArguments(UsageError):
 
 class InvalidDuration(UsageError):
     """Not a length of time that can be waited for."""
+
+
+class InvalidItems(UsageError):
+    """Some of many items were refused, so nothing was done. `errors` has the error of each refused
+    item, by index.
+    """
+
+    def __init__(self, errors: Mapping[int, DaybellError], *, count: int) -> None:
+        self.errors = dict(sorted(errors.items()))
+        lines = (f"items[{index}]: {error}" for index, error in self.errors.items())
+        said = listed(lines, most=ITEMS_SHOWN_MAX, between="\n")
+        super().__init__(
+            f"{len(errors):,} of {count:,} items were refused, so nothing was done:\n{said}",
+            field="items",
+        )
 
 
 class InvalidName(UsageError):

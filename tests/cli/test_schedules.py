@@ -8,7 +8,7 @@ import pytest
 
 from daybell import Calendar, Client, every
 from daybell.cli.overdue import judge, judge_ahead
-from daybell.core.schedule import Schedule
+from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.when import cron
 from daybell.core.worker import Leadership
 from daybell.store.ids import mint
@@ -422,3 +422,26 @@ def test_a_worker_reports_what_left_the_code_too(tmp_path):
         running.wait_for("job old has left the code")
     with Running("worker", "shop.py", "--processes", "2", "--prune", folder=tmp_path) as running:
         running.wait_for("removed job old")
+
+
+async def test_a_job_shows_the_gates_of_its_schedules_and_which_are_overdue(client, command):
+    await client.define("report")
+    await client.schedule("report", every("1h"), name="own")
+    await client.schedule("report", every("1h"), name="joined", overlap_by="job")
+    assert "overdue" not in command("jobs", "show", "report").out
+    _, own = await client.schedules("report")
+    late = NewSchedule(
+        id=own.id, job="report", rule=own.rule, next_at=8e8, name="own", own_gate=True
+    )
+    await client.store.put_schedules("default", [late])
+
+    shown = command("jobs", "show", "report").out
+    ways = {
+        one["name"]: one["overlap_by"]
+        for one in as_json(command("jobs", "show", "report", "--json"))["schedules"]
+    }
+
+    assert re.findall(r"overlap by +(\w+)", shown) == ["job", "schedule"]
+    assert len(re.findall(r"1995-05-09.*\(overdue\)", shown)) == 2  # of the job and its schedule
+    assert ways == {"joined": "job", "own": "schedule"}
+    assert "(overdue)" in command("jobs", "list").out

@@ -82,9 +82,10 @@ async def test_who_was_skipped_says_which_execution_was_in_the_way(client, clock
 
     assert (skipped.state, first.id) == (State.SKIPPED, hands.one.id)
     assert while_it_runs.startswith(
-        f"it was skipped (overlap): execution {first.id} was in its way, and still is (running)"
+        f"it was skipped (overlap): execution {first.id} of the same job was in its way, and still"
+        " is (running)"
     )
     assert afterwards == (
-        f"it was skipped (overlap): execution {first.id} was in its way, which ended at"
-        " 2026-06-01T03:01:00+00:00 (succeeded)"
+        f"it was skipped (overlap): execution {first.id} of the same job was in its way, which"
+        " ended at 2026-06-01T03:01:00+00:00 (succeeded)"
     )

@@ -4,13 +4,20 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from daybell import App, Context, UsageError, any_of, at, cron, every
 from daybell.core.execution import NewExecution
 from daybell.core.schedule import Firing, Tick
-from daybell.errors import ExecutionInTheWay, InvalidArguments, InvalidSchedule, JobNotFound
+from daybell.errors import (
+    ExecutionInTheWay,
+    InvalidArguments,
+    InvalidItems,
+    InvalidSchedule,
+    JobNotFound,
+)
 from daybell.runners.processes import PoolOptions
 from daybell.store.ids import mint
 from tests.sdk import isolated_app
@@ -132,6 +139,72 @@ async def test_a_task_that_needs_arguments_can_be_unscheduled(app: App):
     await app.unschedule(greet, "ada")
 
     assert await (await app.open()).schedules("greet") == []
+
+
+async def test_many_schedules_of_tasks_are_made_in_one_call(app: App):
+    task = app.task(report)
+
+    @app.task
+    async def greet(name: str) -> None: ...
+
+    made = await app.schedules.put_many(
+        [
+            {"job": task, "when": every("5m"), "args": {"day": 2}, "name": "often"},
+            {"job": "greet", "when": "@daily", "args": {"name": "Ada"}, "overlap_by": "job"},
+        ]
+    )
+
+    assert [(one.job, json.loads(one.args)) for one in made] == [
+        ("report", {"day": 2}),
+        ("greet", {"name": "Ada"}),
+    ]
+    assert [one.overlap_by for one in made] == ["schedule", "job"]
+    one = await app.schedule(task, every("5m"), args={"day": 2}, name="often", overlap_by="job")
+    assert (one.id, one.overlap_by) == (made[0].id, "job")
+
+
+async def test_all_that_is_wrong_with_many_schedules_is_told_by_index(app: App):
+    @app.task
+    async def greet(name: str) -> None: ...
+
+    items: list[Any] = [
+        {"job": greet, "when": "@daily", "args": {"name": "Ada"}},
+        {"job": greet, "when": "@daily"},
+        {"job": greet, "when": "@daily", "args": {"nam": "Ada"}},
+        {"job": 5, "when": "@daily"},
+        {"job": "gret", "when": "@daily"},
+        {"job": greet, "when": "@dayly", "args": {"name": "Ada"}},
+        None,
+    ]
+
+    with pytest.raises(InvalidItems) as caught:
+        await app.schedules.put_many(items)
+
+    assert list(caught.value.errors) == [1, 2, 3, 4, 5, 6]
+    assert "items[1]: task 'greet': this schedule would call it in vain" in str(caught.value)
+    assert "items[3]: 5 is neither a task nor the name" in str(caught.value)
+    assert await (await app.open()).schedules() == []
+
+
+async def test_a_job_that_was_deleted_is_declared_again_for_many_schedules(app: App):
+    task = app.task(report)
+    client = await app.open()
+    await client.delete_job("report")
+
+    (made,) = await app.schedules.put_many([{"job": task, "when": "@daily"}])
+
+    assert made.job == "report"
+
+
+def test_many_schedules_can_be_made_without_an_event_loop(file_url):
+    app = App(file_url)
+    task = app.task(report)
+
+    made = app.sync.schedules.put_many(
+        {"job": task, "when": "@hourly", "name": f"n{n}"} for n in range(3)
+    )
+
+    assert [one.name for one in made] == ["n0", "n1", "n2"]
 
 
 def test_a_schedule_can_be_made_without_an_event_loop(file_url):

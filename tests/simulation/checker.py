@@ -17,6 +17,7 @@ from daybell.store.outcomes import Cancellation, Revival
 from tests.simulation.loop import Process
 from tests.simulation.places import Place, Seen, WorkerSeen
 from tests.simulation.rules import broken, holds
+from tests.simulation.schedules import OWN
 from tests.simulation.ticks import Ticks
 from tests.simulation.weather import LEASE
 
@@ -153,6 +154,8 @@ class Checker:
     def _check_whole(self) -> None:
         keys: set[tuple[str, str]] = set()
         slots: Counter[str] = Counter()
+        apart: Counter[UUID | None] = Counter()  # begun, by schedules with gates of their own
+        beside: Counter[str] = Counter()  # the same by job
         for row in self.rows.values():
             if row.unique_key is not None and row.state not in TERMINAL:
                 if (row.job, row.unique_key) in keys:
@@ -162,6 +165,9 @@ class Checker:
                 slots[row.gate] += 1
                 if row.state in TERMINAL:
                     self.fail(f"it is over, and holds a slot: {row}")
+            if row.schedule in OWN and row.state not in (State.WAITING, *TERMINAL):
+                apart[row.schedule] += 1
+                beside[row.job] += 1
             said = None if row.state is not State.RUNNING else row.note
             if said not in (None, f"attempt {row.attempt}"):
                 self.fail(f"attempt {row.attempt} of {row.id} shows what {said} said")
@@ -173,6 +179,9 @@ class Checker:
                 slots[row.gate] -= 1
         if any(count > GATE_CAPACITY for count in slots.values()):
             self.fail(f"more executions are inside a gate than fit: {slots}")
+        if any(count > 1 for count in apart.values()):
+            self.fail(f"a schedule with a gate of its own has more than one begun: {apart}")
+        self.seen["side by side"] += any(count > 1 for count in beside.values())
 
     def _note_change(self, call: Call, old: Seen | None, new: Seen) -> None:
         if old is None and call.operation == "fire":  # another may be a retry that somebody wanted

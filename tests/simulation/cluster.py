@@ -159,7 +159,8 @@ class Cluster:
         client = Client(store)
         for name in self.scheduled:
             args = schedules.args_of(name, "first")
-            run(client.schedule(name, KINDS[name].rule, args=args, name=schedules.NAME))
+            rule, name_there = KINDS[name].rule, schedules.NAME
+            run(client.schedule(name, rule, args=args, name=name_there, overlap_by="job"))
         world.checker.ticks.schedules = world.place.schedules()
         asyncio._set_running_loop(None)
 

@@ -41,6 +41,8 @@ PATHS: Final = {
     "schedulers collided": "two schedulers wanted to fire the same tick",
     "tick on record": "a schedule was set back to a tick that had fired, which did not fire again",
     "tick skipped": "the one before had not finished, and the tick was recorded as skipped",
+    "skipped apart": "the same of a schedule that has a gate of its own",
+    "side by side": "two schedules of one job, each with a gate of its own, ran at a time",
     "replaced": "an execution was cancelled for the next one, which began when it had ended",
     "range missed": "nobody was there in time, and what was missed was recorded",
     "schedule turned back": "the clock was set back, and a schedule that was ahead of it re-armed",

@@ -275,7 +275,14 @@ def _read(id: UUID, state: int, *row: Any) -> Seen:
 
 def _schedule(row: Any) -> Schedule:
     flags = map(bool, row[9:12])
-    values: tuple[Any, ...] = (UUID(bytes=row[1]), TENANT, *row[2:9], *flags, *row[12:])
+    values: tuple[Any, ...] = (
+        UUID(bytes=row[1]),
+        TENANT,
+        *row[2:9],
+        *flags,
+        *row[12:19],
+        bool(row[19]),
+    )
     return Schedule(*values)
 
 

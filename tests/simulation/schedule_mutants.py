@@ -13,6 +13,9 @@ NO_SWEEP: Final = (
     "is_full = False",
 )
 GATE: Final = ("core/overlap.py", "if rule is Overlap.ALLOW or inside + waiting == 0:", "if True:")
+OWN_GATE: Final = "new.schedule if new.own_gate else None"
+JOINED: Final = ("core/overlap.py", OWN_GATE, "None")
+NO_OWN_GATE: Final = ("core/overlap.py", OWN_GATE, "new.id if new.own_gate else None")
 RANGE: Final = ("core/when/misfire.py", "ticks = [] if missed is None else [missed]", "ticks = []")
 
 OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...]] = (
@@ -41,6 +44,10 @@ OF_SCHEDULES: Final[tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...
     ),
     ("nobody looks at the gate of a job", "memory", (GATE,)),
     ("nobody looks at the gate of a job", "sqlite", (GATE,)),
+    ("run-time schedules of a job share its gate", "memory", (JOINED,)),
+    ("run-time schedules of a job share its gate", "sqlite", (JOINED,)),
+    ("run-time schedules have no gate", "memory", (NO_OWN_GATE,)),
+    ("run-time schedules have no gate", "sqlite", (NO_OWN_GATE,)),
     (
         "an end keeps its slot",
         "memory",

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from daybell.client import Client
-from daybell.client.when import added
+from daybell.client.when import added, added_id
 from daybell.core import payload
 from daybell.core.job import JobDefinition
 from daybell.core.overlap import Overlap
@@ -18,7 +18,8 @@ from daybell.core.when import Reboot, cron, every
 from daybell.core.when import Schedule as Rule
 from tests.simulation.places import TENANT
 
-NAME: Final = "simulated"
+NAME: Final = "simulated"  # joined to the job's gate
+OWN_NAMES: Final = ("apart", "beside")  # with gates of their own
 KINDS_PER_SEED: Final = 4
 ONCE: Final = Retry.fixed(0.5, retries=0)
 
@@ -57,6 +58,15 @@ KINDS: Final = {
 }
 
 
+# Schedules that have gates of their own, and mind.
+OWN: Final = {
+    added_id(TENANT, name, own)
+    for name, kind in KINDS.items()
+    if kind.definition.overlap_rule(is_scheduled=True) is not Overlap.ALLOW
+    for own in OWN_NAMES
+}
+
+
 def draw(chance: Random) -> list[str]:
     """The jobs of a seed that run by a schedule."""
     return sorted(chance.sample(sorted(KINDS), KINDS_PER_SEED))
@@ -82,6 +92,7 @@ class Planner:
             (self._resume, 6),
             (self._remove, 2),
             (self._put_without_time, 2),
+            (self._put_apart, 6),
             (self._get_to_know, 4),
         )
 
@@ -101,11 +112,21 @@ class Planner:
         """The same times, other arguments: its next tick is reckoned before it is stored."""
         job = self._job()
         if self._chance.random() < 0.5:
-            await self._client.schedule(job, KINDS[job].rule, args=self._args(job), name=NAME)
+            await self._client.schedule(
+                job, KINDS[job].rule, args=self._args(job), name=NAME, overlap_by="job"
+            )
         else:
             now = (await self._port.health()).now
             await asyncio.sleep(self._chance.uniform(0, 5))
             await self._put(job, now)
+
+    async def _put_apart(self) -> None:
+        """Schedules of one job, each with a gate of its own."""
+        job = self._job()
+        rule, args = KINDS[job].rule, self._args(job)
+        await self._client.schedule_many(
+            [{"job": job, "when": rule, "args": args, "name": name} for name in OWN_NAMES]
+        )
 
     async def _put_without_time(self) -> None:
         """A fixed delay that waits for an end which never comes."""
@@ -116,7 +137,15 @@ class Planner:
     async def _put(self, job: str, now: float | None) -> None:
         """Store a schedule as it began then, or without a next time."""
         kind, args = KINDS[job], payload.encode(self._args(job))
-        new = added(kind.definition, kind.rule, tenant=TENANT, now=now or 0.0, args=args, name=NAME)
+        new = added(
+            kind.definition,
+            kind.rule,
+            tenant=TENANT,
+            now=now or 0.0,
+            args=args,
+            name=NAME,
+            overlap_by="job",
+        )
         next_at = None if now is None else new.next_at
         await self._port.put_schedules(TENANT, [replace(new, next_at=next_at)])
 
@@ -133,7 +162,7 @@ class Planner:
         await self._client.resume(self._job())
 
     async def _remove(self) -> None:
-        await self._client.unschedule(self._job(), NAME)
+        await self._client.unschedule(self._job(), self._chance.choice((NAME, *OWN_NAMES)))
 
     async def _get_to_know(self) -> None:
         """The latest execution of a schedule may be cancelled or retried, as any other."""

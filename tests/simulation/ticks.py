@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from daybell.core.execution import TERMINAL, State
+from daybell.core.overlap import OVERLAP
 from daybell.core.resume import AHEAD_SECONDS, first_at
 from daybell.core.schedule import Decision, Firing, Schedule, TickRecord
 from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER
 from tests.simulation.places import Place, Seen, TickKey
-from tests.simulation.schedules import KINDS
+from tests.simulation.schedules import KINDS, OWN
 
 if TYPE_CHECKING:
     from tests.simulation.world import Call
@@ -73,7 +74,10 @@ class Ticks:
         for one in self.schedules.values():
             if one.next_at is None or one.is_paused or one.is_reboot or one.id in self._defined:
                 continue
-            first = first_at(rule_of(one.rule), now)
+            rule = rule_of(one.rule)
+            if rule.max_executions is not None and one.fired >= rule.max_executions:
+                continue  # it will not fire, whatever its time
+            first = first_at(rule, now)
             if first is not None and one.next_at > first:
                 found.append(one)
         return found
@@ -148,6 +152,20 @@ class Ticks:
         elif (tick.decision is Decision.SKIPPED) != (row.state is State.SKIPPED):
             self._fail(f"a tick was {tick.decision}, and its execution is {row}")
         self._seen["tick skipped"] += tick.decision is Decision.SKIPPED
+        if tick.schedule in OWN and tick.reason == OVERLAP:
+            self._seen["skipped apart"] += 1
+            if not self._unfinished(rows, tick):
+                self._fail(f"a tick was skipped, and none of its schedule was before it: {tick}")
+
+    def _unfinished(self, rows: Mapping[UUID, Seen], tick: TickRecord) -> list[Seen]:
+        """Other executions of its schedule that have not ended."""
+        return [
+            row
+            for row in rows.values()
+            if row.schedule == tick.schedule
+            and row.id != tick.execution
+            and row.state not in TERMINAL
+        ]
 
     def created(self, row: Seen) -> None:
         """A new execution, of a schedule or not."""
@@ -183,6 +201,8 @@ class Ticks:
             end = firing.if_refused_at  # its last tick was not fired, so it goes on
         while at is not None and (end is None or at < end):
             record = self._records.get((firing.schedule, at))
+            if record is None and at > self._now():
+                return  # planned while the clock was ahead; `ahead` sees that it is turned back
             if record is None:
                 # A firing that was planned around a record may come after it was taken off.
                 is_turned = not firing.ticks and (firing.schedule, at) in self._turned
@@ -193,6 +213,8 @@ class Ticks:
             new = None if tick is None else tick.execution
             self._seen["tick on record"] += new is not None and record.execution != new.id
             until = record.until or at  # not what the firing says: that may not have been kept
+            if tick is None or tick.until != record.until:
+                until = max(at, min(until, self._now()))  # the clock was ahead at that time
             at = end if rule.delay is not None else rule.next_after(until)
         if at != end:
             self._fail(f"{after.job} went on to {end}, and its next time is {at}: {firing}")
@@ -231,7 +253,8 @@ class Ticks:
             return None
         most = KINDS[after.job].definition.pause_after_failures
         self._seen["paused by failures"] += 1
-        is_due = most is not None and after.failures >= most
+        of_job = [one for one in self.schedules.values() if one.job == after.job]
+        is_due = most is not None and any(one.failures >= most for one in of_job)
         return None if is_due else "nobody has paused it"
 
     def _armed(self, call: Call, after: Schedule) -> str | None:

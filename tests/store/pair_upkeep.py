@@ -61,6 +61,7 @@ class Upkeep(Pair):
             delay=draw(None, 5.0),
             pause_after=draw(None, 1, 2),
             is_reboot=draw(False, False, False, True),
+            own_gate=draw(False, True),
         )
         self.same("put_schedules", TENANT, [new])
         self.schedules.append(new.id)
@@ -80,6 +81,7 @@ class Upkeep(Pair):
     def firing(self, draw: Any, schedule: Schedule) -> Firing:
         assert schedule.next_at is not None
         options = {"schedule": schedule.id, "unique_key": draw(*KEYS), "delay": draw(None, 5.0)}
+        options["own_gate"] = schedule.own_gate
         if schedule.job in SINGLE:
             options["queue"] = GATED
         new = an_execution(schedule.job, **options, scheduled_for=schedule.next_at)

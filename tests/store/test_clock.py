@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.overlap import Overlap
 from daybell.core.resume import first_at, turned_back
-from daybell.core.schedule import Decision
+from daybell.core.schedule import Decision, Tick
 from daybell.core.view import ExecutionFilter
 from daybell.core.when import cron, every
 from daybell.engine.clock import ManualClock as EngineClock
@@ -19,6 +19,7 @@ from daybell.engine.scheduler import Scheduler
 from daybell.store.ids import mint
 from tests.builders import (
     TENANT,
+    a_firing,
     a_schedule,
     an_execution,
     apply,
@@ -259,6 +260,23 @@ async def test_a_schedule_that_ended_early_goes_on_when_the_clock_is_set_back(st
     await scheduler.rearm()
 
     assert (await shown(store, schedule)).next_at == clock.now() + 300
+
+
+async def test_a_firing_that_was_planned_before_the_clock_was_set_back_is_turned_back(store, clock):
+    schedule = await a_rhythm(store, clock)
+    assert schedule.next_at is not None
+    await clock.advance(HOUR)
+    missed = Tick(at=schedule.next_at, decision=Decision.MISSED, until=clock.now() - 1, count=9)
+    late = a_firing(schedule, missed, next_at=clock.now() + 300)
+    await clock.advance(-HOUR)
+
+    assert await store.fire([late]) == [True]
+
+    (ahead,) = (await store.schedules_ahead(by=2.0)).schedules
+    assert ahead.id == schedule.id
+    await a_scheduler(store).rearm()
+    seen = await shown(store, schedule)
+    assert seen.next_at is not None and seen.next_at < clock.now() + HOUR
 
 
 async def test_a_cursor_that_is_not_ahead_or_paused_or_moved_is_not_set_back(store, clock):

@@ -10,7 +10,19 @@ from daybell.store.ids import mint
 from daybell.store.memory import MemoryStore
 from daybell.store.outcomes import Revival
 from daybell.store.sqlite import SqliteStore
-from tests.builders import TENANT, apply, claim, dead, defined, enqueued, states, success
+from tests.builders import (
+    TENANT,
+    a_schedule,
+    apply,
+    claim,
+    dead,
+    defined,
+    enqueued,
+    fired,
+    put,
+    states,
+    success,
+)
 
 DAY = 86_400.0
 POLICY = Retention(finished=DAY, ticks=DAY, workers=DAY)
@@ -132,6 +144,57 @@ async def test_the_gate_of_a_deleted_job_goes(store, clock):
     await defined(store, "single", overlap=Overlap.QUEUE)
     ids = [*await enqueued(store, job="single"), *await enqueued(store, job="single")]
     assert await states(store, ids) == [QUEUED, WAITING]
+
+
+async def test_the_gate_of_a_schedule_goes_after_it(store, clock):
+    await store.add_tenants(["other"])
+    kept, joined, gone = (a_schedule(next_at=clock.now(), own_gate=True) for _ in range(3))
+    await put(store, kept, joined, gone)
+    await put(store, gone, tenant="other")  # another one, of the same id
+    for schedule in (kept, joined, gone):
+        await fired(store, schedule)
+    await fired(store, gone, tenant="other")
+    hands = [await claim(store, 1) for _ in range(3)]
+    hands += [await claim(store, 1, tenant="other")]
+    await store.put_schedules(TENANT, [a_schedule(id=joined.id, next_at=clock.now() + 60)])
+    await store.delete_schedules(TENANT, [gone.id])
+    assert await retained(store) == 0  # somebody is inside
+
+    for one, tenant in zip(hands, [TENANT] * 3 + ["other"], strict=True):
+        assert await apply(store, one, success(one.one), tenant=tenant) == []
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+    assert await retained(store) == 2
+    assert await retained(store) == 0
+
+    for schedule in (kept, joined):
+        (id,) = await fired(store, schedule)
+        assert await states(store, [id]) == [QUEUED]
+    again = a_schedule(id=gone.id, next_at=clock.now(), own_gate=True)
+    await store.put_schedules(TENANT, [again])
+    ids = await fired(store, again) + await fired(store, again)
+    assert await states(store, ids) == [QUEUED, State.SKIPPED]
+
+
+async def test_the_gates_of_its_schedules_go_with_a_deleted_job(store, clock):
+    await put(store, *(a_schedule("single", next_at=9e9, own_gate=True) for _ in range(3)))
+    await store.delete_job(TENANT, "single")
+    await store.set_gates(TENANT, {"narrow": 1})
+    await clock.advance(10 * DAY)
+
+    await retained(store)
+
+    assert [name for name in await gate_names(store) if "single" in name] == []
+
+
+async def gate_names(store):
+    if isinstance(store, MemoryStore):
+        return [name for _, name in store._tables.gates]
+    if isinstance(store, SqliteStore):
+        rows = await store._read(lambda tx: tx.execute("SELECT name FROM gate").fetchall())
+        return [name for (name,) in rows]
+    async with store.db.link() as link:
+        return [row["key"] for row in await link.fetch("SELECT key FROM daybell.gate")]
 
 
 async def test_gates_of_jobs_and_those_that_somebody_set_stay(store, clock):

@@ -1,14 +1,19 @@
 """Overlap of ticks: which are skipped, which wait, and in what order they are asked."""
 
+import pytest
+
 from daybell.core.execution import State
-from daybell.core.overlap import Overlap
+from daybell.core.overlap import Overlap, gate_of
 from daybell.core.schedule import Decision
+from daybell.store.outcomes import Cancellation, Revival
 from tests.builders import (
     TENANT,
     a_schedule,
     a_tick,
+    apply,
     claim,
     claimed,
+    death,
     defined,
     enqueued,
     fired,
@@ -168,3 +173,116 @@ async def test_a_fixed_delay_begins_with_the_end_of_what_came_in_the_place_of_an
     assert hands.one.id == second
     await ended(store, hands)
     assert (await shown(store, schedule)).next_at == clock.now() + 5
+
+
+# Schedules that have a gate of their own.
+
+
+async def test_schedules_with_gates_of_their_own_are_not_in_each_others_way(store, clock):
+    some = [a_schedule(next_at=clock.now(), own_gate=True) for _ in range(3)]
+    await put(store, *some)
+
+    first = [id for one in some for id in await fired(store, one)]
+    again = [id for one in some for id in await fired(store, one)]
+
+    assert await states(store, first) == [QUEUED] * 3
+    assert await states(store, again) == [SKIPPED] * 3
+    assert [(one.fired, one.skipped) for one in await store.list_schedules(TENANT)] == [(1, 1)] * 3
+    for hands in [await claim(store, 1) for _ in range(3)]:
+        await ended(store, hands)
+    third = [id for one in some for id in await fired(store, one)]
+    assert await states(store, third) == [QUEUED] * 3
+    assert await store.recount_gates() == []
+
+
+async def test_a_schedule_with_a_gate_of_its_own_and_the_job_do_not_see_each_other(store, clock):
+    own, joined = a_schedule(next_at=clock.now(), own_gate=True), a_schedule(next_at=clock.now())
+    await put(store, own, joined, overlap=Overlap.SKIP)
+    (by_hand,) = await enqueued(store)
+
+    ids = await fired(store, own) + await fired(store, joined)
+
+    assert await states(store, ids) == [QUEUED, SKIPPED]
+    assert (await refused(store)).execution == by_hand
+    gates = [(await look(store, id)).gate for id in (ids[0], by_hand, ids[1])]
+    assert gates == [gate_of("resize", own.id), gate_of("resize"), gate_of("resize")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (Overlap.QUEUE, [QUEUED, WAITING, SKIPPED]),
+        (Overlap.QUEUE_ALL, [QUEUED, WAITING, WAITING]),
+        (Overlap.REPLACE, [CANCELLED, CANCELLED, QUEUED]),
+        (Overlap.ALLOW, [QUEUED, QUEUED, QUEUED]),
+    ],
+)
+async def test_each_rule_holds_within_one_schedule(store, clock, rule, expected):
+    some = [a_schedule(next_at=clock.now(), own_gate=True) for _ in range(2)]
+    await put(store, *some, overlap=rule)
+
+    rounds = [[(await fired(store, one))[0] for one in some] for _ in range(3)]
+
+    for of_one in zip(*rounds, strict=True):
+        assert await states(store, of_one) == expected
+
+
+async def test_what_waits_for_its_schedule_goes_on_when_that_one_has_ended(store, clock):
+    some = [a_schedule(next_at=clock.now(), own_gate=True) for _ in range(2)]
+    await put(store, *some, overlap=Overlap.QUEUE_ALL)
+    rounds = [[(await fired(store, one))[0] for one in some] for _ in range(2)]
+
+    hands = await claim(store, 1)
+    await ended(store, hands)
+
+    index = rounds[0].index(hands.one.id)
+    expected = [WAITING, WAITING]
+    expected[index] = QUEUED
+    assert await states(store, rounds[1]) == expected
+
+
+async def test_a_dead_letter_of_a_schedule_comes_back_through_its_gate(store, clock):
+    own, other = (a_schedule(next_at=clock.now(), own_gate=True) for _ in range(2))
+    await put(store, own, other)
+    (letter,) = await fired(store, own)
+    hands = await claim(store)
+    await apply(store, hands, death(hands.one))
+    await fired(store, other)
+    (later,) = await fired(store, own)
+
+    assert await store.revive(TENANT, [letter]) == [Revival.REVIVED]
+
+    seen = await look(store, letter)
+    assert (seen.state, seen.reason) == (WAITING, "overlap")
+    assert await store.cancel(TENANT, [later]) == [Cancellation.CANCELLED]
+    assert await states(store, [letter]) == [QUEUED]
+
+
+async def test_a_schedule_leaves_its_gate_and_comes_back_to_it(store, clock):
+    schedule = a_schedule(next_at=clock.now(), own_gate=True)
+    await put(store, schedule)
+    (apart,) = await fired(store, schedule)
+
+    joined = a_schedule(id=schedule.id, next_at=clock.now() + 60)
+    await store.put_schedules(TENANT, [joined])
+    assert (await shown(store, joined)).overlap_by == "job"
+    (at_job,) = await fired(store, joined)
+    back = a_schedule(id=schedule.id, next_at=clock.now() + 120, own_gate=True)
+    await store.put_schedules(TENANT, [back])
+    (skipped,) = await fired(store, back)
+
+    assert await states(store, [apart, at_job, skipped]) == [QUEUED, QUEUED, SKIPPED]
+    assert (await shown(store, back)).overlap_by == "schedule"
+
+
+async def test_two_tenants_have_gates_of_their_own_for_one_id(store, clock):
+    await store.add_tenants(["other"])
+    schedule = a_schedule(next_at=clock.now(), own_gate=True)
+    for tenant in (TENANT, "other"):
+        await put(store, schedule, tenant=tenant)
+
+    (ours,) = await fired(store, schedule)
+    (theirs,) = await fired(store, schedule, tenant="other")
+
+    assert await states(store, [ours]) == [QUEUED]
+    assert (await look(store, theirs, tenant="other")).state is QUEUED

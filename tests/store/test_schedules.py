@@ -67,6 +67,21 @@ async def test_schedules_are_listed_by_id_of_all_jobs_or_one(store):
     assert await store.list_schedules(TENANT, job="nothing") == []
 
 
+async def test_schedules_are_found_by_their_ids(store):
+    schedules = [a_schedule(job) for job in "abab"]
+    await put(store, *schedules)
+    await store.add_tenants(["other"])
+    theirs = a_schedule("a")
+    await put(store, theirs, tenant="other")
+    ids = [schedules[3].id, schedules[0].id, schedules[0].id, mint(), theirs.id]
+
+    found = await store.list_schedules(TENANT, ids=ids)
+
+    assert found == [await shown(store, schedules[0]), await shown(store, schedules[3])]
+    assert await store.list_schedules(TENANT, job="a", ids=ids) == found[:1]
+    assert await store.list_schedules(TENANT, ids=[]) == []
+
+
 async def test_an_unknown_job_stops_the_whole_batch(store):
     await defined(store)
 

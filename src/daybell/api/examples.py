@@ -150,6 +150,7 @@ SCHEDULE: Final[Example] = {
     "last_run_at": None,
     "last_success_at": None,
     "is_declared": True,
+    "overlap_by": "job",
     "is_paused": False,
     "fired": 0,
     "skipped": 0,

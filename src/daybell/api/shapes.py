@@ -259,6 +259,10 @@ class Schedule(BaseModel):
     last_run_at: Time | None
     last_success_at: Time | None
     is_declared: bool
+    overlap_by: Literal["schedule", "job"] = Field(
+        description="Whose unfinished execution the overlap rule looks at: one of this schedule,"
+        " or any of the job that passes the job's gate."
+    )
     is_paused: bool
     fired: int
     skipped: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from daybell.cli import show
 from daybell.cli.every_job import every_job
+from daybell.cli.standing import OVERDUE_SECONDS
 from daybell.client.workflow_calls import vain_schedules
 from daybell.core.instant import Instant
 from daybell.core.resume import AHEAD_SECONDS
@@ -17,8 +17,6 @@ from daybell.core.when import Schedule as Rule
 from daybell.core.worker import SCHEDULER, Leadership
 from daybell.errors import InvalidSchedule, listed
 from daybell.store.protocol import Store
-
-OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
 
 
 async def check_schedules(store: Store) -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from daybell.cli import show
 from daybell.cli.columns import Column
@@ -18,6 +19,8 @@ from daybell.core.when import Schedule as Rule
 from daybell.core.when.zone import local
 from daybell.errors import InvalidSchedule
 
+OVERDUE_SECONDS: Final = 30.0  # a scheduler that is there is never so late
+
 
 def echo_jobs(
     standings: Sequence[Standing], *, now: Instant, empty: str, users: Users | None = None
@@ -30,7 +33,7 @@ def echo_jobs(
         (
             one.job.name,
             one.status,
-            next_run(one),
+            next_run(one, now=now),
             _last(one, now),
             "; ".join(words(schedule) for schedule in one.schedules)
             or in_words(users.get(one.job.name, ())),
@@ -69,7 +72,7 @@ def echo_job(one: Standing, counts: Counts, *, now: Instant) -> None:
             "description": definition.description,
             "status": one.status,
             "paused": _paused(one),
-            "next run": next_run(one),
+            "next run": next_run(one, now=now),
             "last run": _last(one, now),
             "version": f"{job.version}, since {show.moment(job.created_at)}"
             + ("" if job.is_current else " (not the current one)"),
@@ -96,7 +99,7 @@ def echo_job(one: Standing, counts: Counts, *, now: Instant) -> None:
         return
     for schedule in one.schedules:
         said = {f"schedule {schedule.name}".rstrip(): words(schedule)}
-        show.echo_fields(said | _tally(schedule, is_paused=job.paused_at is not None))
+        show.echo_fields(said | _tally(schedule, now, is_paused=job.paused_at is not None))
 
 
 def _dependencies(one: Standing) -> str:
@@ -151,12 +154,19 @@ def describe(rule: str) -> str:
         return f"cannot be read: {error}"
 
 
-def next_run(one: Standing) -> str:
-    """When a job runs next, by the clock of that schedule, with its offset."""
+def next_run(one: Standing, *, now: Instant | None = None) -> str:
+    """When a job runs next, by the clock of that schedule, with its offset; marked if that should
+    have been before `now`.
+    """
     for schedule in one.schedules:
         if schedule.next_at is not None and schedule.next_at == one.next_run_at:
-            return on_clock(schedule.next_at, schedule)
+            return _next_time(schedule.next_at, schedule, now)
     return ""
+
+
+def _next_time(at: Instant, schedule: Schedule, now: Instant | None) -> str:
+    is_overdue = now is not None and at < now - OVERDUE_SECONDS
+    return f"{on_clock(at, schedule)}{' (overdue)' if is_overdue else ''}"
 
 
 def on_clock(at: Instant, schedule: Schedule) -> str:
@@ -169,7 +179,7 @@ def on_clock(at: Instant, schedule: Schedule) -> str:
     return f"{text} {zone}" if zone != "UTC" else f"{text[:19]}Z"
 
 
-def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
+def _tally(schedule: Schedule, now: Instant, *, is_paused: bool) -> dict[str, object]:
     """Where a schedule stands, and what became of its ticks."""
     at = schedule.next_at
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
@@ -179,7 +189,7 @@ def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
         waits = "when any of these has succeeded" if is_any else "when these have succeeded"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
-    due = on_clock(at, schedule) if at is not None else waits
+    due = _next_time(at, schedule, now) if at is not None else waits
     return {
         "  next": "paused" if is_paused else due,
         "  last": None if schedule.last_at is None else on_clock(schedule.last_at, schedule),
@@ -187,6 +197,7 @@ def _tally(schedule: Schedule, *, is_paused: bool) -> dict[str, object]:
         or "none yet",
         "  dead": f"{schedule.failures:,} in a row" if schedule.failures else None,
         "  arguments": "" if schedule.args == "{}" else schedule.args,
+        "  overlap by": None if schedule.is_declared else schedule.overlap_by,
     }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf, nextafter
-from typing import Final, Unpack
+from typing import Any, Final, NotRequired, TypedDict, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -27,18 +27,21 @@ from daybell.client.requests import (
     read_text,
 )
 from daybell.client.uses import CODE, versions_of
-from daybell.client.when import When, added, declared, read_schedule
+from daybell.client.when import When, added, added_id, declared, read_overlap_by, read_schedule
 from daybell.client.workflow_calls import check_args
 from daybell.core import payload
 from daybell.core.execution import Enqueued
+from daybell.core.instant import Instant
 from daybell.core.job import Job, JobDefinition
 from daybell.core.limits import (
     PAGE_BYTES_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
     PAUSE_NOTE_CHARS_MAX,
+    SCHEDULE_BATCH_MAX,
     check_name,
 )
+from daybell.core.overlap import OverlapBy
 from daybell.core.resume import RECORDS_MAX, resumed
 from daybell.core.schedule import Firing, NewSchedule, Schedule
 from daybell.core.standing import Look, Standing, by_name, standing_of
@@ -46,11 +49,15 @@ from daybell.core.view import ITEM_BYTES, Page, bytes_of, execution_bytes
 from daybell.core.when import After, Manual
 from daybell.core.worker import STORE_ROLES, Leadership
 from daybell.errors import (
+    DaybellError,
     ExecutionNotFound,
+    InvalidItems,
     InvalidSchedule,
     JobNotFound,
+    NotFound,
     ScheduleNotFound,
     UsageError,
+    listed,
     shown,
 )
 from daybell.store.checks import check_limit
@@ -61,6 +68,19 @@ SCAN_PAGE: Final = 200  # jobs that are looked at together
 SCHEDULE_BYTES: Final = 600  # counted for each schedule beside its rule and arguments
 SCAN_MAX: Final = 2_000  # and in one call
 ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks at, one by one
+
+
+class NewScheduleItem(TypedDict):
+    """A schedule to be made at run time, as `schedule_many` takes it."""
+
+    job: str
+    when: When
+    args: NotRequired[Arguments | None]
+    name: NotRequired[str | None]
+    overlap_by: NotRequired[OverlapBy]
+
+
+ITEM_KEYS: Final = frozenset(NewScheduleItem.__annotations__)
 
 
 class Schedules:
@@ -93,16 +113,114 @@ class Schedules:
         return [declared(one, tenant=self.tenant, now=now) for one in definitions]
 
     async def schedule(
-        self, job: str, when: When, *, args: Arguments | None = None, name: str | None = None
+        self,
+        job: str,
+        when: When,
+        *,
+        args: Arguments | None = None,
+        name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
     ) -> Schedule:
         """Have a job run at other times, too; answers the schedule.
 
         `args` are what its executions are called with; left out, as the job says. One with the
         same name is replaced. Without a name it gets one that is made of what it says, so that
-        saying the same again changes nothing.
+        saying the same again changes nothing. The job's overlap rule compares its executions with
+        each other; with `overlap_by="job"`, with all executions at the job's gate.
         """
-        known = await self.store.get_job(self.tenant, job)
+        definition = (await self.store.get_job(self.tenant, job)).definition
         now = (await self.store.health()).now
+        new = self._read_added(definition, now, when, args, name, overlap_by)
+        (made,) = await self._put_changed([new])
+        return made
+
+    async def schedule_many(
+        self,
+        items: Iterable[NewScheduleItem],
+        *,
+        refused: Mapping[int, DaybellError] | None = None,
+    ) -> list[Schedule]:
+        """Make up to 10,000 schedules in one transaction, all or nothing; answers them in the order
+        of the items. An item has the arguments of `schedule`: `job`, `when` and, if wanted, `args`,
+        `name` and `overlap_by`.
+
+        Raises InvalidItems, which names every item that is wrong. `refused` are errors that the
+        caller has found already, by index.
+        """
+        given = list(items)
+        if len(given) > SCHEDULE_BATCH_MAX:
+            raise UsageError(
+                f"{len(given):,} schedules are too many for one call; the limit is"
+                f" {SCHEDULE_BATCH_MAX:,}",
+                field="items",
+            )
+        errors = dict(refused or {})
+        definitions = await self._definitions(given)
+        now = (await self.store.health()).now
+        new: dict[UUID, tuple[int, NewSchedule]] = {}
+        ids: list[UUID] = []
+        for index, item in enumerate(given):
+            if index in errors:
+                continue
+            try:
+                one = self._read_item(item, definitions, now)
+                first, same = new.setdefault(one.id, (index, one))
+                if same != one:
+                    raise UsageError(
+                        f"items[{first}] has the same job and name and differs", field="name"
+                    )
+                ids.append(one.id)
+            except (NotFound, UsageError) as error:
+                errors[index] = error
+        if errors:
+            raise InvalidItems(errors, count=len(given))
+        made = await self._put_changed([one for _, one in new.values()])
+        found = {one.id: one for one in made}
+        return [found[id] for id in ids]
+
+    async def _definitions(self, items: Sequence[object]) -> dict[str, JobDefinition]:
+        """The definitions of those jobs that items name and that there are."""
+        given = (cast("Mapping[str, Any]", one) for one in items if isinstance(one, Mapping))
+        found: dict[str, JobDefinition] = {}
+        for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
+            with suppress(JobNotFound):
+                found[name] = (await self.store.get_job(self.tenant, name)).definition
+        return found
+
+    def _read_item(
+        self, item: object, definitions: Mapping[str, JobDefinition], now: Instant
+    ) -> NewSchedule:
+        if not isinstance(item, Mapping):
+            raise UsageError(
+                'a schedule is given as a dict such as {"job": …, "when": …}, not as'
+                f" {type(item).__name__}"
+            )
+        said = dict(cast("Mapping[str, Any]", item))
+        check_options(said, ITEM_KEYS, "a schedule")
+        for key in ("job", "when"):
+            if said.get(key) is None:
+                raise UsageError(f"{key} is missing", field=key)
+        job = check_name(said["job"], what="job")
+        if job not in definitions:
+            raise JobNotFound(f"no job named {shown(job)}; define it first")
+        return self._read_added(
+            definitions[job],
+            now,
+            said["when"],
+            said.get("args"),
+            said.get("name"),
+            said.get("overlap_by", "schedule"),
+        )
+
+    def _read_added(
+        self,
+        definition: JobDefinition,
+        now: Instant,
+        when: When,
+        args: Arguments | None,
+        name: str | None,
+        overlap_by: OverlapBy,
+    ) -> NewSchedule:
         schedule = read_schedule(when, now=now)
         if isinstance(schedule, Manual):
             raise InvalidSchedule(
@@ -114,21 +232,38 @@ class Schedules:
                 " there",
                 field="when",
             )
-        given = known.definition.args if args is None else read_args(args)
-        check_args(known.definition, given, what="this schedule would call it in vain:")
-        new = added(
-            known.definition,
+        given = definition.args if args is None else read_args(args)
+        check_args(definition, given, what="this schedule would call it in vain:")
+        return added(
+            definition,
             schedule,
             tenant=self.tenant,
             now=now,
             args=given,
             name=None if name is None else _check_name(name),
+            overlap_by=read_overlap_by(overlap_by),
         )
-        for old in await self.store.list_schedules(self.tenant, job=job):
-            if old.id == new.id and _is_same(old, new):
-                return old  # its cursor may be at a tick that has not fired, or wait for an end
-        await self.store.put_schedules(self.tenant, [new])
-        return await self._schedule(job, new.name)
+
+    async def _put_changed(self, schedules: Sequence[NewSchedule]) -> list[Schedule]:
+        """Store these, but for those that are there and say the same: their cursor may be at a tick
+        that has not fired, or wait for an end.
+        """
+        ids = [new.id for new in schedules]
+        found = {one.id: one for one in await self.store.list_schedules(self.tenant, ids=ids)}
+        changed = [
+            new for new in schedules if new.id not in found or not _is_same(found[new.id], new)
+        ]
+        if changed:
+            await self.store.put_schedules(self.tenant, changed)
+            ids = [new.id for new in changed]
+            written = await self.store.list_schedules(self.tenant, ids=ids)
+            found |= {one.id: one for one in written}
+        for new in schedules:
+            if new.id not in found:
+                raise ScheduleNotFound(
+                    f"schedule {shown(new.name)} of job {new.job} was removed while it was made"
+                )
+        return [found[new.id] for new in schedules]
 
     async def unschedule(self, job: str, name: str) -> None:
         """Remove a schedule that was added at run time."""
@@ -324,11 +459,15 @@ class Schedules:
         return (await self.store.list_versions(self.tenant, str(job), limit=1)).items[0]
 
     async def _schedule(self, job: str, name: str) -> Schedule:
+        ids = [added_id(self.tenant, job, name)]
+        added = await self.store.list_schedules(self.tenant, job=job, ids=ids)
+        if added:
+            return added[0]
         found = await self.schedules(job)
         for one in found:
             if one.name == name:
                 return one
-        known = ", ".join(shown(one.name) for one in found) or "none"
+        known = listed(shown(one.name) for one in found) or "none"
         raise ScheduleNotFound(f"job {job} has no schedule {shown(name)}; it has {known}")
 
 
@@ -348,7 +487,7 @@ def _may_be_rolled_back(job: Job) -> bool:
 
 
 def _is_same(old: Schedule, new: NewSchedule) -> bool:
-    fields = ("rule", "args", "misfire", "delay", "is_reboot")
+    fields = ("rule", "args", "misfire", "delay", "is_reboot", "own_gate")
     is_over = old.next_at is None and old.delay is None and not old.is_reboot
     return not is_over and all(getattr(old, name) == getattr(new, name) for name in fields)
 

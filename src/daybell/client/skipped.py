@@ -8,7 +8,7 @@ from daybell.client.dependencies import Dependencies
 from daybell.core.dependencies import UPSTREAM_FAILED
 from daybell.core.execution import PENDING, TERMINAL, Execution, State
 from daybell.core.instant import to_iso
-from daybell.core.overlap import OVERLAP
+from daybell.core.overlap import OVERLAP, is_schedule_gate
 from daybell.errors import JobNotFound, listed
 
 if TYPE_CHECKING:
@@ -31,11 +31,16 @@ async def _overlapped(client: AnyClient, skipped: Execution) -> str:
     unfinished = await client.executions(
         job=skipped.job, status=[*PENDING, State.RUNNING], limit=_LOOKED_AT_MAX
     )
-    before = [one for one in unfinished.items if one.created_at <= skipped.created_at]
+    before = [
+        one
+        for one in unfinished.items
+        if one.created_at <= skipped.created_at and one.gate == skipped.gate
+    ]
+    of = "schedule" if is_schedule_gate(skipped.gate) else "job"
     if before:
         one = min(before, key=lambda one: (one.state is not State.RUNNING, one.created_at))
         return (
-            f": execution {one.id} was in its way, and still is ({one.state});"
+            f": execution {one.id} of the same {of} was in its way, and still is ({one.state});"
             f" `daybell executions why {one.id}` says what it waits for"
         )
     page = await client.executions(
@@ -45,9 +50,11 @@ async def _overlapped(client: AnyClient, skipped: Execution) -> str:
         ended_at = one.finished_at
         if one.state is State.SKIPPED or ended_at is None or ended_at < skipped.created_at:
             continue
+        if one.gate != skipped.gate:
+            continue
         then = f"which ended at {to_iso(ended_at)} ({one.state})"
-        return f": execution {one.id} was in its way, {then}"
-    return ": another execution of its job had not ended"
+        return f": execution {one.id} of the same {of} was in its way, {then}"
+    return f": another execution of the same {of} had not ended"
 
 
 async def _failed_before(client: Dependencies, skipped: Execution) -> str:

@@ -13,7 +13,7 @@ from daybell.core.duration import Duration
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import JobDefinition
 from daybell.core.limits import RETRIES_MAX, SCHEDULES_MAX
-from daybell.core.overlap import Overlap
+from daybell.core.overlap import Overlap, OverlapBy
 from daybell.core.resume import first_at
 from daybell.core.schedule import NewSchedule
 from daybell.core.when import (
@@ -411,6 +411,7 @@ def added(
     now: Instant,
     args: str,
     name: str | None,
+    overlap_by: OverlapBy = "schedule",
 ) -> NewSchedule:
     """A schedule that is added at run time. Its name, or what it says, makes its id."""
     if name is None:
@@ -421,10 +422,25 @@ def added(
         schedule,
         tenant=tenant,
         now=now,
-        id=uuid5(NAMESPACE, f"{tenant}/{definition.name}/+{name}"),
+        id=added_id(tenant, definition.name, name),
         name=name,
     )
-    return msgspec.structs.replace(new, args=args)
+    return msgspec.structs.replace(new, args=args, own_gate=overlap_by == "schedule")
+
+
+def added_id(tenant: str, job: str, name: str) -> UUID:
+    """The id of a schedule that was added at run time under this name."""
+    return uuid5(NAMESPACE, f"{tenant}/{job}/+{name}")
+
+
+def read_overlap_by(value: object) -> OverlapBy:
+    """Read which executions the overlap rule compares those of a run-time schedule with."""
+    if value not in ("schedule", "job"):
+        raise UsageError(
+            f'overlap_by {shown(value)} is not "schedule", for a gate of its own, or "job"',
+            field="overlap_by",
+        )
+    return value
 
 
 def new_schedule(

@@ -19,6 +19,7 @@ from daybell.core.failure import Failure
 from daybell.core.instant import Instant, to_iso
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import UNKNOWN_TASK
+from daybell.core.overlap import is_schedule_gate
 from daybell.core.run import node_name
 from daybell.core.view import Queue
 from daybell.core.worker import Worker, WorkerState
@@ -204,7 +205,10 @@ def _waiting(execution: Execution) -> Reason:
     if execution.schedule is not None and (execution.unique_key or "").startswith("backfill "):
         detail = "it waits for its turn in a backfill, which runs a few at a time"
         return Reason(execution=execution, word="backfill", detail=detail)
-    detail = f"it waits until another execution of {execution.job} has ended: its overlap rule"
+    of = f"the same schedule of {execution.job}"
+    if not is_schedule_gate(execution.gate):
+        of = execution.job
+    detail = f"it waits until another execution of {of} has ended: its overlap rule"
     return Reason(execution=execution, word="overlap", detail=detail)
 
 

@@ -157,6 +157,7 @@ def schedule(of: Schedule) -> dict[str, Any]:
         "last_run_at": time(of.last_at),
         "last_success_at": time(of.succeeded_for),
         "is_declared": of.is_declared,
+        "overlap_by": of.overlap_by,
         "is_paused": of.is_paused,
         "is_reboot": of.is_reboot,
         "delay": of.delay,

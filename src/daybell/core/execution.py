@@ -78,6 +78,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: str | None = None  # waits for a slot of this gate
     scheduled_for: Instant | None = None  # the tick's nominal time
     schedule: UUID | None = None
+    own_gate: bool = False  # its schedule has an overlap gate of its own, beside the job's
     parent: UUID | None = None  # the execution whose task enqueued this one
     force: bool = False  # whatever the job's overlap rule says
     awaits: bool = False  # begins when the job's dependencies let it, if it has any

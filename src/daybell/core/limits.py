@@ -71,6 +71,7 @@ SCHEDULE_EFFORT_MAX: Final = 5_000  # to find one tick; about so many microsecon
 EVERY_MILLISECONDS_MIN: Final = 10
 EXECUTIONS_MAX: Final = 1_000_000_000  # max_executions
 MISFIRE_LIMIT_MAX: Final = 1_000  # ticks made up for at once
+SCHEDULE_BATCH_MAX: Final = 10_000  # made at run time in one call
 SCHEDULES_MAX: Final = 100  # that one definition declares
 BACKFILL_TICKS_MAX: Final = 10_000  # looked at in one call
 BACKFILL_CONCURRENCY_MAX: Final = 1_000

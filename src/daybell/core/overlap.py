@@ -1,15 +1,22 @@
 """Overlap: what happens to an execution whose predecessor has not finished.
 
-A job that minds has a gate with one slot, named after it. Whoever creates an execution of the job
-looks at the gate under its lock, asks `enter`, and does what it says; so two schedulers, or a
-scheduler and a person, cannot both find the job idle.
+A job that minds has a gate with one slot, named after it. A schedule made at run time has a gate of
+its own beside that, unless `overlap_by="job"` joins it to the job's. Whoever creates an execution
+looks at its gate under the gate's lock, asks `enter`, and does what it says; so two schedulers, or
+a scheduler and a person, cannot both find the gate free.
 """
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
+from typing import Literal
+from uuid import UUID
 
 import msgspec
+
+from daybell.core.execution import NewExecution
+
+OverlapBy = Literal["schedule", "job"]
 
 
 class Overlap(StrEnum):
@@ -53,19 +60,31 @@ def rule_of(overlap: Overlap | None, *, is_scheduled: bool, is_dependent: bool =
     return Overlap.SKIP if is_scheduled else Overlap.ALLOW
 
 
-def gate_of(job: str) -> str:
-    """The gate that a job's executions pass one at a time."""
-    return f"job:{job}"
+def gate_of(job: str, schedule: UUID | None = None) -> str:
+    """The gate that a job's executions pass one at a time, or those of one of its schedules. No
+    name of a job has a "/".
+    """
+    return f"job:{job}" if schedule is None else f"job:{job}/{schedule.hex}"
+
+
+def gate_for(new: NewExecution) -> str:
+    """The gate at which the overlap rule is asked about an execution that names none itself."""
+    return gate_of(new.job, new.schedule if new.own_gate else None)
 
 
 def is_job_gate(gate: str) -> bool:
-    """Whether a gate is a job's own."""
+    """True for the gate of a job, or of one of its schedules: there, the overlap rule holds."""
     return gate.startswith("job:")
 
 
+def is_schedule_gate(gate: str | None) -> bool:
+    """True for the gate of a single schedule."""
+    return gate is not None and is_job_gate(gate) and "/" in gate
+
+
 def job_of_gate(gate: str) -> str:
-    """The job whose own gate it is."""
-    return gate.removeprefix("job:")
+    """The job whose gate it is, or the gate of one of its schedules."""
+    return gate.removeprefix("job:").partition("/")[0]
 
 
 def backfill_gate(id: object, room: int = 1) -> str:

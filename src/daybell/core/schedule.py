@@ -14,6 +14,7 @@ import msgspec
 
 from daybell.core.execution import LEFT_OUT, NewExecution, State
 from daybell.core.instant import Instant, Seconds
+from daybell.core.overlap import OverlapBy
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     pause_after: int | None = None  # so many failures in a row pause the job
     is_declared: bool = False  # comes with the job's definition, and goes with it
     since: Instant | None = None  # fires after others: the cursor is this, and not next_at
+    own_gate: bool = False  # the overlap rule compares its executions with each other only
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -56,6 +58,12 @@ class Schedule(msgspec.Struct, frozen=True):
     failures: int = 0  # executions that ended dead since one succeeded
     # Fires when the job's dependencies have succeeded since then. Its cursor: `next_at` is None.
     since: Instant | None = None
+    own_gate: bool = False  # see `NewSchedule`
+
+    @property
+    def overlap_by(self) -> OverlapBy:
+        """Whose unfinished execution its overlap rule looks at: one of its own, or of its job."""
+        return "schedule" if self.own_gate else "job"
 
     @property
     def truncated(self) -> bool:
@@ -136,6 +144,13 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     # A schedule that ends with these ticks has not ended if one of them is not fired after all:
     # max_executions is not reached then. `is_over` does not hold, and it goes on here.
     if_refused_at: Instant | None = None
+
+    @property
+    def planned_at(self) -> Instant:
+        """A time that had come by the store's clock when this was planned. The clock may have been
+        set back since.
+        """
+        return max(self.expect, *(tick.until or tick.at for tick in self.ticks), 0.0)
 
     @property
     def missed(self) -> list[Tick]:

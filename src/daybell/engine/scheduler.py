@@ -221,6 +221,7 @@ class Scheduler:
             at=at,
             scheduled_for=planned.at,
             schedule=schedule.id,
+            own_gate=schedule.own_gate,
             awaits=True,
         )
         return Tick(at=planned.at, execution=new)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from daybell.client import Client
 from daybell.client.when import When
 from daybell.core import payload
 from daybell.core.event import Published
+from daybell.core.overlap import OverlapBy
 from daybell.core.schedule import Schedule
-from daybell.errors import InvalidArguments, UsageError, shown
+from daybell.errors import DaybellError, InvalidArguments, UsageError, shown
 
 if TYPE_CHECKING:
+    from daybell.sdk.app import AnyJob
     from daybell.sdk.sync import SyncApp
     from daybell.sdk.task import Task
     from daybell.sdk.workflow import Workflow
@@ -54,24 +56,30 @@ class Scheduling:
         *,
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
     ) -> Schedule:
         """Have a task, a workflow or the job of a name run at these times, too; answers the
         schedule.
 
         `args` are what it is called with then, by name. A schedule of the same name is replaced.
-        Without a name, saying the same again changes nothing.
+        Without a name, saying the same again changes nothing. The overlap rule compares the
+        executions of this schedule with each other; with `overlap_by="job"`, with all executions at
+        the job's gate.
         """
-        client, task, job = await self._found(job)
-        if task is not None:
-            if args is None:
-                check_call(task, "this schedule")
-            else:
-                args = task.bound((), args)
+        client, task, found = await self._found(job)
+
+        async def ask(client: Client) -> Schedule:
+            return await client.schedule(found, when, args=args, name=name, overlap_by=overlap_by)
+
         if task is None:
-            return await client.schedule(job, when, args=args, name=name)
-        return await self._declaring(
-            task, {}, lambda client: client.schedule(job, when, args=args, name=name)
-        )
+            return await ask(client)
+        args = bound_args(task, args)
+        return await self._declaring(task, {}, ask)
+
+    @property
+    def schedules(self) -> RunTimeSchedules:
+        """Schedules that are made at run time, many at a time."""
+        return RunTimeSchedules(self._put_schedules)
 
     async def unschedule(self, job: Task[..., Any, Any] | Workflow | str, name: str) -> None:
         """Remove a schedule that `schedule` has made."""
@@ -108,12 +116,64 @@ class Scheduling:
         self, job: Task[..., Any, Any] | Workflow | str
     ) -> tuple[Client, Task[..., Any, Any] | Workflow | None, str]:
         """A client that knows the job, its task or workflow if it is one of ours, and its name."""
-        check_job(job)
-        ours = {**self.tasks, **self.workflows}
-        task = ours.get(job) if isinstance(job, str) else job
+        task = self._task_of(job)
         if task is None:
             return await self.client_for(), None, str(job)  # of another app, or made by hand
         return await self._client_that_knows(task, {}), task, task.name
+
+    async def _put_schedules(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        given: list[Any] = list(items)
+        refused: dict[int, DaybellError] = {}
+        used: dict[str, AnyJob] = {}
+        for index, item in enumerate(given):
+            if not isinstance(item, Mapping) or "job" not in item:
+                continue  # the client says what is wrong with it
+            one = dict(cast("Mapping[str, Any]", item))
+            try:
+                task = self._task_of(one["job"])
+                if task is not None:
+                    used[task.name] = task
+                    one |= {"job": task.name, "args": bound_args(task, one.get("args"))}
+            except UsageError as error:
+                refused[index] = error
+            given[index] = one
+        for name, task in used.items():  # a job that was deleted is declared again
+            await self._declaring(task, {}, lambda client, name=name: client.job(name))
+        return await (await self.client_for()).schedule_many(given, refused=refused)
+
+    def _task_of(self, job: AnyJob | str) -> AnyJob | None:
+        """The task or workflow of ours that is meant; None for the job of another app, or one made
+        by hand. Raises UsageError.
+        """
+        check_job(job)
+        if not isinstance(job, str):
+            return job
+        return self.tasks.get(job) or self.workflows.get(job)
+
+
+class RunTimeSchedules:
+    """Schedules of an app that are made at run time: `app.schedules`."""
+
+    def __init__(
+        self, put: Callable[[Iterable[Mapping[str, Any]]], Awaitable[list[Schedule]]]
+    ) -> None:
+        self._put = put
+
+    async def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        """Make up to 10,000 schedules in one transaction, all or nothing; answers them in order.
+
+        An item has the arguments of `app.schedule`: `job` and `when` and, if wanted, `args`, `name`
+        and `overlap_by`. Raises InvalidItems, whose `errors` names all that is wrong by index.
+        """
+        return await self._put(items)
+
+
+def bound_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The arguments of a schedule, checked; None: as the job says."""
+    if args is None:
+        check_call(task, "this schedule")
+        return None
+    return task.bound((), args)
 
 
 def check_call(task: Task[..., Any, Any] | Workflow, what: str) -> None:

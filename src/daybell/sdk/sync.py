@@ -18,6 +18,7 @@ from daybell.client.when import When
 from daybell.core.duration import Duration
 from daybell.core.event import Published
 from daybell.core.execution import Execution, State
+from daybell.core.overlap import OverlapBy
 from daybell.core.schedule import Schedule
 from daybell.errors import UsageError
 from daybell.sdk.enqueuing import Enqueuing
@@ -99,8 +100,13 @@ class SyncApp:
         *,
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
+        overlap_by: OverlapBy = "schedule",
     ) -> Schedule:
-        return run(self._app.schedule(job, when, args=args, name=name))
+        return run(self._app.schedule(job, when, args=args, name=name, overlap_by=overlap_by))
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        return SyncSchedules(self._app)
 
     def unschedule(self, job: Task[..., Any, Any] | str, name: str) -> None:
         run(self._app.unschedule(job, name))
@@ -109,6 +115,16 @@ class SyncApp:
         self, name: str, data: Any = None, *, source: str | None = None, id: str | None = None
     ) -> Published:
         return run(self._app.publish(name, data, source=source, id=id))
+
+
+class SyncSchedules:
+    """`app.schedules`, waiting instead of being awaited."""
+
+    def __init__(self, app: Scheduling) -> None:
+        self._app = app
+
+    def put_many(self, items: Iterable[Mapping[str, Any]]) -> list[Schedule]:
+        return run(self._app.schedules.put_many(items))
 
 
 class SyncEnqueuing(Generic[R]):

@@ -302,11 +302,13 @@ class ScopedStore:
 
     # Schedules and dependencies.
 
-    async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
         if job is None:
             raise self._denied()
         await self._check_job(tenant, job)
-        return await self._store.list_schedules(tenant, job=job)
+        return await self._store.list_schedules(tenant, job=job, ids=ids)
 
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
         found = await self._store.upstream(tenant, jobs)

@@ -10,7 +10,7 @@ from daybell.errors import SchemaError, Unavailable
 from daybell.store.ids import mint
 from daybell.store.migrate import known_migrations
 from daybell.store.postgres import PostgresStore, upkeep
-from tests.builders import a_job, steps
+from tests.builders import TENANT, a_firing, a_job, a_schedule, put, shown, steps
 from tests.store.postgres.lifecycle import live_through_everything
 from tests.stores import POSTGRES
 
@@ -127,6 +127,25 @@ async def migrate_to(admin, version):
         await admin.execute(step.sql)
         fields = (step.version, step.name, step.checksum, step.is_breaking)
         await admin.execute(PostgresStore.RECORD_MIGRATION, *fields)
+
+
+async def test_run_time_schedules_from_before_get_gates_of_their_own(fresh, admin):
+    await fresh.migrate()
+    await fresh.open()
+    now = (await fresh.health()).now
+    added, declared = a_schedule(next_at=now), a_schedule(next_at=now, is_declared=True)
+    await put(fresh, added, declared)
+    await admin.execute(
+        "ALTER TABLE daybell.schedule DROP COLUMN own_gate;"
+        "DELETE FROM daybell.migration WHERE name = 'own_gates'"
+    )
+
+    assert [name[5:] for name in await fresh.migrate()] == ["own_gates"]
+
+    ways = {one.id: one.overlap_by for one in await fresh.list_schedules(TENANT)}
+    assert ways == {added.id: "schedule", declared.id: "job"}
+    assert await fresh.fire([a_firing(await shown(fresh, added))]) == [True]
+    assert await fresh.fire([a_firing(await shown(fresh, declared))]) == [True]
 
 
 async def test_a_role_that_was_granted_an_older_schema_goes_on_after_an_upgrade(

@@ -98,7 +98,7 @@ def literal(value):
     """A value as it is written in SQL; the parameter knows its type."""
     if value is None:
         return "NULL"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         items = ["NULL" if item is None else json.dumps(str(item)) for item in value]
         return quoted("{" + ",".join(items) + "}")
     return quoted(str(value))

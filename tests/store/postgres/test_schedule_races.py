@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from daybell.core.overlap import gate_of
 from daybell.core.schedule import Decision, Tick
 from daybell.core.when import cron
 from daybell.engine.clock import ManualClock
@@ -15,6 +16,7 @@ from daybell.store.ids import mint
 from tests.builders import TENANT, a_firing, a_schedule, defined, put, shown
 from tests.store.postgres.steps import Stop, settle
 
+GATES = "SELECT count(*) FROM daybell.gate WHERE key = $1"
 MINUTELY = cron("* * * * *").to_json()
 
 
@@ -140,3 +142,61 @@ async def test_schedules_that_catch_up_are_more_than_one_transaction(store, cloc
     await a_scheduler(store, clock).tick()
 
     assert {one.fired for one in await store.list_schedules(TENANT)} == {61}
+
+
+async def left_gate(store, clock, sql):
+    """A schedule that is gone, and whose gate is still there."""
+    schedule = a_schedule(next_at=clock.now(), own_gate=True)
+    await put(store, schedule)
+    await store.delete_schedules(TENANT, [schedule.id])
+    assert await sql.fetchval(GATES, gate_of("resize", schedule.id)) == 1
+    return schedule
+
+
+async def fires(store, schedule):
+    """Whether a schedule fires; without its gate it would never do so."""
+    return await store.fire([a_firing(schedule)])
+
+
+async def test_the_gate_of_a_schedule_that_comes_back_is_not_removed_before_it_is_there(
+    slow, quick, store, clock, sql
+):
+    schedule = await left_gate(store, clock, sql)
+    stop = slow.pace.stop = Stop(6)  # tenant, jobs, gates, schedules, gates of their own, locks
+    done = asyncio.create_task(slow.put_schedules(TENANT, [schedule]))
+    await stop.arrival()
+
+    assert await quick.remove_gates(clock.now()) == 0
+    stop.resumed.set()
+    await done
+
+    assert await fires(store, schedule) == [True]
+
+
+@pytest.mark.parametrize("after", [3, 4, 5])  # it was found, is locked, is removed
+async def test_a_schedule_that_comes_back_while_its_gate_is_removed_makes_it_again(
+    slow, quick, store, clock, sql, after
+):
+    schedule = await left_gate(store, clock, sql)
+    stop = slow.pace.stop = Stop(after)
+    removing = asyncio.create_task(slow.remove_gates(clock.now()))
+    await stop.arrival()
+
+    putting = asyncio.create_task(quick.put_schedules(TENANT, [schedule]))
+    await settle(sql, putting, quick.pace.processes)
+    stop.resumed.set()
+    await asyncio.gather(removing, putting)
+
+    assert await sql.fetchval(GATES, gate_of("resize", schedule.id)) == 1
+    assert await fires(store, schedule) == [True]
+
+
+async def test_the_gates_of_many_schedules_are_left_where_they_are_needed(store, clock, sql):
+    """A round looks at each gate once, by the key of its schedule."""
+    schedules = [a_schedule(next_at=clock.now() + 60, own_gate=True) for _ in range(300)]
+    await put(store, *schedules)
+    await store.delete_schedules(TENANT, [one.id for one in schedules[::3]])
+
+    assert await store.remove_gates(clock.now()) == 100
+
+    assert await sql.fetchval("SELECT count(*) FROM daybell.gate WHERE key LIKE '%/%'") == 200

@@ -50,6 +50,7 @@ async def test_a_schedule_from_before_goes_on_where_it_was(upgraded, clock):
     (schedule,) = (await upgraded.due_schedules()).schedules
     assert (schedule.rule, schedule.fired, schedule.last_at) == ('"rule"', 3, 5.0)
     assert (schedule.args, schedule.delay, schedule.skipped) == ("{}", None, 0)
+    assert schedule.overlap_by == "schedule"
     (tick,) = await upgraded.list_ticks(TENANT, schedule.id)
     assert (tick.at, tick.count) == (5.0, 1)
 

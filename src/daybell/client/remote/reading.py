@@ -181,6 +181,7 @@ def schedule(of: Wire, *, tenant: str, job: str) -> Schedule:
         missed=of["missed"],
         failures=of["failures"],
         since=time(of.get("since")),
+        own_gate=of.get("overlap_by") == "schedule",
     )
 
 

@@ -11,7 +11,7 @@ from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import TERMINAL, Enqueued, Execution, NewExecution, State
 from daybell.core.instant import Instant, Seconds
 from daybell.core.job import Job
-from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
+from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_for
 from daybell.store import checks
 from daybell.store.memory import cancelling, gates
 from daybell.store.memory.tables import Row, Tables
@@ -45,7 +45,7 @@ def create(tables: Tables, tenant: str, new: NewExecution, now: Instant) -> Enqu
         row = waits(row, DEPENDENCIES)
     rule = rule_for(job, new)
     if rule is not Overlap.ALLOW:
-        gate = make_gate(tables, tenant, new.job)
+        gate = make_gate(tables, tenant, gate_for(new))
         row = replace(row, execution=replace(row.execution, gate=gate))
         return pass_gate(tables, row, new, rule, now)
     if new.gate is None or new.force:
@@ -56,7 +56,7 @@ def create(tables: Tables, tenant: str, new: NewExecution, now: Instant) -> Enqu
 
 
 def pass_gate(tables: Tables, row: Row, new: NewExecution, rule: Overlap, now: Instant) -> Enqueued:
-    """Do what the job's overlap rule says of an execution at the job's own gate."""
+    """Do what the job's overlap rule says of an execution at its gate."""
     match decide(tables, row, new, rule, now):
         case Entry.IN:
             tables.put(replace(row, has_slot=True))
@@ -108,10 +108,10 @@ def rule_for(job: Job, new: NewExecution) -> Overlap:
     return job.definition.overlap_rule(is_scheduled=new.schedule is not None)
 
 
-def make_gate(tables: Tables, tenant: str, job: str) -> str:
-    """The gate of a job, with its one slot."""
-    tables.gates.setdefault((tenant, gate_of(job)), 1)
-    return gate_of(job)
+def make_gate(tables: Tables, tenant: str, gate: str) -> str:
+    """The gate of a job, or of a schedule, with its one slot."""
+    tables.gates.setdefault((tenant, gate), 1)
+    return gate
 
 
 def waits(row: Row, reason: str) -> Row:

@@ -21,7 +21,7 @@ from daybell.core.instant import Instant
 from daybell.core.lifecycle import EXPIRED, Event, Ruling, Transition, Verdict, target
 from daybell.core.limits import CLAIM_BATCH_MAX
 from daybell.core.log import NewLogPart
-from daybell.core.overlap import OVERLAP, gate_of
+from daybell.core.overlap import OVERLAP, is_job_gate
 from daybell.core.step import NewStep
 from daybell.core.worker import Claim, Report, WorkerState
 from daybell.errors import DuplicateKey
@@ -293,7 +293,7 @@ def revive(tables: Tables, row: Row | None, now: Instant, *, is_full: bool) -> R
     # A person wants it run, however late it is by now.
     execution = replace(revived.execution, failures=0, crashes=0, expires_at=None)
     if dead.gate is not None:
-        reason = OVERLAP if dead.gate == gate_of(dead.job) else "gate"
+        reason = OVERLAP if is_job_gate(dead.gate) else "gate"
         execution = replace(execution, state=State.WAITING, reason=reason)
     tables.put(replace(revived, execution=execution))
     restarting.revive(tables, row.key)

@@ -26,7 +26,7 @@ def fire(tables: Tables, firing: Firing, now: Instant) -> bool:
         return False
     if any((*key, tick.at) in tables.ticks for tick in firing.missed):
         return False
-    tables.moved_at[key] = now
+    tables.moved_at[key] = max(now, firing.planned_at)
     if schedule.since is None:
         tables.schedules[key] = replace(schedule, next_at=firing.next_at)
     else:

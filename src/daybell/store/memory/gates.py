@@ -9,7 +9,15 @@ from daybell.core.execution import State
 from daybell.core.instant import Instant
 from daybell.core.lifecycle import Event, target
 from daybell.core.limits import check_name
-from daybell.core.overlap import Miscount, is_backfill, is_job_gate, job_of_gate, room_of
+from daybell.core.overlap import (
+    Miscount,
+    gate_of,
+    is_backfill,
+    is_job_gate,
+    is_schedule_gate,
+    job_of_gate,
+    room_of,
+)
 from daybell.errors import UsageError, shown
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.memory.tables import Part, Row, Tables
@@ -53,6 +61,9 @@ def find_gate(tables: Tables, tenant: str, gate: str) -> None:
 def remove_gates(tables: Tables) -> int:
     """Take away the gates that were made by themselves, and that nothing refers to."""
     used = {(row.execution.tenant, row.execution.gate) for row in tables.rows.values()}
+    used |= {
+        (one.tenant, gate_of(one.job, one.id)) for one in tables.schedules.values() if one.own_gate
+    }
     idle = [key for key in tables.gates if key not in used and is_left_over(tables, *key)]
     for key in idle:
         del tables.gates[key]
@@ -60,7 +71,7 @@ def remove_gates(tables: Tables) -> int:
 
 
 def is_left_over(tables: Tables, tenant: str, gate: str) -> bool:
-    if is_backfill(gate):
+    if is_backfill(gate) or is_schedule_gate(gate):
         return True
     job = tables.jobs.get((tenant, job_of_gate(gate))) if is_job_gate(gate) else None
     return job is not None and job.is_deleted

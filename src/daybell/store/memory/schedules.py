@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL
 from daybell.core.instant import Instant, Seconds
-from daybell.core.overlap import is_backfill
+from daybell.core.overlap import gate_of, is_backfill
 from daybell.core.schedule import (
     Decision,
     Due,
@@ -34,7 +34,7 @@ class MemorySchedules(Part):
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         with self._begin(tenant) as tables:
             for new in schedules:
-                make_gate(tables, tenant, new.job)
+                make_gate(tables, tenant, gate_of(new.job))
                 put_schedule(tables, tables.job(tenant, new.job), new, self._clock())
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
@@ -44,12 +44,17 @@ class MemorySchedules(Part):
                 del tables.schedules[tenant, id]
             return len(found)
 
-    async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
         with self._begin(tenant) as tables:
+            keys = tables.schedules if ids is None else {(tenant, id) for id in ids}
             found = [
                 schedule
-                for schedule in tables.schedules.values()
-                if schedule.tenant == tenant and job in (None, schedule.job)
+                for key in keys
+                if (schedule := tables.schedules.get(key)) is not None
+                and schedule.tenant == tenant
+                and job in (None, schedule.job)
             ]
             return sorted(found, key=lambda schedule: schedule.id)
 
@@ -164,6 +169,7 @@ def put_schedule(tables: Tables, job: JobRow, new: NewSchedule, now: Instant) ->
         is_declared=new.is_declared,
         is_paused=job.paused_at is not None,
         since=new.since,
+        own_gate=new.own_gate,
     )
     if old is not None:
         schedule = replace(

@@ -138,8 +138,8 @@ class Advancing(Enqueueing):
     WITH k AS MATERIALIZED (
       SELECT x.place, x.before, u.*
         FROM unnest($2::uuid[], $3::float8[], $4::float8[], $5::float8[], $6::int[], $7::int[],
-                    $8::int[], $9::boolean[], $10::text[])
-             u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate),
+                    $8::int[], $9::boolean[], $10::text[], $12::float8[])
+             u(id, expect, next_at, last_at, fired, skipped, missed, is_over, gate, planned_at),
              LATERAL (SELECT s.ctid AS place, s.last_at AS before FROM daybell.schedule s
                        WHERE s.tenant = $1 AND s.id = u.id
                          AND coalesce(s.since, s.next_at) = u.expect
@@ -150,7 +150,8 @@ class Advancing(Enqueueing):
     UPDATE daybell.schedule s
        SET next_at = CASE WHEN s.since IS NULL THEN k.next_at END,
            since = CASE WHEN s.since IS NOT NULL THEN k.next_at END,
-           last_at = coalesce(k.last_at, s.last_at), moved_at = daybell.now(),
+           last_at = coalesce(k.last_at, s.last_at),
+           moved_at = greatest(daybell.now(), k.planned_at),
            fired = s.fired + k.fired, skipped = s.skipped + k.skipped, missed = s.missed + k.missed,
            delay = CASE WHEN NOT k.is_over THEN s.delay END
       FROM k WHERE s.ctid = k.place AND (k.gate IS NULL OR k.gate IN (SELECT key FROM g))
@@ -180,6 +181,7 @@ class Advancing(Enqueueing):
             [firing.is_over and not firing.ticks for firing in firings],
             [_gate(firing, specs) for firing in firings],
             paused,
+            [firing.planned_at for firing in firings],
         )
         before = {row["id"]: row["before"] for row in rows}
         ticks = [(f, tick) for f in firings if f.schedule in before for tick in f.ticks]

@@ -25,10 +25,11 @@ from daybell.store.postgres.listener import Notifier
 from daybell.store.postgres.names import Names
 
 NO_LIMIT: Final = 2**31 - 1
-# One slot for each of these jobs, for whoever defines them or gives them a schedule.
+# One slot for each of these, for whoever defines a job or gives it a schedule.
 MAKE_JOB_GATES: Final = """
     INSERT INTO daybell.gate (tenant, key, capacity)
     SELECT $1, key, 1 FROM unnest($2::text[]) u(key) ORDER BY key ON CONFLICT DO NOTHING
+    RETURNING key
     """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -29,10 +29,11 @@ from daybell.store.postgres.gates import MAKE_JOB_GATES
 from daybell.store.postgres.listener import ALL_TENANTS, SCHEDULES
 from daybell.store.postgres.specs import Outdated, Specs
 
-COLUMNS: Final = """
+FIELDS: Final = """
     SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
            s.is_reboot, s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped,
-           s.missed, s.failures, s.since
+           s.missed, s.failures, s.since, s.own_gate"""
+COLUMNS: Final = f"""{FIELDS}
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
@@ -41,13 +42,13 @@ class Scheduling(Advancing):
 
     PUT = """
     INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
-           is_reboot, pause_after, is_declared, since, is_paused, moved_at)
+           is_reboot, pause_after, is_declared, since, own_gate, is_paused, moved_at)
     SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job), daybell.now()
       FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
                   $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[],
-                  $14::float8[])
+                  $14::float8[], $15::boolean[])
            u(id, job, name, rule, args, misfire, next_at, delay, is_reboot, pause_after,
-             is_declared, since)
+             is_declared, since, own_gate)
      ORDER BY u.id
     ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, name = excluded.name,
            rule = excluded.rule, args = excluded.args, misfire = excluded.misfire,
@@ -59,7 +60,7 @@ class Scheduling(Advancing):
                            ELSE excluded.moved_at END,
            is_reboot = excluded.is_reboot,
            pause_after = excluded.pause_after, is_declared = excluded.is_declared,
-           is_paused = excluded.is_paused
+           is_paused = excluded.is_paused, own_gate = excluded.own_gate
     """
 
     # Shared, so that nobody deletes or pauses a job without seeing the schedules it gets here.
@@ -115,7 +116,20 @@ class Scheduling(Advancing):
             [schedule.is_declared for schedule in latest],
             keeps_cursors,
             [schedule.since for schedule in latest],
+            [schedule.own_gate for schedule in latest],
         )
+        own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
+        await self._make_own_gates(link, tenant, own)
+
+    async def _make_own_gates(self, link: Link, tenant: int, keys: set[str]) -> None:
+        """Make the gates of schedules. One that is there is locked: `remove_gates`, which does not
+        see the schedule before this commits, steps over it, or has removed it.
+        """
+        if keys:
+            rows = await link.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
+            found = keys - {row["key"] for row in rows}
+            if found:
+                await self.lock_gates(link, tenant, found)
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
         async with self.db.link() as link:
@@ -127,15 +141,29 @@ class Scheduling(Advancing):
             )
         return int(answer.rpartition(" ")[2])
 
-    async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
+    # Two probes for each id. Joined, a planner that believes in few schedules reads all of the job.
+    BY_ID = f"""{FIELDS}
+      FROM unnest($3::uuid[]) u(id),
+           LATERAL (SELECT * FROM daybell.schedule WHERE tenant = $1 AND id = u.id LIMIT 1) s,
+           LATERAL (SELECT name FROM daybell.job WHERE key = s.job LIMIT 1) j
+     WHERE $2::text IS NULL OR j.name = $2
+     ORDER BY s.id
+    """
+
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
         async with self.db.link() as link:
             key = await self.names.tenant(link, tenant)
-            rows = await link.fetch(
-                f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
-                " ORDER BY s.id",
-                key,
-                job,
-            )
+            if ids is not None:
+                rows = await link.fetch(self.BY_ID, key, job, list(set(ids)))
+            else:
+                rows = await link.fetch(
+                    f"{COLUMNS} WHERE s.tenant = $1 AND ($2::text IS NULL OR j.name = $2)"
+                    " ORDER BY s.id",
+                    key,
+                    job,
+                )
             return [read_schedule(row, tenant) for row in rows]
 
     # One more than asked for, due or not: the first that is left over says when to look again.
@@ -361,5 +389,5 @@ class Scheduling(Advancing):
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
     # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
-    (_, id, job, *rest) = tuple(row)[-19:]
+    (_, id, job, *rest) = tuple(row)[-20:]
     return Schedule(id, tenant, job, *rest)

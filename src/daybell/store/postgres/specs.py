@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import NewExecution
-from daybell.core.overlap import Overlap
+from daybell.core.overlap import Overlap, gate_for
 from daybell.store.postgres.names import CurrentJob
 
 
@@ -37,7 +37,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
         """Which gate it has to pass."""
         if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
             return execution.gate
-        return self.job.gate
+        return gate_for(execution) if execution.own_gate else self.job.gate
 
     def awaits(self, execution: NewExecution) -> bool:
         """Whether it has to wait for what its job depends on."""

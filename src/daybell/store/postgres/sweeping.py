@@ -68,6 +68,13 @@ class Sweeping(Admission):
     SELECT tenant, key FROM daybell.gate
      WHERE starts_with(key, 'backfill:') AND holders = 0 LIMIT $1
     """
+    OF_SCHEDULES = """
+    SELECT g.tenant, g.key FROM daybell.gate g
+     WHERE starts_with(g.key, 'job:') AND strpos(g.key, '/') > 0 AND g.holders = 0
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
+     LIMIT $1
+    """
     LOCK_IDLE = """
     SELECT g.tenant, g.key FROM daybell.gate g
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
@@ -78,11 +85,13 @@ class Sweeping(Admission):
     DELETE FROM daybell.gate g
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
        AND NOT EXISTS (SELECT FROM daybell.parked p WHERE p.tenant = g.tenant AND p.gate = g.key)
+       AND NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = g.tenant AND s.own_gate
+             AND s.id = CASE WHEN strpos(g.key, '/') > 0 THEN right(g.key, 32)::uuid END)
     """
 
     async def remove_gates(self, now: Instant) -> int:
-        """Remove gates that made themselves, when nobody is inside or waits, and no job needs
-        them. Who comes to one that is gone makes it again.
+        """Remove gates that made themselves, when nobody is inside or waits, and no job or
+        schedule needs them. Who comes to one that is gone makes it again.
         """
 
         async def work() -> int:
@@ -90,6 +99,7 @@ class Sweeping(Admission):
                 before = now - DELETED_SECONDS
                 found = await link.fetch(self.OF_DELETED, before, REMOVED_GATES_MAX)
                 found += await link.fetch(self.OF_BACKFILLS, REMOVED_GATES_MAX)
+                found += await link.fetch(self.OF_SCHEDULES, REMOVED_GATES_MAX)
                 return await self._remove_idle(link, found) if found else 0
 
         return await self.db.settled(work)

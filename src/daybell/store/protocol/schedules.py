@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -23,7 +23,9 @@ class Schedules(Protocol):
 
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
         """Create or replace these schedules, all or nothing; counts and last firing are kept.
-        One of a paused job is paused. Wakes who waits for a schedule. Raises JobNotFound.
+        One of a paused job is paused. One with `own_gate` has a gate of its own,
+        `core.overlap.gate_of(job, id)`; `retain` removes it some time after the schedule.
+        Wakes who waits for a schedule. Raises JobNotFound.
         """
         ...
 
@@ -31,8 +33,12 @@ class Schedules(Protocol):
         """Remove schedules; their ticks stay on record. Answers how many there were."""
         ...
 
-    async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
-        """Schedules of a tenant, or of one of its jobs, by id."""
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
+        """Schedules of a tenant, or of one of its jobs, by id. With `ids`, those of them that there
+        are; the cost does not depend on how many others the job has.
+        """
         ...
 
     async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:

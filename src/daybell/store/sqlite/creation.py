@@ -15,7 +15,7 @@ import msgspec
 from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.instant import Instant
-from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_of
+from daybell.core.overlap import OVERLAP, Entry, Overlap, enter, gate_for
 from daybell.store import checks
 from daybell.store.codes import PRIORITIES, STATE_CODES
 from daybell.store.sqlite import cancelling, gates
@@ -64,7 +64,7 @@ class Creation:
         self._tx = tx
         self._owner = owner
         self._gates: dict[str, int] = {}  # that were named
-        self._rooms: dict[str, Room] = {}  # of jobs
+        self._rooms: dict[str, Room] = {}  # of jobs and schedules
         self._rows: list[Any] = []
         self._decided: set[UUID] = set()  # of those rows: known to be new
         self._unsure: list[NewExecution] = []  # of those rows: their id or key may be there already
@@ -107,7 +107,7 @@ class Creation:
         if not is_new and self._is_there(new, job):
             return
         entry = self._decide(new, rule)
-        room = self._room(job.name)
+        room = self._room(gate_for(new))
         self.minded.add(new.id)
         if entry is Entry.IN:
             room.inside += 1
@@ -161,30 +161,30 @@ class Creation:
         if new.schedule is None and due(self._tx, new) > self._tx.now:
             return Entry.WAIT
         if rule is Overlap.REPLACE:
-            self._make_room(new.job)
-        room = self._room(new.job)
+            self._make_room(new)
+        room = self._room(gate_for(new))
         return enter(rule, inside=room.inside, waiting=room.waiting)
 
-    def _make_room(self, job: str) -> None:
-        """Cancel what is in the job's gate, or due and before it."""
-        room = self._room(job)
+    def _make_room(self, new: NewExecution) -> None:
+        """Cancel what is in its gate, or due and before it."""
+        room = self._room(gate_for(new))
         self._flush()
-        number = self._tx.names.current(self._tx, self._owner, job).job
+        number = self._tx.names.current(self._tx, self._owner, new.job).job
         at_gate = {"gate": room.gate, "job": number, "now": self._tx.now}
         for (id,) in self._tx.execute(_UNFINISHED, at_gate).fetchall():
             cancelling.cancel(self._tx, self._owner, UUID(bytes=id))
-        del self._rooms[job]
+        del self._rooms[gate_for(new)]
 
-    def _room(self, job: str) -> Room:
-        """A job's gate as it is now; made, if there is none."""
-        room = self._rooms.get(job)
+    def _room(self, gate: str) -> Room:
+        """A gate as it is now; made, if there is none."""
+        room = self._rooms.get(gate)
         if room is None:
-            key = self._tx.now, self._owner, gate_of(job)
+            key = self._tx.now, self._owner, gate
             found = self._tx.execute(_ROOM, key).fetchone()
             if found is None:
-                gates.make_gate(self._tx, self._owner, job)
+                gates.make_gates(self._tx, self._owner, [gate])
                 found = self._tx.execute(_ROOM, key).fetchone()
-            room = self._rooms[job] = Room(*found)
+            room = self._rooms[gate] = Room(*found)
         return room
 
     def _flush(self) -> None:

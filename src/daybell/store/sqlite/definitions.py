@@ -11,13 +11,13 @@ import msgspec
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, folded
 from daybell.core.limits import check_name
-from daybell.core.overlap import Overlap
+from daybell.core.overlap import Overlap, gate_of
 from daybell.core.view import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
 from daybell.store.checks import check_definition, check_job_filter, check_limit, check_version
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.enqueue import create
-from daybell.store.sqlite.gates import make_gate
+from daybell.store.sqlite.gates import make_gates
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.quotas import JobMeter, Meter
 from daybell.store.sqlite.schedules import declare_schedules
@@ -137,7 +137,7 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
     else:
         n = found[0]
     if new.definition.overlap_rule() is not Overlap.ALLOW or new.schedules:
-        make_gate(tx, owner, name)
+        make_gates(tx, owner, [gate_of(name)])
     is_known = tx.execute(_IS_KNOWN, (n, text)).fetchone() is not None
     comes_back = found is not None and found[1]
     # A deleted job has no version that old code could turn back.

@@ -181,7 +181,8 @@ def settle(tx: Transaction, advance: Advance, created: dict[UUID, Enqueued]) -> 
     elif is_over:
         next_at = None  # whatever was planned: it has ended
     counts = fired, last_at, skipped, missed
-    row = next_at, int(is_over), *counts, advance.owner, advance.id, tx.now
+    moved_at = max(tx.now, firing.planned_at)
+    row = next_at, int(is_over), *counts, advance.owner, advance.id, moved_at
     return row, executions > 0 and refused == executions
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from daybell.core.dependencies import DEPENDENCIES
 from daybell.core.limits import check_name
-from daybell.core.overlap import Miscount, gate_of, room_of
+from daybell.core.overlap import Miscount, room_of
 from daybell.store.checks import check_capacity, check_limit
 from daybell.store.codes import PRIORITIES
 from daybell.store.sqlite.bulk import Bulk
@@ -52,9 +53,9 @@ INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, 1) ON CONFLICT DO NOTHIN
 """
 
 
-def make_gate(tx: Transaction, owner: int, job: str) -> None:
-    """Make sure that a job has its gate, with one slot."""
-    tx.execute(_MAKE, (owner, gate_of(job)))
+def make_gates(tx: Transaction, owner: int, gates: Iterable[str]) -> None:
+    """Make sure that jobs and schedules have their gates, with one slot."""
+    tx.executemany(_MAKE, [(owner, gate) for gate in gates])
 
 
 _FIND: Final = "SELECT n FROM gate WHERE tenant = ? AND name = ?"
@@ -164,7 +165,9 @@ SELECT g.n FROM gate g
  WHERE g.holders = 0 AND g.n < (SELECT max(n) FROM gate)
    AND (g.name GLOB 'backfill:*' OR g.name GLOB 'job:*' AND EXISTS (
         SELECT 1 FROM job j WHERE j.tenant = g.tenant AND j.name = substr(g.name, 5)
-           AND j.is_deleted = 1))
+           AND j.is_deleted = 1)
+        OR g.name GLOB 'job:*/*' AND (g.tenant, substr(g.name, -32)) NOT IN (
+        SELECT tenant, lower(hex(id)) FROM schedule WHERE own_gate = 1))
    AND NOT EXISTS (SELECT 1 FROM execution WHERE state = 4 AND slot = 0 AND gate = g.n)
 """
 _NEWEST: Final = "SELECT ifnull(max(n), 0) FROM execution"

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from daybell.core.execution import State
 from daybell.core.lifecycle import EXPIRED
-from daybell.core.overlap import OVERLAP, gate_of
+from daybell.core.overlap import OVERLAP, is_job_gate
 from daybell.store.outcomes import Cancellation, Revival
 from daybell.store.sqlite import gates, restarting, waits
 from daybell.store.sqlite.advancing import Advancing
@@ -119,8 +119,8 @@ def why_it_waits(tx: Transaction, version: int, gate: int | None) -> str | None:
     """The reason of what comes to a gate that it was given earlier."""
     if gate is None:
         return None
-    own = gate_of(tx.names.version(tx, version).name)
-    return OVERLAP if tx.names.gate_name(tx, gate) == own else "gate"
+    name = tx.names.gate_name(tx, gate)
+    return OVERLAP if name is not None and is_job_gate(name) else "gate"
 
 
 _DISCARD: Final = """

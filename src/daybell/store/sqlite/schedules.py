@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.instant import Instant, Seconds
+from daybell.core.overlap import gate_of
 from daybell.core.schedule import (
     Decision,
     Due,
@@ -22,7 +23,7 @@ from daybell.store.codes import DECISION_CODES, DECISIONS, STATES
 from daybell.store.sqlite.connection import Part
 from daybell.store.sqlite.endings import pause
 from daybell.store.sqlite.firing import fire
-from daybell.store.sqlite.gates import make_gate
+from daybell.store.sqlite.gates import make_gates
 from daybell.store.sqlite.names import Transaction
 from daybell.store.sqlite.rows import shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
@@ -31,7 +32,7 @@ from daybell.store.wakeups import Signal
 SCHEDULE_SQL: Final = """
 SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay, s.is_reboot,
        s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped, s.missed,
-       s.failures, s.since
+       s.failures, s.since, s.own_gate
   FROM schedule s JOIN job j ON j.n = s.job
 """
 
@@ -50,8 +51,10 @@ class SqliteSchedules(Part):
 
         return await self._write(operation)
 
-    async def list_schedules(self, tenant: str, *, job: str | None = None) -> list[Schedule]:
-        return await self._read(lambda tx: list_schedules(tx, tenant, job))
+    async def list_schedules(
+        self, tenant: str, *, job: str | None = None, ids: Collection[UUID] | None = None
+    ) -> list[Schedule]:
+        return await self._read(lambda tx: list_schedules(tx, tenant, job, ids))
 
     async def due_schedules(self, *, limit: int = 1000, free: bool = False) -> Due:
         check_limit(limit)  # what is free needs no saying: here, nobody holds anything for long
@@ -101,8 +104,8 @@ class SqliteSchedules(Part):
 _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
 INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
-                      pause_after, is_declared, is_paused, since, moved_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16)
+                      pause_after, is_declared, is_paused, since, moved_at, own_gate)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16, ?17)
     ON CONFLICT (tenant, id) DO UPDATE
    SET job = excluded.job, rule = excluded.rule, name = excluded.name, args = excluded.args,
        next_at = iif(?14 AND rule = excluded.rule, next_at, excluded.next_at),
@@ -111,44 +114,54 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16)
        moved_at = iif(?14 AND rule = excluded.rule, moved_at, excluded.moved_at),
        misfire = excluded.misfire, is_reboot = excluded.is_reboot,
        pause_after = excluded.pause_after, is_declared = excluded.is_declared,
-       is_paused = excluded.is_paused
+       is_paused = excluded.is_paused, own_gate = excluded.own_gate
 """
 _DELETE: Final = "DELETE FROM schedule WHERE tenant = ? AND id = ?"
 
 
 def put_schedules(tx: Transaction, tenant: str, schedules: Sequence[NewSchedule]) -> None:
     owner = tx.names.tenant(tx, tenant)
-    for new in schedules:
-        make_gate(tx, owner, new.job)
-        put_schedule(tx, owner, tx.names.current(tx, owner, new.job).job, new)
+    for job in {new.job: None for new in schedules}:
+        current = tx.names.current(tx, owner, job)
+        make_gates(tx, owner, [gate_of(job)])
+        write_schedules(tx, owner, current.job, [new for new in schedules if new.job == job])
 
 
-def put_schedule(
-    tx: Transaction, owner: int, job: int, new: NewSchedule, *, by_definition: bool = False
+def write_schedules(
+    tx: Transaction,
+    owner: int,
+    job: int,
+    schedules: Iterable[NewSchedule],
+    *,
+    by_definition: bool = False,
 ) -> None:
-    """Create or replace one schedule of a job, which is paused with it; its counts stay. With a
+    """Create or replace schedules of a job, which are paused with it; their counts stay. With a
     definition, one that says the same as before keeps its cursor, too.
     """
     (is_paused,) = tx.execute(_IS_PAUSED, (job,)).fetchone()
-    row = (
-        owner,
-        new.id.bytes,
-        job,
-        new.rule,
-        new.next_at,
-        new.name,
-        new.args,
-        new.misfire,
-        new.delay,
-        int(new.is_reboot),
-        new.pause_after,
-        int(new.is_declared or by_definition),
-        is_paused,
-        by_definition,
-        new.since,
-        tx.now,
-    )
-    tx.execute(_PUT, row)
+    rows = [
+        (
+            owner,
+            new.id.bytes,
+            job,
+            new.rule,
+            new.next_at,
+            new.name,
+            new.args,
+            new.misfire,
+            new.delay,
+            int(new.is_reboot),
+            new.pause_after,
+            int(new.is_declared or by_definition),
+            is_paused,
+            by_definition,
+            new.since,
+            tx.now,
+            int(new.own_gate),
+        )
+        for new in schedules
+    ]
+    tx.executemany(_PUT, rows)
     tx.signals.add(Signal.SCHEDULES)
 
 
@@ -163,12 +176,12 @@ def declare_schedules(
     for (id,) in tx.execute(_DECLARED, (job,)).fetchall():
         if id not in new:
             tx.execute(_DELETE, (owner, id))
-    for schedule in new.values():
-        put_schedule(tx, owner, job, schedule, by_definition=True)
+    write_schedules(tx, owner, job, new.values(), by_definition=True)
 
 
 _LIST: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? ORDER BY s.id"
 _LIST_OF_JOB: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND j.name = ? ORDER BY s.id"
+_ONE: Final = f"{SCHEDULE_SQL} WHERE s.tenant = ? AND s.id = ? AND ifnull(?, j.name) = j.name"
 _UPCOMING: Final = "s.next_at IS NOT NULL AND s.is_paused = 0"
 _DUE: Final = f"""
 {SCHEDULE_SQL} WHERE s.next_at <= ? AND {_UPCOMING} ORDER BY s.next_at, s.id LIMIT ?
@@ -179,10 +192,18 @@ SELECT s.next_at FROM schedule s WHERE {_UPCOMING} ORDER BY s.next_at, s.id LIMI
 """
 
 
-def list_schedules(tx: Transaction, tenant: str, job: str | None) -> list[Schedule]:
+def list_schedules(
+    tx: Transaction, tenant: str, job: str | None, ids: Collection[UUID] | None
+) -> list[Schedule]:
     owner = tx.names.tenant(tx, tenant)
-    rows = tx.execute(_LIST, (owner,)) if job is None else tx.execute(_LIST_OF_JOB, (owner, job))
-    return [read_schedule(tx, row) for row in rows.fetchall()]
+    if ids is not None:
+        keys = [(owner, id.bytes, job) for id in sorted(set(ids))]
+        rows = [row for key in keys for row in tx.execute(_ONE, key)]
+    elif job is None:
+        rows = tx.execute(_LIST, (owner,)).fetchall()
+    else:
+        rows = tx.execute(_LIST_OF_JOB, (owner, job)).fetchall()
+    return [read_schedule(tx, row) for row in rows]
 
 
 def due_schedules(tx: Transaction, limit: int) -> Due:
@@ -204,7 +225,7 @@ def read_schedule(tx: Transaction, row: Any) -> Schedule:
     # Put together by position, in the order of SCHEDULE_SQL: by name, it takes twice as long.
     flags = map(bool, row[9:12])
     head = UUID(bytes=row[1]), tx.names.tenant_name(tx, row[0])
-    values: tuple[Any, ...] = (*head, *row[2:9], *flags, *row[12:])
+    values: tuple[Any, ...] = (*head, *row[2:9], *flags, *row[12:19], bool(row[19]))
     return Schedule(*values)
 
 
