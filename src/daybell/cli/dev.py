@@ -90,6 +90,7 @@ async def dev(
 def run_app(app: App) -> None:
     """What `app.run()` does: `daybell dev` for this app. Returns after Ctrl-C."""
     logs.configure(level=logging.INFO)
+    app.load_included()
     run_command(partial(run_all, app=app, options=DevOptions()), {})
 
 
@@ -112,7 +113,7 @@ async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
 async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) -> None:
     clock = SystemClock()
     began = clock.monotonic()
-    warn(app, queues_of(app, options.queues))
+    warn(app, queues_of(app, options.queues), has_app=options.has_app)
     allow(app, settings, options)
     async with AsyncExitStack() as stack:
         with stop.heeding():

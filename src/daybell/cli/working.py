@@ -95,7 +95,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     )
     options = worker_options(app, settings, request)
     if request.parent is None:
-        warn(app, options.queues)
+        warn(app, options.queues, has_app=bool(request.spec or settings.app))
     if request.processes > 1:
         return await _supervise(app, request, settings, options)
     announce = None if request.parent is None else announcing(os.environ)

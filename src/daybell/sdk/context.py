@@ -306,6 +306,11 @@ class Checkpoint(MutableMapping[str, Any]):
 
     def _save(self, data: dict[str, Any]) -> None:
         text = payload.encode(data, what="checkpoint")
+        if payload.has_set(data):
+            raise UsageError(
+                f"{payload.path_of_set(data, 'checkpoint')} is a set, which JSON does not have, and"
+                " the next attempt would find a list. Assign a list, such as sorted(…)"
+            )
         self._data = data
         self._running.report(checkpoint=text)
 
