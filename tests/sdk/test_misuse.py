@@ -1,5 +1,7 @@
 """What users of other libraries try first, and what they are told."""
 
+from typing import Any
+
 import pytest
 
 from daybell import App, Context, UsageError
@@ -131,6 +133,17 @@ async def test_a_set_with_an_annotation_arrives_as_what_that_says():
         found = await bench.run(count_set, {1, 2}, frozenset({"a"}), rest={3})  # type: ignore
 
         assert found == ["set", "frozenset", "list"]
+
+
+@app.task
+def look(options: dict[str, Any], rest: list[Any] | None = None) -> None: ...
+
+
+@pytest.mark.parametrize("args", [({"tags": {1}},), ({}, [{"a"}])])
+async def test_a_set_inside_of_what_may_be_anything_is_refused(args):
+    async with Bench(app):
+        with pytest.raises(InvalidArguments, match="is a set"):
+            await look.enqueue(*args)
 
 
 @pytest.mark.parametrize("result", [{1}, {"tags": {"a"}}, [[frozenset()]]])

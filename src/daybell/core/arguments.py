@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NoReturn, TypeGuard, cast
+from typing import Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
@@ -113,7 +113,7 @@ def check_sets(
     for name, value in given.items():
         parameter = plan.parameters.get(name, plan.extra)
         annotation = Any if parameter is None else parameter.annotation
-        if _loses_set(value, converted.get(name), annotation):
+        if _is_open(annotation) and _loses_set(value, converted.get(name), annotation):
             raise InvalidArguments(
                 f"{plan.name}(), argument {name!r}: {payload.path_of_set(value, name)} is a set,"
                 " which JSON does not have, and would arrive as a list. Pass a list, or annotate"
@@ -124,12 +124,12 @@ def check_sets(
 
 def check_result_sets(function: Callable[..., Any], value: Any, text: str, *, what: str) -> None:
     """The same for a result, which is `text` as JSON."""
-    if not payload.has_set(value):
-        return
     try:
         annotation = _result_annotation(function)
     except (ValueError, TypeError):  # some of what is written in C does not tell its signature
         annotation = Any
+    if not _is_open(annotation) or not payload.has_set(value):
+        return
     returned = payload.decode(text)
     if annotation is not Any:
         returned = convert_result(function, returned)
@@ -141,6 +141,25 @@ def check_result_sets(function: Callable[..., Any], value: Any, text: str, *, wh
             f" def {name}(…) -> set[int]",
             field=what,
         )
+
+
+def _is_open(annotation: Any) -> bool:
+    """True if an annotation lets some of the value be anything, so that a set stays a list."""
+    try:
+        return _holds_any(annotation)
+    except TypeError:  # one that cannot be hashed
+        return True
+
+
+@lru_cache(maxsize=4096)
+def _holds_any(annotation: Any) -> bool:
+    inner = typing.get_args(annotation)
+    if not inner:
+        return (typing.get_origin(annotation) or annotation) in _ANY_INSIDE
+    return any(one is not ... and _is_open(one) for one in inner)
+
+
+_ANY_INSIDE: Final = (Any, object, list, tuple, dict, Sequence, Mapping, Collection)
 
 
 def _loses_set(value: Any, converted: Any, annotation: Any) -> bool:

@@ -9,6 +9,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -84,11 +85,9 @@ def undeclared_modules(app: App) -> list[str]:
 
 def _sources(folder: Path) -> Iterator[Path]:
     """The Python files in a folder, as far as it is worth looking."""
-    folders = 0
     files = 0
-    for place, inner, names in os.walk(folder):
-        folders += 1
-        if folders > SOURCES_MAX or files > SOURCES_MAX:
+    for place, inner, names in islice(os.walk(folder), SOURCES_MAX):
+        if files > SOURCES_MAX:
             return
         inner[:] = [one for one in inner if one.isidentifier() and one not in _NOT_SOURCES]
         for name in names:
