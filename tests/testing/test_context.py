@@ -37,7 +37,11 @@ def test_it_keeps_what_a_function_reports(caplog):
 def test_it_is_what_the_test_says():
     tick = datetime(2026, 5, 1, 9, tzinfo=UTC)
     ctx = context(
-        job="report", attempt=3, failures=2, scheduled_for=tick, previous_success=tick - timedelta(1)
+        job="report",
+        attempt=3,
+        failures=2,
+        scheduled_for=tick,
+        previous_success=tick - timedelta(1),
     )
 
     assert (ctx.job, ctx.attempt, ctx.failures) == ("report", 3, 2)
@@ -95,9 +99,7 @@ async def sell(ctx: Context, order: int) -> str:
 
 async def test_steps_run_at_once_and_sleeps_take_no_time():
     tries.clear()
-    ctx = context(
-        events={"order.packed": {"order": 42, "by": "ada"}}, approvals={"approval": True}
-    )
+    ctx = context(events={"order.packed": {"order": 42, "by": "ada"}}, approvals={"approval": True})
 
     assert await sell(ctx, 42) == "shipped by ada"
 
@@ -120,7 +122,7 @@ async def test_an_event_that_does_not_come_and_a_decision_that_is_missing():
 
 @app.task
 def sell_in_thread(ctx: Context, order: int) -> str:
-    ctx.step("ship", ship, order)
+    _ = ctx.step("ship", ship, order)
     ctx.sleep("1h")
     return f"{ctx.step('double', lambda: 2 * order)}"
 
@@ -137,7 +139,7 @@ def test_a_step_that_fails_for_good_raises_its_own_error():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        context().step("fail", fail, retries=2)
+        _ = context().step("fail", fail, retries=2)
 
 
 def test_chance_is_the_same_in_every_test():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import asyncpg
 import pytest
 
@@ -25,10 +27,8 @@ async def sell(ctx: Context, number: int, fails: bool = False) -> str:
 @app.task
 async def break_it(ctx: Context) -> None:
     async with ctx.transaction() as connection:
-        try:
+        with suppress(asyncpg.DivisionByZeroError):
             await connection.execute("SELECT 1 / 0")
-        except asyncpg.DivisionByZeroError:
-            pass
 
 
 @app.task
@@ -109,7 +109,7 @@ def url_without_loop(servers):
 
 @pytest.mark.postgres
 async def test_what_a_task_has_broken_or_cancelled_is_undone(url):
-    async with user(url) as connection, connection.transaction():
+    async with user(url) as connection, connection.transaction():  # noqa: SIM117
         async with Bench(app, connection=connection) as bench:
             await break_it.options(retries=0).enqueue()
             (run,) = await bench.run_due()

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from daybell.cli import edge
 from daybell.cli.applying import PRUNED_MAX
 from daybell.cli.edge import complain, use_store
 from daybell.cli.missing import tell_missing
@@ -67,7 +68,11 @@ def show_traceback(error: BaseException, settings: Settings) -> None:
     lines = list(told.format())
     has_more = isinstance(error, BaseExceptionGroup) or hasattr(error, "__notes__")
     text = "".join(lines if has_more else lines[:-1])
-    sys.stderr.write(printable(settings.mask(text), keep="\n"))
+    shown = printable(settings.mask(text), keep="\n")
+    if edge.spoken is not None:
+        edge.spoken.error("%s", shown.rstrip())
+    else:
+        sys.stderr.write(shown)
 
 
 def _only_theirs(told: traceback.TracebackException) -> None:

@@ -84,8 +84,7 @@ class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
                 raise AttributeError(f"a task has no attribute {name!r}")
             name_here = self.definition.name
             raise AttributeError(
-                f"{said.format(task=name_here)}. Without an event loop:"
-                f" {name_here}.sync.enqueue(…)"
+                f"{said.format(task=name_here)}. Without an event loop: {name_here}.sync.enqueue(…)"
             )
 
     def __repr__(self) -> str:

@@ -34,7 +34,6 @@ R = TypeVar("R")
 AnyTask = Task[..., Any, Any] | Workflow
 
 
-
 class Bench:
     """An app on a store in memory, with a clock that stands still: `with Bench(app) as bench:`.
 

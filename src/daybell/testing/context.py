@@ -124,9 +124,9 @@ class Called:
 class TestContext(Context):
     """A context that keeps what a function reports, for a test to look at.
 
-    `reports` are the calls of `progress`, as (percent, note); `logged` is what was said to `log`, as
-    (level, message); `steps` are the names of the steps that ran, `sleeps` the lengths of the sleeps
-    in seconds. `checkpoint` is as the function left it.
+    `reports` are the calls of `progress`, as (percent, note); `logged` are those of `log`, as
+    (level, message); `steps` are the names of the steps that ran, `sleeps` the lengths of the
+    sleeps in seconds. `checkpoint` is as the function left it.
     """
 
     __test__ = False  # it is not a test, whatever pytest thinks of its name
@@ -302,4 +302,3 @@ def _answer(value: Any) -> Coroutine[Any, Any, Any]:
         return value
 
     return answer()
-

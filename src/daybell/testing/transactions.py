@@ -1,4 +1,4 @@
-"""`ctx.transaction()` on a bench: the end of an execution is kept in memory, its writes are real."""
+"""`ctx.transaction()` on a bench: real writes, and an end that is kept in memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class BenchTransaction:
         self, connection: Any, transaction: Any, store: BenchStore | None, *, is_own: bool
     ) -> None:
         self.connection = connection
-        self._transaction = transaction  # None: it is over
+        self._transaction: Any = transaction  # None: it is over
         self._store = store
         self._is_own = is_own  # made for this transaction
 
