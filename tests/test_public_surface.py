@@ -38,6 +38,7 @@ PUBLIC = [
     "any_of",
     "at",
     "cron",
+    "current_execution",
     "every",
     "job",
     "rrule",

@@ -49,6 +49,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         server_bodies="1000000",
         server_streams="62",
         server_key_rate="0",
+        log_level="Debug",
+        log_format="json",
     )
 
     assert settings == Settings(
@@ -65,6 +67,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
         server_bodies=1_000_000,
         server_streams=62,
         server_key_rate=0,
+        log_level="debug",
+        log_format="json",
     )
 
 

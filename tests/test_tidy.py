@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "client": {"core", "store"},
     "sdk": {"client", "engine", "runners", "core"},
     "api": {"client", "core"},
+    "logging": {"sdk"},  # for the logging configuration of users
     "demo": {"sdk", "engine", "core"},  # a user's app that comes with the package
     # Its own load, processes and judge, for `daybell chaos` and the tests.
     "chaos": {"sdk", "client", "engine", "store", "core"},

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from daybell.sdk.app import App
-    from daybell.sdk.context import Context
+    from daybell.sdk.context import Context, current_execution
     from daybell.sdk.handle import ExecutionFailed
     from daybell.sdk.received import Approval, ReceivedEvent
     from daybell.sdk.workflow import job
@@ -71,6 +71,7 @@ __all__ = [
     "any_of",
     "at",
     "cron",
+    "current_execution",
     "every",
     "job",
     "rrule",
@@ -94,6 +95,7 @@ _HOMES = {
     "any_of": "daybell.core.when",
     "at": "daybell.core.when",
     "cron": "daybell.core.when",
+    "current_execution": "daybell.sdk.context",
     "every": "daybell.core.when",
     "job": "daybell.sdk.workflow",
     "rrule": "daybell.core.when",

@@ -32,6 +32,8 @@ FILE_NAME: Final = "daybell.toml"
 LEASE_SECONDS_LEAST: Final = 1.0
 LEASE_SECONDS_MOST: Final = 3600.0
 MASK: Final = "***"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS: Final = ("text", "json")
 
 # Shorter ones would be found inside ordinary words; nobody keeps a secret with three letters.
 _SECRET_CHARS_LEAST: Final = 4
@@ -71,6 +73,8 @@ class Settings:
     server_bodies: int = BODIES_BYTES_MAX
     server_streams: int = STREAMS_MAX
     server_key_rate: int = KEY_RATE_DEFAULT  # 0: no limit
+    log_level: str | None = None  # None: info for Daybell's own lines, warning for others'
+    log_format: str = "text"
 
     @classmethod
     def load(
@@ -307,6 +311,16 @@ def _count_from(least: int) -> Callable[[object], int]:
     return read
 
 
+def _one_of(what: str, *words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        word = _text(value).lower()
+        if word not in words:
+            raise UsageError(f"{shown(value)} is not a {what}; there are {', '.join(words)}")
+        return word
+
+    return read
+
+
 def _connections(value: object) -> dict[str, str]:
     from daybell.core.kinds.sql import check_connection_name  # not paid for by those without any
 
@@ -349,5 +363,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "server_bodies": _count_from(1_000_000),
     "server_streams": _count_from(3),
     "server_key_rate": _count_from(0),
+    "log_level": _one_of("level", *LOG_LEVELS),
+    "log_format": _one_of("format", *LOG_FORMATS),
 }
 assert list(_READERS) == [one.name for one in fields(Settings)]

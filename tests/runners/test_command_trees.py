@@ -378,7 +378,7 @@ async def test_two_hundred_at_once(commands):
 
 
 async def test_more_commands_than_files_wait_for_each_other(monkeypatch):
-    monkeypatch.setattr(commands_module.resource, "getrlimit", lambda _: (128 + 2 * 4, 4096))
+    monkeypatch.setattr(commands_module.resource, "getrlimit", lambda _: (128 + 2 * 5, 4096))
     async with some_commands() as commands:
         first = [Job(commands, "sh -c 'echo $$; sleep 1000'") for _ in range(2)]
         for job in first:

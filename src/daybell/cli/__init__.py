@@ -25,6 +25,7 @@ from daybell.cli import (
     events,
     executions,
     jobs,
+    progress,
     queues,
     roles,
     secrets,
@@ -142,6 +143,7 @@ def doctor(
 app.command()(bench.bench)
 app.command()(chaos.chaos)
 app.command()(top.top)
+app.command()(progress.progress)
 
 
 MISPLACED: Final = "No such option: --api-url"

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from daybell.cli import edge
 from daybell.cli.applying import PRUNED_MAX
 from daybell.cli.edge import complain, use_store
 from daybell.cli.missing import tell_missing
@@ -21,7 +22,7 @@ from daybell.client.uses import needs_of
 from daybell.engine.queues import Queues
 from daybell.errors import DaybellError, QuotaExceeded, UsageError, listed
 from daybell.sdk.app import App
-from daybell.sdk.loading import AppImportError, in_words, load_app
+from daybell.sdk.loading import AppImportError, in_words, load_app, undeclared_modules
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
 
@@ -67,7 +68,11 @@ def show_traceback(error: BaseException, settings: Settings) -> None:
     lines = list(told.format())
     has_more = isinstance(error, BaseExceptionGroup) or hasattr(error, "__notes__")
     text = "".join(lines if has_more else lines[:-1])
-    sys.stderr.write(printable(settings.mask(text), keep="\n"))
+    shown = printable(settings.mask(text), keep="\n")
+    if edge.spoken is not None:
+        edge.spoken.error("%s", shown.rstrip())
+    else:
+        sys.stderr.write(shown)
 
 
 def _only_theirs(told: traceback.TracebackException) -> None:
@@ -175,8 +180,16 @@ def queues_of(app: App, wanted: str) -> str:
     return wanted or ",".join(sorted(app.queues))
 
 
-def warn(app: App, queues: str) -> None:
+def warn(app: App, queues: str, *, has_app: bool) -> None:
     """Say what was perhaps not meant, although it can be done."""
+    if has_app and not app.tasks and not app.workflows:
+        found = undeclared_modules(app)
+        wanted = ", ".join(f'"{name}"' for name in found[:SAMPLE_MAX]) or '"package.module"'
+        seen = f"; {sample(found)} {'look' if len(found) > 1 else 'looks'} like it" if found else ""
+        complain(
+            f"warning: the app in {app.module[0]} has no tasks. A task exists when the module that"
+            f" declares it is imported{seen}: App(include=[{wanted}])"
+        )
     used = app.queues
     unused = [name for name in Queues.parse(queues).names if name not in used]
     if unused and app.tasks:

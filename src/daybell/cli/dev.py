@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from daybell import __version__
-from daybell.cli import logs, show
+from daybell.cli import edge, logs, show
 from daybell.cli.allowing import kind_options
 from daybell.cli.apps import alive, connected, find_app, queues_of, sample, settle_gone, warn
 from daybell.cli.edge import DONE, complain, run_command, with_flag
@@ -75,7 +75,7 @@ async def dev(
     """Find the app, and run it until Ctrl-C."""
     if demo and spec is not None:
         raise UsageError(f"--demo brings its own app; leave out {spec!r} or --demo")
-    logs.configure(level=logging.INFO)
+    logs.configure(settings, level=logging.INFO)
     if demo:
         flag = flag or DemoSettings.load().database_url
         options = msgspec.structs.replace(options, is_demo=True)
@@ -89,7 +89,8 @@ async def dev(
 
 def run_app(app: App) -> None:
     """What `app.run()` does: `daybell dev` for this app. Returns after Ctrl-C."""
-    logs.configure(level=logging.INFO)
+    logs.configure(Settings.load(), level=logging.INFO)
+    app.load_included()
     run_command(partial(run_all, app=app, options=DevOptions()), {})
 
 
@@ -112,7 +113,7 @@ async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
 async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) -> None:
     clock = SystemClock()
     began = clock.monotonic()
-    warn(app, queues_of(app, options.queues))
+    warn(app, queues_of(app, options.queues), has_app=options.has_app)
     allow(app, settings, options)
     async with AsyncExitStack() as stack:
         with stop.heeding():
@@ -120,7 +121,8 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: Stop) ->
             await settle_superseded(app, go_back=is_own(app.url))
             await settle_gone(app, prune=options.prune)
             url = await stack.enter_async_context(served(app, options))
-            app.observe(Narrator(clock, on_gone=stop.request))
+            level = logs.level_of(settings)
+            app.observe(Narrator(clock, on_gone=stop.request, level=level))
             await stack.enter_async_context(told_run_ends(store, events=app.events, clock=clock))
             how = _worker_options(settings, app, options)
             await tell_of_others(store, how)
@@ -257,5 +259,8 @@ def _say_stopping(worker: Worker, options: DevOptions) -> None:
 
 
 def _echo(line: str) -> None:
+    if edge.spoken is not None:
+        edge.spoken.info("%s", " ".join(line.split()))
+        return
     typer.echo(line)
     sys.stdout.flush()  # whoever reads through a pipe wants it now

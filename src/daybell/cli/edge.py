@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
 _flags: Mapping[str, object] = {}  # settings that were given with the command
+spoken: logging.Logger | None = None  # what lines of text become records of; None: they stay text
 _store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
 
 
@@ -39,6 +41,9 @@ def run_command(
     settings = Settings.load(flags)
     if flags.get("database_url") is not None:
         settings = replace(settings, api_url=None)  # who names a store means that one
+    for name in ("log_level", "log_format"):
+        if flags.get(name) is not None:  # also for the processes that this one starts
+            os.environ[f"DAYBELL_{name.upper()}"] = str(flags[name])
     _flags, _mask, _store = flags, settings.mask, settings.database_url
     if on_store is not None:
         check_store(settings, on_store)
@@ -233,7 +238,19 @@ def complain(message: str) -> None:
         _complain(message)
 
 
+def speak_through(logger: logging.Logger) -> None:
+    """Have what this process says of itself be records of a logger, as for JSON lines."""
+    global spoken
+    spoken = logger
+
+
 def _complain(message: str) -> None:
+    if spoken is not None:
+        text = " ".join(_mask(message).split())
+        word, _, rest = text.partition(": ")
+        level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word)
+        spoken.log(level or logging.INFO, "%s", rest if level else text)
+        return
     if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
         import traceback
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import sys
 
+from daybell.cli.edge import speak_through
 from daybell.cli.show import printable
-from daybell.sdk.context import current
+from daybell.logging import JsonFormatter
+from daybell.sdk.context import current, current_execution
 from daybell.sdk.masking import masks
+from daybell.settings import Settings
+
+logger = logging.getLogger("daybell.cli")
 
 
 class Lines(logging.Formatter):
-    """One record, one line, without secrets; a traceback follows as it is."""
+    """One record, one line, without secrets; a traceback follows as it is. A record of a task names
+    its execution.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
+        record.of_execution = _named(record)
         return printable(masks(super().format(record), current.get()), keep="\n")
 
 
@@ -28,23 +36,48 @@ def is_not_abandoned(record: logging.LogRecord) -> bool:
     return record.name != "asyncio" or not is_connection
 
 
-def configure(*, level: int = logging.WARNING, who: str = "") -> None:
-    """Send logs to stderr: Daybell's from INFO on, others' from `level` on.
+def _named(record: logging.LogRecord) -> str:
+    running = current_execution()
+    if running is None:
+        return ""
+    job = "" if record.name == f"daybell.task.{running.job}" else f"{running.job} "
+    return f" [{job}{running.execution_id} attempt {running.attempt}]"
+
+
+def level_of(settings: Settings) -> int:
+    """The least level that is written; NOTSET if none was given."""
+    word = settings.log_level
+    return logging.NOTSET if word is None else logging.getLevelNamesMapping()[word.upper()]
+
+
+def configure(
+    settings: Settings | None = None, *, level: int = logging.WARNING, who: str = ""
+) -> None:
+    """Send logs to stderr: from the level of the settings on; without one, Daybell's from INFO on
+    and others' from `level` on.
 
     `who` is said in each line where several processes share a stream.
 
     Everything from INFO on can be kept with the execution that says it. A program that has set up
     its own logging keeps it.
     """
-    logging.getLogger("daybell").setLevel(logging.INFO)
+    settings = settings or Settings()
+    own = level_of(settings) or logging.INFO
+    level = level_of(settings) or level
+    logging.getLogger("daybell").setLevel(min(own, logging.INFO))
     root = logging.getLogger()
     if root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
     said = f"{who} ".replace("%", "%%").lstrip()
-    form = f"%(asctime)s {said}%(levelname)-7s %(name)s: %(message)s"
+    form = f"%(asctime)s {said}%(levelname)-7s %(name)s%(of_execution)s: %(message)s"
     handler.setFormatter(Lines(form, "%H:%M:%S"))
-    handler.addFilter(lambda record: record.levelno >= level or record.name.startswith("daybell"))
+    if settings.log_format == "json":
+        handler.setFormatter(JsonFormatter(**({"process": who} if who else {})))
+        speak_through(logger)
+    handler.addFilter(
+        lambda record: record.levelno >= (own if record.name.startswith("daybell") else level)
+    )
     handler.addFilter(is_not_abandoned)
     root.addHandler(handler)
     root.setLevel(min(level, logging.INFO))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TextIO
 from uuid import UUID
 
-from daybell.cli import show
+from daybell.cli import edge, show
 from daybell.cli.waiting import error_line
 from daybell.core.execution import Claimed, Execution, State
 from daybell.core.instant import Instant
@@ -27,8 +28,9 @@ RUNS_MAX: Final = 10_000  # of workflows, whose names are remembered for their n
 class Narrator:
     """An observer of the engine's events.
 
-    `quiet` leaves out what goes as it should. `on_gone` is called when nobody reads any more. `who`
-    is said in each line where several processes share a stream.
+    `quiet` leaves out what goes as it should, `level` what a log of that level leaves out.
+    `on_gone` is called when nobody reads any more. `who` is said in each line where several
+    processes share a stream.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class Narrator:
         out: TextIO | None = None,
         on_gone: Callable[[], None] = lambda: None,
         who: str = "",
+        level: int = logging.NOTSET,
     ) -> None:
         self._clock = clock
         self._quiet = quiet
+        self._level = level
         self._out = out or sys.stdout
         self._on_gone = on_gone
         self._who = f" {show.printable(who)}" if who else ""
@@ -96,7 +100,7 @@ class Narrator:
         error = (error_line(run.error) or "")[:ERROR_CHARS_MAX]
         job = self._named(run)
         rest = f"{took}: {error}" if error else took
-        self._line(str(run.state), run.id, f"{job} {rest}")
+        self._line(str(run.state), run.id, f"{job} {rest}", run)
 
     def _fired(self, event: Fired) -> None:
         """What was fired is told when it starts; this is for ticks that nothing comes of."""
@@ -111,7 +115,7 @@ class Narrator:
                 self._line("missed", event.firing.schedule, said)
 
     def _say(self, word: str, claimed: Claimed, rest: str) -> None:
-        self._line(word, claimed.id, f"{self._named(claimed)} {rest}")
+        self._line(word, claimed.id, f"{self._named(claimed)} {rest}", claimed)
 
     def _remember(self, claimed: Claimed) -> None:
         if claimed.kind == "workflow":
@@ -127,9 +131,19 @@ class Narrator:
             return one.job
         return f"{self._runs.get(one.parent, one.job)}, {one.node}"
 
-    def _line(self, word: str, id: UUID, rest: str) -> None:
+    def _line(self, word: str, id: UUID, rest: str, one: Claimed | Execution | None = None) -> None:
+        level = _LEVELS.get(word, logging.INFO)
+        if level < self._level:
+            return
         if not self._may_print():
             self._left_out += 1
+            return
+        if edge.spoken is not None:
+            extra: dict[str, object] = {}
+            if one is not None:
+                extra = {"job": one.job, "execution_id": str(one.id), "attempt": one.attempt}
+            said = f"{word} {show.printable(rest.rstrip())}"
+            edge.spoken.log(level, "%s", said, extra=extra)
             return
         time = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().strftime("%H:%M:%S.%f")
         said = show.printable(rest.rstrip())
@@ -159,6 +173,9 @@ class Narrator:
             self._left_out = 0
 
     def _write(self, line: str) -> None:
+        if edge.spoken is not None:
+            edge.spoken.info("%s", line)
+            return
         try:
             self._out.write(line + "\n")
             self._out.flush()
@@ -183,6 +200,13 @@ def _again(move: Transition) -> str:
     return f"{when}: {move.reason}" if move.reason else when
 
 
+_LEVELS: Final = {
+    "retrying": logging.WARNING,
+    "too late": logging.WARNING,
+    "missed": logging.WARNING,
+    "lost": logging.ERROR,
+    "dead": logging.ERROR,
+}
 _COLOURS: Final = {
     "started": "\x1b[36m",
     "succeeded": "\x1b[32m",

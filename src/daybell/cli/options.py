@@ -5,7 +5,7 @@ Imported for `--help` too: nothing heavy here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -29,6 +29,25 @@ ApiUrl = Annotated[
         "--api-url",
         metavar="URL",
         help="A server to ask instead, with the key in DAYBELL_API_KEY. Default: DAYBELL_API_URL.",
+        show_default=False,
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help="Write log lines from this level on: debug, info, warning, error or critical."
+        " Default: info for Daybell's, warning for others'.",
+        show_default=False,
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="text, or json: one object per line. Default: text.",
         show_default=False,
     ),
 ]
@@ -116,10 +135,21 @@ def chosen(context: typer.Context, database_url: str | None) -> str | None:
     return context.obj["database_url"] if database_url is None else database_url
 
 
-def run(context: typer.Context, command: Command, database_url: str | None) -> None:
-    """Run a command and end with its exit code."""
+def log_flags(level: str | None, format: str | None) -> dict[str, str | None]:
+    """What was typed about log lines."""
+    return {"log_level": level, "log_format": format}
+
+
+def run(
+    context: typer.Context,
+    command: Command,
+    database_url: str | None,
+    more: Mapping[str, object] | None = None,
+) -> None:
+    """Run a command and end with its exit code. `more` are other flags that are settings."""
     name = context.command_path.removeprefix("daybell ")
     flags = {"database_url": chosen(context, database_url), "api_url": context.obj["api_url"]}
     if None not in flags.values():
         raise typer.BadParameter("--api-url and --database-url exclude each other; give one")
+    flags |= more or {}
     raise typer.Exit(run_command(command, flags, on_store=name if name in ON_STORE else None))

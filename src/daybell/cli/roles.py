@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daybell.cli.options import DatabaseUrl, chosen, run
+from daybell.cli.options import DatabaseUrl, LogFormat, LogLevel, chosen, log_flags, run
 
 AppName = Annotated[
     str | None,
@@ -154,6 +154,8 @@ def dev(
     pass_env: PassEnv = "",
     drain_timeout: Annotated[str, typer.Option("--drain-timeout", hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run everything on this machine, in one process."""
@@ -181,7 +183,8 @@ def dev(
 
         command = reloading
     flag = chosen(context, database_url)
-    run(context, partial(command, spec=app, demo=demo, flag=flag, options=options), database_url)
+    command = partial(command, spec=app, demo=demo, flag=flag, options=options)
+    run(context, command, database_url, log_flags(log_level, log_format))
 
 
 def worker(
@@ -215,6 +218,8 @@ def worker(
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run the executions of an app, or of jobs without code."""
@@ -239,14 +244,20 @@ def worker(
         allow_env=allow_env,
         pass_env=pass_env,
     )
-    run(context, partial(work, request=request), database_url)
+    logs = log_flags(log_level, log_format)
+    run(context, partial(work, request=request), database_url, logs)
 
 
-def scheduler(context: typer.Context, database_url: DatabaseUrl = None) -> None:
+def scheduler(
+    context: typer.Context,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    database_url: DatabaseUrl = None,
+) -> None:
     """Fire schedules, and look after the store."""
     from daybell.cli.working import schedule
 
-    run(context, schedule, database_url)
+    run(context, schedule, database_url, log_flags(log_level, log_format))
 
 
 def server(
@@ -275,6 +286,8 @@ def server(
             show_default=False,
         ),
     ] = "",
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP API."""
@@ -290,4 +303,5 @@ def server(
         forwarded_allow_ips=forwarded_allow_ips,
         flag=chosen(context, database_url),
     )
-    run(context, partial(serve, request=request), database_url)
+    logs = log_flags(log_level, log_format)
+    run(context, partial(serve, request=request), database_url, logs)

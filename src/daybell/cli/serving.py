@@ -110,7 +110,7 @@ def _told(error: Exception) -> str:
 
 async def serve(settings: Settings, *, request: ServeRequest) -> int:
     """Answer requests until somebody wants an end, whether the store is there or not."""
-    logs.configure()
+    logs.configure(settings)
     refuse_memory(settings.database_url)
     clock = SystemClock()
     client = Client(settings.database_url, secrets_key=settings.secrets_key, lease=settings.lease)

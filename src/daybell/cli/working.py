@@ -79,7 +79,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def work(settings: Settings, *, request: WorkerRequest) -> int:
     """Run the executions of an app, in this process or in several."""
-    logs.configure(who=who(request))
+    logs.configure(settings, who=who(request))
     # All that may be wrong with the words typed is found here, before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
     check_store(settings, "worker", url=app.url)
@@ -95,7 +95,7 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
     )
     options = worker_options(app, settings, request)
     if request.parent is None:
-        warn(app, options.queues)
+        warn(app, options.queues, has_app=bool(request.spec or settings.app))
     if request.processes > 1:
         return await _supervise(app, request, settings, options)
     announce = None if request.parent is None else announcing(os.environ)
@@ -103,7 +103,13 @@ async def work(settings: Settings, *, request: WorkerRequest) -> int:
         if request.parent is not None:
             stop.hear_parent(request.parent)
         try:
-            narrator = Narrator(SystemClock(), quiet=True, out=sys.stderr, who=who(request))
+            narrator = Narrator(
+                SystemClock(),
+                quiet=True,
+                out=sys.stderr,
+                who=who(request),
+                level=logs.level_of(settings),
+            )
             app.events.observe(narrator, only_trouble=True)
             prune = request.prune if request.parent is None else None
             is_worn_out = await _work(app, settings, options, stop, announce, prune=prune)
@@ -330,14 +336,16 @@ async def _settle(app: App, options: WorkerOptions, *, prune: bool) -> None:
 
 async def schedule(settings: Settings) -> int:
     """Do the upkeep of the store until somebody wants an end."""
-    logs.configure()
+    logs.configure(settings)
     store = store_for(settings.database_url, lease=settings.lease)
     clock, events = SystemClock(), Events()
     with Stop() as stop:
         try:
             await until_there(store.open, settings.database_url, stop)
             upkeep = Upkeep(store, clock=clock, mint=mint, events=events, lease=settings.lease)
-            events.observe(Narrator(clock, quiet=True, out=sys.stderr), only_trouble=True)
+            level = logs.level_of(settings)
+            narrator = Narrator(clock, quiet=True, out=sys.stderr, level=level)
+            events.observe(narrator, only_trouble=True)
             scheduler = Scheduler(store, clock=clock, mint=mint, events=events)
             node = Node(upkeep=upkeep, scheduler=scheduler)
             await node.start()

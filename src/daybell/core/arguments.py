@@ -13,11 +13,12 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NoReturn, TypeGuard, cast
+from typing import Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
-from daybell.errors import InvalidArguments, shown, suggested
+from daybell.core import payload
+from daybell.errors import InvalidArguments, PayloadError, shown, suggested
 
 
 class _Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +108,69 @@ def convert(
         else:
             converted[name] = _convert_one(plan, name, value, parameter.annotation)
     return converted
+
+
+def check_sets(
+    function: Callable[..., Any], given: Mapping[str, Any], converted: Mapping[str, Any]
+) -> None:
+    """Refuse a set that the function would get as a list, since no annotation makes it a set."""
+    plan = _plan(function)
+    for name, value in given.items():
+        parameter = plan.parameters.get(name, plan.extra)
+        annotation = Any if parameter is None else parameter.annotation
+        if _is_open(annotation) and _loses_set(value, converted.get(name), annotation):
+            raise InvalidArguments(
+                f"{plan.name}(), argument {name!r}: {payload.path_of_set(value, name)} is a set,"
+                " which JSON does not have, and would arrive as a list. Pass a list, or annotate"
+                f" the parameter, as in {name}: set[int]",
+                field=name,
+            )
+
+
+def check_result_sets(function: Callable[..., Any], value: Any, text: str, *, what: str) -> None:
+    """The same for a result, which is `text` as JSON."""
+    try:
+        annotation = _result_annotation(function)
+    except (ValueError, TypeError):  # some of what is written in C does not tell its signature
+        annotation = Any
+    if not _is_open(annotation) or not payload.has_set(value):
+        return
+    returned = payload.decode(text)
+    if annotation is not Any:
+        returned = convert_result(function, returned)
+    if _loses_set(value, returned, annotation):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise PayloadError(
+            f"{payload.path_of_set(value, what)} is a set, which JSON does not have, and would come"
+            " back as a list. Return a list, or annotate the result, as in"
+            f" def {name}(…) -> set[int]",
+            field=what,
+        )
+
+
+def _is_open(annotation: Any) -> bool:
+    """True if an annotation lets some of the value be anything, so that a set stays a list."""
+    try:
+        return _holds_any(annotation)
+    except TypeError:  # one that cannot be hashed
+        return True
+
+
+@lru_cache(maxsize=4096)
+def _holds_any(annotation: Any) -> bool:
+    inner = typing.get_args(annotation)
+    if not inner:
+        return (typing.get_origin(annotation) or annotation) in _ANY_INSIDE
+    return any(one is not ... and _is_open(one) for one in inner)
+
+
+_ANY_INSIDE: Final = (Any, object, list, tuple, dict, Sequence, Mapping, Collection)
+
+
+def _loses_set(value: Any, converted: Any, annotation: Any) -> bool:
+    if annotation is not Any and isinstance(value, set | frozenset):
+        return False  # it becomes what the annotation says
+    return payload.has_set(value) and not payload.has_set(converted)
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any) -> None:

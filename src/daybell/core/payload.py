@@ -24,6 +24,7 @@ _PATH_CHARS_MAX: Final = 120
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})  # types that contain nothing
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -89,6 +90,33 @@ def decode(text: str, *, what: str = "payload", depth_max: int = PAYLOAD_DEPTH_M
     if text.count("[") + text.count("{") > depth_max:
         _check_depth(text.encode(errors="replace"), what, depth_max)
     return value
+
+
+def has_set(value: object) -> bool:
+    """True if there is a set in a value that JSON can hold: it becomes a list."""
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        inside: Iterable[Any]
+        if isinstance(item, set | frozenset):
+            return True
+        if type(item) is dict:
+            inside = cast("dict[Any, Any]", item).values()
+        elif type(item) is list or type(item) is tuple:
+            inside = cast("Sequence[Any]", item)
+        else:
+            inside = [child for _, child in _children(item)]
+        if not _PLAIN.issuperset(map(type, inside)):  # as of a long list of numbers
+            waiting.extend(one for one in inside if type(one) not in _PLAIN)
+    return False
+
+
+def path_of_set(value: object, path: str) -> str:
+    """Where the first set in a value is; `path` leads to the value."""
+    while not isinstance(value, set | frozenset):
+        step, value = next(pair for pair in _children(value) if has_set(pair[1]))
+        path += step
+    return path
 
 
 def pairs_in(raw: bytes) -> int:

@@ -17,7 +17,7 @@ from daybell.core.kinds import CommandSettings, read_settings
 from daybell.core.kinds.command import JSON
 from daybell.core.limits import COMMAND_JSON_CHARS_MAX, COMMAND_OUTPUT_CHARS_MAX
 from daybell.errors import PayloadError, shown
-from daybell.runners.commands import LEFTOVERS_SECONDS, Ended
+from daybell.runners.commands import LEFTOVERS_SECONDS, PROGRESS, Ended, Listener
 from daybell.runners.commands import Commands as Commands
 from daybell.runners.environment import inherited, refusal, told
 from daybell.runners.kind import KindHandler, Reveal
@@ -73,7 +73,7 @@ class CommandHandler(KindHandler):
             return running.patience if running.is_cancelled else LEFTOVERS_SECONDS
 
         try:
-            ended = await self._commands.run(order, running.print, patience)
+            ended = await self._commands.run(order, _listener(running), patience)
         except (OSError, ValueError) as error:
             _refuse_start(running, order, error)
         if ended.is_stopped:
@@ -140,6 +140,21 @@ class CommandHandler(KindHandler):
         if is_code and settings.retry_codes is not None and code not in settings.retry_codes:
             running.is_hopeless = True
         raise Described.as_text(FAILED, _fate(running, ended))
+
+
+def _listener(running: Stoppable) -> Listener:
+    def report(percent: float, note: str | None) -> None:
+        running.report(progress=percent, note=note)
+
+    def complain() -> None:
+        running.say(
+            "warning",
+            "daybell",
+            f"a line in ${PROGRESS} was ignored: it is not a percentage from 0 to 100, perhaps with"
+            " a note, such as `50 halfway`",
+        )
+
+    return Listener(print=running.print, progress=report, malformed=complain)
 
 
 def _read_json(running: Stoppable, ended: Ended) -> Any:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
 import resource
 import signal
+import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,16 +19,17 @@ import msgspec
 
 from daybell.core.instant import Seconds
 from daybell.runners.program import Order, Program
-from daybell.runners.streams import Said, Stream
+from daybell.runners.streams import ProgressPipe, Said, Stream
 from daybell.runners.trees import Known, Process, Sight, Tree, known, look, send
 from daybell.runners.waiting import first_of
+from daybell.runners.warden import remove
 from daybell.runners.warding import Warden
 
 logger = logging.getLogger("daybell.worker")
 
 STARTERS: Final = 4  # programs started at a time: a slow disk must not hold up all others
 SLOTS_MAX: Final = 100_000
-FILES_EACH: Final = 4  # that a command holds open
+FILES_EACH: Final = 5  # that a command holds open
 FILES_SPARE: Final = 128  # for all else that a worker does
 ROUND_SECONDS_MIN: Final = 0.01
 ROUND_SECONDS_MAX: Final = 0.25
@@ -33,6 +38,17 @@ KILLS_MAX: Final = 40  # rounds of SIGKILL: what is left after these is not ours
 LEFTOVERS_SECONDS: Final = 1.0  # for what outlives its command, between SIGTERM and SIGKILL
 MOMENT_SECONDS: Final = 0.2  # for what outlives its command to end by itself
 LAST_WORDS_SECONDS: Final = 1.0  # for what was printed to be read, whoever holds the pipes
+
+
+PROGRESS: Final = "DAYBELL_PROGRESS"  # the variable that has the path of the pipe
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of a command while it runs."""
+
+    print: Callable[[str, str], None]  # a stream and a text
+    progress: Callable[[float, str | None], None] = lambda percent, note: None
+    malformed: Callable[[], None] = lambda: None  # a line of progress cannot be read
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +73,15 @@ class Commands:
         self._next_look: asyncio.Task[Sight | None] | None = None
         self._trees: set[Tree] = set()
         self._warden = Warden(self._trees, self._starters)
+        self._folder: str | None = None  # of the pipes for progress
+        self._has_no_folder = False  # it cannot be made
+        self._number = itertools.count(1)
+        self._making = threading.Lock()
 
     async def run(
         self,
         order: Order,
-        heard: Callable[[str, str], None],
+        listener: Listener,
         patience: Callable[[], Seconds],
     ) -> Ended:
         """Run a command to its end, and end what it leaves behind. Raises OSError or ValueError if
@@ -78,7 +98,7 @@ class Commands:
         async with self._slots:
             loop = asyncio.get_running_loop()
             is_unwanted = asyncio.Event()
-            life = loop.create_task(self._live(order, heard, patience, is_unwanted))
+            life = loop.create_task(self._live(order, listener, patience, is_unwanted))
             try:
                 return await asyncio.shield(life)
             except asyncio.CancelledError:
@@ -93,24 +113,29 @@ class Commands:
     async def close(self) -> None:
         """End the warden. Commands must have ended before."""
         await self._warden.close()
+        if self._folder is not None:
+            self._starters.submit(remove, self._folder)
         self._starters.shutdown(wait=False)
         self._looker.shutdown(wait=False)
 
     async def _live(
         self,
         order: Order,
-        heard: Callable[[str, str], None],
+        listener: Listener,
         patience: Callable[[], Seconds],
         is_unwanted: asyncio.Event,
     ) -> Ended:
         loop = asyncio.get_running_loop()
+        pipe = await self._pipe(listener)
+        if pipe is not None:
+            order = msgspec.structs.replace(order, env={**order.env, PROGRESS: pipe.path})
         tree = Tree(order.mark)
         program = Program(order, tree)
         streams: list[Stream] = []
         self._trees.add(tree)
         try:
             for name in ("stdout", "stderr"):
-                streams.append(Stream(name, heard, chars_max=order.chars_max))
+                streams.append(Stream(name, listener.print, chars_max=order.chars_max))
             out, err = streams
             await self._warden.expect(tree)
             if is_unwanted.is_set():
@@ -119,6 +144,8 @@ class Commands:
             self._warden.begun(tree)
             for stream in streams:
                 stream.start()
+            if pipe is not None:
+                pipe.start()
             program.watch()
             await first_of(program.exited.wait(), is_unwanted.wait())
             leftovers = await self._end(program, patience, is_unwanted)
@@ -128,10 +155,36 @@ class Commands:
             program.close()
             for stream in streams:
                 stream.close()
+            if pipe is not None:
+                pipe.close()
+                with suppress(RuntimeError):  # closed: then the folder is removed, and it in there
+                    self._starters.submit(pipe.remove)
             self._trees.discard(tree)
             if not program.is_abandoned:  # else the warden will see to the rest
                 self._warden.forget(tree)
         return Ended(code=code, stdout=out.said, stderr=err.said, leftovers=leftovers)
+
+    async def _pipe(self, listener: Listener) -> ProgressPipe | None:
+        """Where a command reports its progress; None: this machine has no place for that."""
+        if self._has_no_folder:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._starters, self._new_pipe, listener)
+        except OSError as error:
+            self._has_no_folder = True
+            logger.warning("commands cannot report progress here: %s; is TMPDIR right?", error)
+            return None
+        finally:
+            if self._folder is not None:
+                self._warden.keep(self._folder)
+
+    def _new_pipe(self, listener: Listener) -> ProgressPipe:
+        with self._making:
+            if self._folder is None:
+                self._folder = tempfile.mkdtemp(prefix="daybell-")
+        path = os.path.join(self._folder, str(next(self._number)))
+        return ProgressPipe(path, listener.progress, listener.malformed)
 
     async def _end(
         self, program: Program, patience: Callable[[], Seconds], is_unwanted: asyncio.Event

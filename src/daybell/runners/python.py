@@ -150,7 +150,10 @@ class PythonHandler:
         if value is None or not self._store_result:
             return None
         try:
-            return payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
+            text = payload.encode(value, what="result", bytes_max=RESULT_BYTES_MAX)
+            if text[0] in "[{":  # a set would be among the lists
+                arguments.check_result_sets(self._function, value, text, what="result")
+            return text
         except UsageError:
             running.is_hopeless = True
             raise

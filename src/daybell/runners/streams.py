@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -14,6 +16,11 @@ import msgspec
 CHUNK_BYTES: Final = 16 * 1024
 # Of what was cut, as much as may be the rest of a secret: half of one, no mask would find.
 HALF_CHARS: Final = 16 * 1024
+# Of progress. A write of no more than this to a pipe is not mixed with those of others.
+LINE_BYTES_MAX: Final = 4096
+LINES_MAX: Final = 20  # the last ones of a read that are looked at; only one of them is shown
+PAUSE_SECONDS: Final = 0.1  # between two reads: what writes faster has to wait
+_LINE: Final = re.compile(r"\s*(\d{1,3}(?:\.\d{1,9})?)\s*%?(?:\s+(.*?))?\s*", re.S)
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -92,3 +99,86 @@ class Stream:
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
+
+
+class ProgressPipe:
+    """A named pipe that a command reports its progress to, in lines such as `50 halfway`.
+
+    `report` is given what a line says, `refuse` is called once if one says something else. Only the
+    last line of a read is shown, and there are few reads in a second: a command that writes more
+    waits, and the worker does not.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        report: Callable[[float, str | None], None],
+        refuse: Callable[[], None],
+    ) -> None:
+        os.mkfifo(path, 0o600)
+        # Also for writing: without a writer of its own, it would be at its end again and again.
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.path = path
+        self._report = report
+        self._refuse = refuse
+        self._is_refused = False
+        self._rest = b""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Read what comes, on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Read what is there, and no more. What writes to it from now on fails."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            if self._timer is not None:
+                self._timer.cancel()
+            try:
+                data = os.read(self._fd, 4 * CHUNK_BYTES)  # which is what a pipe holds
+            except OSError:
+                data = b""
+            self._take(data + b"\n")
+        os.close(self._fd)
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            os.unlink(self.path)
+
+    def _read(self) -> None:
+        assert self._loop is not None
+        with suppress(OSError):
+            self._take(os.read(self._fd, CHUNK_BYTES))
+        self._loop.remove_reader(self._fd)
+        self._timer = self._loop.call_later(PAUSE_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(self._fd, self._read)
+
+    def _take(self, data: bytes) -> None:
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[: LINE_BYTES_MAX + 1]  # the end of a longer one need not be kept
+        for line in reversed(lines[-LINES_MAX:]):
+            if not line.strip():
+                continue
+            said = read_progress(line)
+            if said is not None:
+                self._report(*said)
+                return
+            if not self._is_refused:
+                self._is_refused = True
+                self._refuse()
+
+
+def read_progress(line: bytes) -> tuple[float, str | None] | None:
+    """What a line says: a percentage, and perhaps a note. None: neither."""
+    if len(line) > LINE_BYTES_MAX:
+        return None
+    found = _LINE.fullmatch(line.decode("utf-8", "replace").replace("\0", " "))
+    if found is None or float(found[1]) > 100:
+        return None
+    return float(found[1]), found[2] or None

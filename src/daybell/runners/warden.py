@@ -7,6 +7,7 @@ however that ends: killed, crashed, or replaced by another program in the same p
     +MARK            a command will carry this mark
     =MARK PID START  it has been started, under this number, at this tick
     -MARK            it is gone, and all that it has started
+    @FOLDER          where the worker keeps the pipes of its commands; to be removed in the end
 
 It is started by `commands.py`, imports next to nothing, and says nothing.
 """
@@ -18,6 +19,7 @@ import select
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from daybell.runners.trees import Tree, look, send
@@ -36,15 +38,19 @@ class Ledger:
 
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
+        self.folder: str | None = None
         self._rest = b""
 
     def read(self, data: bytes) -> None:
         """Take in what the worker has said."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._enter(line.decode())
+            self._enter(os.fsdecode(line))
 
     def _enter(self, line: str) -> None:
+        if line.startswith("@"):
+            self.folder = line[1:]
+            return
         sign, mark, *numbers = line[:1], *line[1:].split()
         if sign == "-":
             self.trees.pop(mark, None)
@@ -111,6 +117,16 @@ def main() -> None:
     ledger = Ledger()
     hear(ledger, worker)
     end_all(ledger.trees.values())
+    if ledger.folder is not None:
+        remove(ledger.folder)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder of pipes, if it is still there."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            os.unlink(entry)
+        os.rmdir(folder)
 
 
 def _file_of(pid: int) -> int | None:

@@ -41,6 +41,13 @@ class Warden:
         self._unsent = b""
         self._starting: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._folder: str | None = None  # that it removes in the end
+
+    def keep(self, folder: str) -> None:
+        """Have this folder removed when the worker is gone."""
+        if self._folder != folder:
+            self._folder = folder
+            self._say(f"@{folder}")
 
     async def expect(self, tree: Tree) -> None:
         """A command will be started. When this returns, it would not outlive the worker. Raises
@@ -100,6 +107,8 @@ class Warden:
         ours.setblocking(False)
         self._line, self._unsent = ours, b""
         loop.add_reader(ours.fileno(), self._heard)
+        if self._folder is not None:
+            self._say(f"@{self._folder}")
         for tree in list(self._trees):
             self._say(_entry(tree))
 
@@ -107,7 +116,7 @@ class Warden:
         """Tell it now: what has been sent is heard even if the worker is gone a moment later."""
         if self._line is None:
             return  # the next one will be told all
-        self._unsent += f"{line}\n".encode()
+        self._unsent += os.fsencode(f"{line}\n")
         self._send()
 
     def _send(self) -> None:

@@ -40,8 +40,8 @@ from daybell.sdk.decorator import (
 from daybell.sdk.enqueuing import CallOptions, Kept
 from daybell.sdk.handlers import AppHandlers
 from daybell.sdk.isolation import FunctionOptions, check_connecting, read_isolation
-from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller
-from daybell.sdk.task import Task, check_options
+from daybell.sdk.scheduling import Scheduling, check_call, home_of_caller, read_modules
+from daybell.sdk.task import Task, check_options, check_plain
 from daybell.sdk.workflow import Weaving, Workflow
 from daybell.settings import Settings, masked_url
 
@@ -73,15 +73,23 @@ class App(Scheduling, Weaving):
 
     `App()` keeps its executions where DAYBELL_DATABASE_URL says; if it says nothing, in the file
     `daybell.db`. Connections are opened by the first enqueue, in the event loop it comes from.
-    `logs=False` keeps nothing of what the tasks print and log.
+    `logs=False` keeps nothing of what the tasks print and log. `include` names the modules that
+    declare tasks. They are imported when a worker loads the app, or when the app is first opened;
+    so they may import the app's module.
     """
 
     def __init__(
-        self, url: str | None = None, *, tenant: str = DEFAULT_TENANT, logs: bool = True
+        self,
+        url: str | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        logs: bool = True,
+        include: Iterable[str] = (),
     ) -> None:
         self._url = None if url is None else read_text(url, "url")
         self.tenant = check_name(tenant, what="tenant")
-        self._home = home_of_caller(1)
+        self._home, self._line = home_of_caller(1)
+        self._included = read_modules(include)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.workflows: dict[str, Workflow] = {}
         self.events = Events()
@@ -151,8 +159,7 @@ class App(Scheduling, Weaving):
     ) -> Task[..., Any, Any]:
         if isinstance(function, Task):  # of another app, perhaps
             function = cast("Task[..., Any, Any]", function).function
-        if not callable(function):
-            raise UsageError(f"a task is a function, not {shown(function)}")
+        check_plain(function)
         check_function(function)
         name = name or str(getattr(function, "__name__", ""))
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
@@ -163,6 +170,18 @@ class App(Scheduling, Weaving):
         task: Task[..., Any, Any] = Task(self, function, read_definition(name, **described))
         self.tasks[name] = task
         return task
+
+    def load_included(self) -> None:
+        """Import the modules that `include` names. Raises UsageError if one cannot be imported."""
+        if self._included:
+            from daybell.sdk.loading import import_included  # which needs this module
+
+            names, self._included = self._included, ()  # a module may enqueue while it is imported
+            try:
+                import_included(names, home=self._home, line=self._line)
+            except BaseException:
+                self._included = names
+                raise
 
     def definitions(self) -> list[JobDefinition]:
         """What the tasks are, as the store keeps it."""
@@ -263,6 +282,7 @@ class App(Scheduling, Weaving):
 
         For tests. Connections that are open are set aside meanwhile, and not used.
         """
+        self.load_included()
         kept = self.stand_in, self._clients, self._openings, self._defined
         self.stand_in = make_client
         self._clients, self._openings = WeakKeyDictionary(), WeakKeyDictionary()
@@ -295,6 +315,7 @@ class App(Scheduling, Weaving):
         )
 
     async def _connect(self) -> Client:
+        self.load_included()
         client = self._new_client()
         self.handlers.forget()
         await client.__aenter__()

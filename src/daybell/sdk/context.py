@@ -6,6 +6,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
@@ -34,6 +35,45 @@ R = TypeVar("R")
 
 # The execution that the code in hand belongs to: what it enqueues becomes its child.
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("daybell", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurrentExecution:
+    """The execution that the code in hand is part of."""
+
+    execution_id: UUID
+    job: str
+    attempt: int
+    tenant: str
+    queue: str
+    run_id: UUID | None = None  # of a node of a workflow
+    node: str | None = None  # likewise
+
+    @property
+    def id(self) -> UUID:
+        """The execution's id, by the name that it has in a Context."""
+        return self.execution_id
+
+
+def current_execution() -> CurrentExecution | None:
+    """The execution that calls this, however deep in its code; None outside of tasks.
+
+    Threads that a task starts by itself know of it if they run in a copy of its context, as those
+    of `asyncio.to_thread` do.
+    """
+    running = current.get()
+    if running is None:
+        return None
+    claimed = running.claimed
+    return CurrentExecution(
+        execution_id=claimed.id,
+        job=claimed.job,
+        attempt=claimed.attempt,
+        tenant=claimed.tenant,
+        queue=claimed.queue,
+        run_id=None if claimed.node is None else claimed.parent,
+        node=claimed.node,
+    )
 
 
 class Context:
@@ -306,6 +346,11 @@ class Checkpoint(MutableMapping[str, Any]):
 
     def _save(self, data: dict[str, Any]) -> None:
         text = payload.encode(data, what="checkpoint")
+        if payload.has_set(data):
+            raise UsageError(
+                f"{payload.path_of_set(data, 'checkpoint')} is a set, which JSON does not have, and"
+                " the next attempt would find a list. Assign a list, such as sorted(…)"
+            )
         self._data = data
         self._running.report(checkpoint=text)
 

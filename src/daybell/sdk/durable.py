@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, cast
 
 from msgspec.structs import replace
 
-from daybell.core import payload
+from daybell.core import arguments, payload
 from daybell.core.failure import Failure
 from daybell.core.instant import Instant, Seconds
 from daybell.core.lifecycle import FOR_EVENT, FOR_SLEEP, FOR_STEP
@@ -283,7 +283,7 @@ class Durable:
                 ran = self._ledger.monotonic() - started
                 await self._failed(n, name, error, policy, failures=failures + 1, ran=ran)
             ran = max(0.0, self._ledger.monotonic() - started)
-            text = self._kept(name, value)
+            text = self._kept(name, function, value)
             step = await self._written(self._new(n, StepKind.STEP, name, result=text, ran=ran))
             return converted(function, step.result)
 
@@ -297,12 +297,13 @@ class Durable:
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         return await _threads.run(call, patience=lambda: patience_with(self._running))
 
-    def _kept(self, name: str, value: Any) -> str | None:
+    def _kept(self, name: str, function: Callable[..., Any], value: Any) -> str | None:
         if value is None:
             return None
         what = f"the result of step {shown(name)}"
         with lasting():  # its function has run, and another time would end here, too
             text = payload.encode(value, what=what, bytes_max=RESULT_BYTES_MAX)
+            arguments.check_result_sets(function, value, text, what=what)
             self._kept_chars += len(text)
             if self._kept_chars > STEPS_CHARS_MAX:
                 raise PayloadTooLarge(

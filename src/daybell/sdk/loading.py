@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import re
 import runpy
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Final
 
 from daybell.errors import DaybellError, UsageError, shown
 from daybell.sdk.app import App
+from daybell.sdk.scheduling import module_name
+
+SOURCES_MAX: Final = 300  # files, and folders, that are searched for tasks
+SOURCE_BYTES_MAX: Final = 256 * 1024
+_NOT_SOURCES: Final = {"tests", "venv", "node_modules", "__pycache__"}
+_DECLARES: Final = re.compile(r"^[ \t]*@\w+(?:\.\w+)*\.task\b|\bapp\.workflow\(", re.M)
 
 
 class AppImportError(UsageError):
@@ -26,7 +37,63 @@ def load_app(spec: str) -> App:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
-    return _named(module, place, name) if name else _only(module, place)
+    app = _named(module, place, name) if name else _only(module, place)
+    app.load_included()
+    return app
+
+
+def import_included(names: Iterable[str], *, home: Mapping[str, Any], line: int) -> None:
+    """Import the modules of `App(include=…)`, which is at this line of the module `home`."""
+    if home.get("__name__") == "__main__":
+        # Else a module that imports the app's would run that file again and get another app.
+        sys.modules.setdefault(module_name(home), sys.modules["__main__"])
+    where = f"App(include=…) in {home.get('__file__', '<input>')}, line {line}"
+    for name in names:
+        if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+            continue  # another thread imports it, and may wait for this one
+        try:
+            _load_module(name)
+        except AppImportError as error:
+            raise AppImportError(f"{where}: {error}") from error.__cause__
+        except UsageError:
+            raise UsageError(
+                f"{where}: there is no module {shown(name)}. Is the name right, and was this"
+                " started in the folder that holds it?",
+                field="include",
+            ) from None
+
+
+def undeclared_modules(app: App) -> list[str]:
+    """The modules beside the app's that look as if they declare tasks, and are not imported."""
+    name, file = app.module
+    if file is None:
+        return []
+    path = Path(file).resolve()
+    package = name if path.stem == "__init__" else name.rpartition(".")[0]
+    loaded = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    found: list[str] = []
+    for source in _sources(path.parent):
+        if str(source) not in loaded and source.stat().st_size <= SOURCE_BYTES_MAX:
+            parts = source.relative_to(path.parent).with_suffix("").parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
+            is_name = all(map(str.isidentifier, parts))
+            if is_name and _DECLARES.search(source.read_text(errors="replace")):
+                found.append(".".join([*filter(None, [package]), *parts]))
+    return sorted(found)
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """The Python files in a folder, as far as it is worth looking."""
+    files = 0
+    for place, inner, names in islice(os.walk(folder), SOURCES_MAX):
+        if files > SOURCES_MAX:
+            return
+        inner[:] = [one for one in inner if one.isidentifier() and one not in _NOT_SOURCES]
+        for name in names:
+            if name.endswith(".py"):
+                files += 1
+                yield Path(place, name)
 
 
 def load_module(name: str, file: str | None) -> ModuleType:

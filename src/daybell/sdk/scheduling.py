@@ -32,6 +32,7 @@ class Scheduling:
     tasks: dict[str, Task[..., Any, Any]]
     workflows: dict[str, Workflow]
     _home: Mapping[str, Any]  # of the module that made the app
+    _line: int  # in it
 
     async def _client_that_knows(
         self, task: Task[..., Any, Any] | Workflow, options: Any
@@ -112,6 +113,11 @@ class Scheduling:
         names = (name for name, value in self._home.items() if value is self)
         return f"code:{module_name(self._home)}:{next(names, 'app')}"
 
+    @property
+    def module(self) -> tuple[str, str | None]:
+        """The name of the module that made the app, and its file."""
+        return module_name(self._home), self._home.get("__file__")
+
     async def _found(
         self, job: Task[..., Any, Any] | Workflow | str
     ) -> tuple[Client, Task[..., Any, Any] | Workflow | None, str]:
@@ -188,12 +194,29 @@ def check_call(task: Task[..., Any, Any] | Workflow, what: str) -> None:
         ) from None
 
 
-def home_of_caller(depth: int) -> Mapping[str, Any]:
-    """The names of the module whose code called, so many calls away."""
+def home_of_caller(depth: int) -> tuple[Mapping[str, Any], int]:
+    """The names of the module whose code called, so many calls away, and the line."""
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = None if frame is None else frame.f_back
-    return {} if frame is None else frame.f_globals
+    return ({}, 0) if frame is None else (frame.f_globals, frame.f_lineno)
+
+
+def read_modules(include: object) -> tuple[str, ...]:
+    """Check the names of `App(include=…)`."""
+    if isinstance(include, str) or not isinstance(include, Iterable):
+        raise UsageError(
+            f'include is a list of modules, such as ["shop.mail"]; not {shown(include)}',
+            field="include",
+        )
+    names = tuple(cast("Iterable[object]", include))
+    for name in names:
+        if not isinstance(name, str) or not all(map(str.isidentifier, name.split("."))):
+            raise UsageError(
+                f'include: {shown(name)} is not the full name of a module, such as "shop.mail"',
+                field="include",
+            )
+    return cast("tuple[str, ...]", names)
 
 
 def module_name(home: Mapping[str, Any]) -> str:

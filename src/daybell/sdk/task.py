@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast
 from uuid import UUID
 
 from daybell.client.requests import check_options
 from daybell.core import arguments, payload
 from daybell.core.job import JobDefinition
 from daybell.core.references import SECRET_MARK, names_in
+from daybell.errors import UsageError, shown
 from daybell.sdk.context import context_names
 from daybell.sdk.enqueuing import CALL_OPTIONS, CallOptions, Enqueuing
 from daybell.sdk.handle import Handle
@@ -23,6 +25,24 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# The words of other libraries, and what is said here instead.
+_ELSEWHERE: Final = {
+    "delay": "Celery's .delay(…) is .enqueue(…) here: await {task}.enqueue(…)",
+    "apply_async": "Celery's .apply_async(args, countdown=60) is .options(…).enqueue(…) here:"
+    ' await {task}.options(delay="60s").enqueue(…)',
+    "apply": "Celery's .apply(…) is a plain call here: {task}(…)",
+    "s": "Celery's .s(…) is a node of a workflow here: {task}.node(…)",
+    "si": "Celery's .si(…) is a node of a workflow here: {task}.node(…)",
+    "signature": "Celery's .signature(…) is a node of a workflow here: {task}.node(…)",
+    "send": "Dramatiq's .send(…) is .enqueue(…) here: await {task}.enqueue(…)",
+    "send_with_options": "Dramatiq's .send_with_options(…) is .options(…).enqueue(…) here:"
+    ' await {task}.options(delay="60s").enqueue(…)',
+    "kiq": "Taskiq's .kiq(…) is .enqueue(…) here: await {task}.enqueue(…)",
+    "defer": "Procrastinate's .defer(…) is .enqueue(…) here: await {task}.enqueue(…)",
+    "defer_async": "Procrastinate's .defer_async(…) is .enqueue(…) here: await {task}.enqueue(…)",
+}
 
 
 class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
@@ -57,6 +77,15 @@ class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
 
         def __call__(self, *args, **kwargs):
             return self.function(*args, **kwargs)
+
+        def __getattr__(self, name):
+            said = _ELSEWHERE.get(name)
+            if said is None:
+                raise AttributeError(f"a task has no attribute {name!r}")
+            name_here = self.definition.name
+            raise AttributeError(
+                f"{said.format(task=name_here)}. Without an event loop: {name_here}.sync.enqueue(…)"
+            )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -98,7 +127,11 @@ class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
             secret = ()
             if SECRET_MARK in text:  # what they stand for is seen by the worker alone
                 secret = {name for name, value in stored.items() if names_in(value)}
-            arguments.convert(self.function, stored, skip=self.context_names, unseen=secret)
+            converted = arguments.convert(
+                self.function, stored, skip=self.context_names, unseen=secret
+            )
+            if "[" in text:  # a set would be among the lists
+                arguments.check_sets(self.function, given, converted)
         return given
 
     def _handle(self, id: UUID, created: bool) -> Handle[R]:
@@ -106,3 +139,29 @@ class Task(Nodelike, Enqueuing[R], Generic[P, R, F]):
 
     def _convert_result(self, result: Any) -> R:
         return arguments.convert_result(self.function, result)
+
+
+def check_plain(function: object) -> None:
+    """Refuse what is not a function, or is one that needs an object to be called on."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if inspect.isclass(function):
+        raise UsageError(
+            f"a task is a function, and {name} is a class. Write a function that makes the object"
+            " and uses it, and make that the task"
+        )
+    if inspect.ismethod(function) or isinstance(function, classmethod) or _is_method(function):
+        raise UsageError(
+            f"a task is a function, and {name}() is a method: a worker in another process has no"
+            " object to call it on. Write a function that makes the object and calls the method,"
+            " and make that the task; a @staticmethod can be one"
+        )
+    if not callable(function):
+        raise UsageError(f"a task is a function, not {shown(function)}")
+
+
+def _is_method(function: object) -> bool:
+    """True for a function in the body of a class that takes its object first."""
+    owner = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
+    if not inspect.isfunction(function) or not owner or owner.endswith("<locals>"):
+        return False
+    return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")

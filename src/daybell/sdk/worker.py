@@ -45,6 +45,7 @@ async def running(
     It uses the app's own connection. If the app was not open, it is closed in the end.
     """
     settings = Settings.load()
+    app.load_included()
     # Programs and addresses of this network are opened on the command line alone.
     app.handlers.kind_options = KindOptions(connections=dict(settings.connections))
     options = WorkerOptions(

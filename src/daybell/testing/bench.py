@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any, Final, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from daybell.client import Client
@@ -21,17 +21,17 @@ from daybell.sdk.context import current
 from daybell.sdk.task import Task
 from daybell.sdk.workflow import Workflow
 from daybell.testing.clock import BenchClock
+from daybell.testing.context import START
 from daybell.testing.driver import Driver, arguments_of
 from daybell.testing.expectations import Expected, condition, describe
 from daybell.testing.run import Run
 from daybell.testing.store import BenchStore, Wanted
 from daybell.testing.sync import SyncBench
+from daybell.testing.transactions import check_connection
 
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyTask = Task[..., Any, Any] | Workflow
-
-START: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)  # when a bench begins: a Tuesday noon
 
 
 class Bench:
@@ -41,6 +41,10 @@ class Bench:
     says so. Both end with the block. `now` is when it begins, `tenants` are those that exist beside
     the app's own, `hooks=False` leaves out `on_start` and `on_stop`. With `check=True` every
     failed attempt raises, not only in `run`.
+
+    `connection` is for tasks that use `ctx.transaction()`: an asyncpg connection, or the URL of a
+    database. A connection that is in a transaction stays in it, so that the test can undo what the
+    tasks have written.
 
     Jobs without code are never run here: a command or a request would be a real one. They wait, and
     are among `executions()`.
@@ -54,14 +58,17 @@ class Bench:
         tenants: Collection[str] = (),
         hooks: bool = True,
         check: bool = False,
+        connection: Any = None,
     ) -> None:
         if not isinstance(cast("object", app), App):
             raise UsageError(f"a bench is for an App, not {shown(app)}")
+        check_connection(connection)
         self.app = app
         self._start = from_datetime(now)
         self._tenants = (app.tenant, *tenants)
         self._hooks = hooks
         self._check = check
+        self._connection = connection
         self._stack: ExitStack | None = None
         self._set_up()
 
@@ -69,6 +76,7 @@ class Bench:
         self._clock = BenchClock(self._start)
         self._secrets_key = new_key()  # a test sets secrets of its own
         self._store = BenchStore(clock=self._clock.now, tenants=self._tenants)
+        self._store.connection = self._connection
         self._driver = Driver(self.app, self._store, self._clock, hooks=self._hooks)
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from daybell.core.dependencies import Dependents
 from daybell.core.execution import PENDING, Execution, State
 from daybell.core.instant import Instant, Seconds
+from daybell.core.lifecycle import Transition
 from daybell.core.limits import DURATION_SECONDS_MAX
 from daybell.core.schedule import Due
 from daybell.core.tenant import Tenant
@@ -22,6 +23,7 @@ from daybell.store.memory.schedules import upcoming
 from daybell.store.memory.tables import Row, Tables, shown_execution
 from daybell.store.outcomes import Cancellation
 from daybell.store.wakeups import Wake
+from daybell.testing.transactions import begin
 
 Wanted = Callable[[Execution], bool]
 Fires = Callable[[str], bool]  # whether the schedules of a job do, by its name
@@ -48,8 +50,18 @@ class BenchStore(MemoryStore):
         for tenant in tenants:
             self._tables.tenants[tenant] = Tenant(name=tenant, created_at=clock())
         self._is_open = True
+        self.connection: Any = None  # of the test, for transactions of tasks
         self._fires: Fires = _never
         self._wanted: Wanted = _nothing
+
+    async def begin(self, worker: UUID) -> Any:
+        return await begin(self.connection, self, call="Bench(app, connection=…)")
+
+    def may_succeed(self, move: Transition) -> bool:
+        """True if the execution still runs, and nothing has asked for its end."""
+        one = self.find(move.id)
+        is_same = one.state is State.RUNNING and one.attempt == move.attempt
+        return is_same and one.cancel_requested_at is None
 
     @contextmanager
     def firing(self, fires: Fires) -> Generator[None]:
