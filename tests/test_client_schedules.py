@@ -1,6 +1,7 @@
 """Schedules through a client: declared, added at run time, replaced and removed, on every store."""
 
 import json
+from typing import cast
 
 import pytest
 
@@ -23,6 +24,7 @@ from daybell.errors import (
     UsageError,
 )
 from daybell.store.ids import mint
+from daybell.store.protocol import Store
 from tests.builders import apply, claim, success
 from tests.stores import KINDS, open_place
 
@@ -458,7 +460,7 @@ async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store)
         {"job": "report", "when": "@hourly", "name": f"n{n}"} for n in range(200)
     )
     counted = Counted(store)
-    other = Client(counted)
+    other = Client(cast("Store", counted))
 
     await other.schedule("report", "@hourly", name="new")
     await other.schedule("report", "@daily", name="n7")
@@ -471,7 +473,7 @@ async def test_a_schedule_costs_the_same_however_many_the_job_has(client, store)
 
 async def test_many_schedules_are_made_in_one_call(store):
     counted = Counted(store)
-    client = Client(counted)
+    client = Client(cast("Store", counted))
     await client.define("report")
     await client.define("mail")
     items = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf, nextafter
-from typing import Any, Final, NotRequired, TypedDict, Unpack, cast
+from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -70,17 +70,8 @@ SCAN_MAX: Final = 2_000  # and in one call
 ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks at, one by one
 
 
-class NewScheduleItem(TypedDict):
-    """A schedule to be made at run time, as `schedule_many` takes it."""
-
-    job: str
-    when: When
-    args: NotRequired[Arguments | None]
-    name: NotRequired[str | None]
-    overlap_by: NotRequired[OverlapBy]
-
-
-ITEM_KEYS: Final = frozenset(NewScheduleItem.__annotations__)
+# What an item of `schedule_many` has.
+ITEM_KEYS: Final = frozenset(("job", "when", "args", "name", "overlap_by"))
 
 
 class Schedules:
@@ -136,7 +127,7 @@ class Schedules:
 
     async def schedule_many(
         self,
-        items: Iterable[NewScheduleItem],
+        items: Iterable[Mapping[str, Any]],
         *,
         refused: Mapping[int, DaybellError] | None = None,
     ) -> list[Schedule]:
