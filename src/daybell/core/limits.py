@@ -47,6 +47,9 @@ PAGE_ITEMS_MAX: Final = 1_000
 PAGE_ITEMS_DEFAULT: Final = 50
 PAGE_BYTES_MAX: Final = 8 * 1024 * 1024  # of a page of a list; one item is always on it
 LIST_VALUE_BYTES_MAX: Final = 16 * 1024  # a larger value is left out of lists: `truncated`
+SCAN_ITEMS_MAX: Final = 5_000  # executions that one page of a search by content reads
+SEARCH_CHARS_MAX: Final = 500  # of a value that is searched for
+SEARCH_ARGS_MAX: Final = 10  # arguments in one search
 
 # Policies.
 RETRIES_MAX: Final = 1_000

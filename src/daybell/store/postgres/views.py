@@ -7,7 +7,7 @@ statement each, so a page is consistent in itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -19,10 +19,19 @@ from daybell.core.execution import (
     State,
     reason_in,
 )
-from daybell.core.limits import LIST_VALUE_BYTES_MAX
-from daybell.core.view import ExecutionFilter, Page, Queue, cut_page, execution_bytes
+from daybell.core.limits import LIST_VALUE_BYTES_MAX, SCAN_ITEMS_MAX
+from daybell.core.search import Candidate, Content
+from daybell.core.view import (
+    ExecutionFilter,
+    Found,
+    Page,
+    Queue,
+    cut_page,
+    execution_bytes,
+    scan,
+)
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit
+from daybell.store.checks import check_countable, check_cursor, check_limit
 from daybell.store.codes import OUTCOMES, PRIORITIES, STATE_CODES, STATES
 from daybell.store.postgres.activity import Tallying
 from daybell.store.postgres.columns import within_page
@@ -169,22 +178,72 @@ class Viewing(Tallying):
     ) -> Page[Execution]:
         check_limit(limit)
         after = check_cursor(cursor)
+        more = None
         async with self.db.link(Pace.VIEW) as link:
-            query = await self._query(link, tenant, where)
-            if after is not None:
-                query.add("v.id < {}", after)
-            order = f"ORDER BY id DESC LIMIT {query.bind(limit + 1)}"
-            parts = [f"({part} {order})" for part in _restricted(query, where)]
-            rows = []
-            if parts:
-                union = " UNION ALL ".join(parts)
-                listed = f"SELECT {LISTED} FROM (SELECT * FROM ({union}) u {order}) p"
-                listed = within_page(listed, LIST_SIZE, "id DESC")
-                rows = await link.fetch(WITH + listed, *query.values)
+            if where.content is not None:
+                ids, more = await self._search(link, tenant, where, where.content, limit, after)
+                if not ids:
+                    return Page(items=(), next_cursor=more)
+                where, after = where.without_content(ids), None
+            rows = await self._newest(link, tenant, where, LISTED, LIST_SIZE, limit + 1, after)
             items = await self._executions(link, tenant, rows)
-        return cut_page(items, limit, size=execution_bytes, cursor=lambda one: str(one.id))
+        return cut_page(
+            items, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more
+        )
+
+    async def _search(
+        self,
+        link: Link,
+        tenant: str,
+        where: ExecutionFilter,
+        content: Content,
+        limit: int,
+        after: UUID | None,
+    ) -> Found:
+        """Scan what the other conditions let through. The values are compared here: arguments are
+        text that need not be `jsonb`, and a cast that fails would end the statement.
+        """
+        names = [name for name in Candidate._fields if name == "id" or name in content.columns]
+        texts = [name for name in names if name in ("args", "error")]
+        size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
+        columns = ", ".join(f"p.{name}" for name in names)
+        begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
+        rows = await self._newest(
+            link, tenant, begin, columns, size, most, after, days_of=content
+        )
+        return scan((Candidate(**{n: row[n] for n in names}) for row in rows), content, limit)
+
+    async def _newest(
+        self,
+        link: Link,
+        tenant: str,
+        where: ExecutionFilter,
+        columns: str,
+        size: str,
+        limit: int,
+        after: UUID | None,
+        *,
+        days_of: Content | None = None,
+    ) -> list[Row]:
+        """Read columns of what a filter lets through, newest first, as far as they fit into a page,
+        and one row more. `size` is the expression of a row's bytes.
+        """
+        query = await self._query(link, tenant, where)
+        if after is not None:
+            query.add("v.id < {}", after)
+        order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
+        found = _restricted(query, where)
+        if days_of is not None:
+            found = _of_days(query, days_of, found)
+        parts = [f"({part} {order})" for part in found]
+        if not parts:
+            return []
+        union = " UNION ALL ".join(parts)
+        listed = f"SELECT {columns} FROM (SELECT * FROM ({union}) u {order}) p"
+        return await link.fetch(WITH + within_page(listed, size, "id DESC"), *query.values)
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+        check_countable(where)
         async with self.db.link(Pace.VIEW) as link:
             query = await self._query(link, tenant, where)
             parts = [
@@ -321,6 +380,22 @@ def _restricted(query: Query, where: ExecutionFilter) -> Iterator[str]:
             yield query.over(part, f"h.worker = {worker}")
         elif "daybell.live" not in part:
             yield query.over(part, f"v.worker = {worker}")
+
+
+DAY: Final = 86400.0  # of a partition of history
+
+
+def _of_days(query: Query, content: Content, parts: Iterable[str]) -> Iterator[str]:
+    """Parts without the days of history in which nothing ended that is searched for. The bounds
+    are those of whole partitions: a part reads no row in vain.
+    """
+    days = ""
+    if content.ended_since is not None:
+        days += f" AND v.finished_at >= {query.bind(content.ended_since // DAY * DAY)}"
+    if content.ended_until is not None:
+        days += f" AND v.finished_at < {query.bind(-(-content.ended_until // DAY) * DAY)}"
+    for part in parts:
+        yield part + days if "daybell.history" in part else part
 
 
 def _execution(row: Row, tenant: str, job: str, queue: str) -> Execution:

@@ -25,11 +25,18 @@ class Views(Protocol):
         there all along is missed or shown twice. Arguments, results and checkpoints of more than
         LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page ends at
         PAGE_BYTES_MAX bytes, with one execution at least. Raises UsageError for a cursor that is
-        none of ours."""
+        none of ours.
+
+        With `where.content`, a page is what one scan finds: it reads SCAN_ITEMS_MAX executions at
+        most, those of the other conditions, with their arguments and errors as a whole. It may be
+        short or empty and still have a cursor, which names the last execution that was read.
+        """
         ...
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
-        """How many there are in each state; states without any are left out."""
+        """How many there are in each state; states without any are left out. Raises UsageError for
+        a filter by content.
+        """
         ...
 
     async def look_at_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Look]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,10 +10,21 @@ import msgspec
 
 from daybell.core.execution import Attempt, Execution, ExecutionDetail, State
 from daybell.core.instant import Instant
+from daybell.core.limits import SCAN_ITEMS_MAX
+from daybell.core.search import Candidate, Content
 from daybell.core.standing import Look
-from daybell.core.view import Activity, ExecutionFilter, Page, Queue, cut_page, execution_bytes
+from daybell.core.view import (
+    Activity,
+    ExecutionFilter,
+    Found,
+    Page,
+    Queue,
+    cut_page,
+    execution_bytes,
+    scan,
+)
 from daybell.errors import ExecutionNotFound
-from daybell.store.checks import check_cursor, check_limit, check_names
+from daybell.store.checks import check_countable, check_cursor, check_limit, check_names
 from daybell.store.codes import OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.activity import activity
 from daybell.store.sqlite.connection import Part
@@ -96,17 +107,52 @@ def read_attempt(row: Any) -> Attempt:
 def list_executions(
     tx: Transaction, tenant: str, where: ExecutionFilter, limit: int, after: UUID | None
 ) -> Page[Execution]:
+    more = None
+    if where.content is not None:
+        ids, more = search(tx, tenant, where, where.content, limit, after)
+        where, after = where.without_content(ids), None
+    rows = newest(tx, tenant, where, LIST_COLUMNS, limit + 1, after)
+    found = (execution(tx, tenant, row) for row in rows)
+    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id), more=more)
+
+
+def search(
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    content: Content,
+    limit: int,
+    after: UUID | None,
+) -> Found:
+    """Scan what the other conditions let through. Rows are read as far as the scan goes."""
+    needed = content.columns
+    columns = [one if one == "id" or one in needed else "NULL" for one in Candidate._fields]
+    begin = where.without_content()
+    rows = newest(tx, tenant, begin, ", ".join(columns), SCAN_ITEMS_MAX + 1, after)
+    candidates = (
+        Candidate(UUID(bytes=id), *rest, uuid_or_none(worker)) for id, *rest, worker in rows
+    )
+    return scan(candidates, content, limit)
+
+
+def newest(
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    columns: str,
+    limit: int,
+    after: UUID | None,
+) -> Iterable[Any]:
+    """Read columns of what a filter lets through, newest first."""
     conditions, values = matching(tx, tenant, where)
     if after is not None:
         conditions.append("id < ?")
         values.append(after.bytes)
-    rows = tx.execute(
-        f"SELECT {LIST_COLUMNS} FROM execution WHERE {' AND '.join(conditions)}"
+    return tx.execute(
+        f"SELECT {columns} FROM execution WHERE {' AND '.join(conditions)}"
         " ORDER BY id DESC LIMIT ?",
-        (*values, limit + 1),
+        (*values, limit),
     )
-    found = (execution(tx, tenant, row) for row in rows)
-    return cut_page(found, limit, size=execution_bytes, cursor=lambda one: str(one.id))
 
 
 # By which index executions of some states are found.
@@ -120,6 +166,7 @@ _SHOWN_STATE: Final = "CASE WHEN state IN (2, 3) AND run_at <= ? THEN 1 ELSE sta
 
 
 def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> dict[State, int]:
+    check_countable(where)
     wanted = frozenset(State) if where.states is None else where.states
     if msgspec.structs.replace(where, states=None) == ExecutionFilter():
         counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
