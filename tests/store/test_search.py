@@ -152,9 +152,7 @@ async def test_random_arguments_are_found_where_they_are(store):
         await store.enqueue(TENANT, new)
         found = await ids_of(store, by(job=job, args=((name, value),)), limit=2)
         assert set(found) == {
-            made.id
-            for made, one in zip(new, documents, strict=True)
-            if reference(one, name, value)
+            made.id for made, one in zip(new, documents, strict=True) if reference(one, name, value)
         }
 
     @settings(max_examples=25, deadline=None)
@@ -250,7 +248,7 @@ async def test_the_executions_of_several_workers_are_found(store):
 async def test_a_page_reads_a_bounded_number_and_its_cursor_goes_on(store):
     await defined(store, "resize")
     number = SCAN_ITEMS_MAX + 10
-    new = [an_execution(args='{"n":%d}' % n) for n in range(number)]
+    new = [an_execution(args=f'{{"n":{n}}}') for n in range(number)]
     for start in range(0, number, 10_000):
         await store.load(TENANT, iter(new[start : start + 10_000]))
     oldest = by(args=(("n", "0"),))
@@ -264,7 +262,7 @@ async def test_a_page_reads_a_bounded_number_and_its_cursor_goes_on(store):
 async def test_a_page_ends_at_its_bytes(store):
     await defined(store, "resize")
     text = "é" * (PAGE_BYTES_MAX // 20)  # two bytes each: ten of them fill a page
-    new = [an_execution(args='{"x":"%s","n":%d}' % (text, n)) for n in range(12)]
+    new = [an_execution(args=f'{{"x":"{text}","n":{n}}}') for n in range(12)]
     await store.enqueue(TENANT, new)
 
     found = await pages(store, by(args=(("n", "0"),)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -13,10 +13,12 @@ from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
 from daybell.core.duration import parse_duration, parse_limit
 from daybell.core.execution import State
-from daybell.core.limits import check_key, check_name
+from daybell.core.limits import SEARCH_CHARS_MAX, check_key, check_name
 from daybell.core.priority import Priority
 from daybell.core.standing import MANUAL, PAUSED
 from daybell.errors import UsageError, shown
+
+ARGS_PREFIX: Final = "arg."  # of parameters that name an argument of executions
 
 
 def refused(error: UsageError, *, field: str | None = None) -> PydanticCustomError:
@@ -88,6 +90,15 @@ Bound = Annotated[
     by(lambda value: read_bound(value, "time")),
     Field(description="ISO 8601 with an offset, or a date.", examples=["2026-11-15"]),
 ]
+AgoBound = Annotated[
+    str,
+    by(lambda value: read_bound(value, "time", now=0.0)),
+    Field(
+        description='ISO 8601 with an offset, a date, or a length of time: "1h" is an hour ago.',
+        examples=["1h", "2026-11-15"],
+    ),
+]
+Searched = Annotated[str, by(plain), Field(min_length=1, max_length=SEARCH_CHARS_MAX)]
 Word = Annotated[
     str, by(Priority.parse), Field(description="critical, high, normal (or medium), low")
 ]

@@ -240,13 +240,14 @@ class ScopedStore:
         page = await self._store.list_executions(tenant, where, limit=limit, cursor=cursor)
         own = [one for one in page.items if self._covers(one)]
         if content is not None:
-            whole = [
-                (await self._store.get_execution(tenant, one.id)).execution if one.truncated else one
-                for one in own
-            ]
-            is_found = [content.matches(Candidate.of(one)) for one in whole]
-            own = [one for one, is_wanted in zip(own, is_found, strict=True) if is_wanted]
+            own = [one for one in own if content.matches(await self._candidate(tenant, one))]
         return replace(page, items=tuple(own))
+
+    async def _candidate(self, tenant: str, listed: Execution) -> Candidate:
+        """What a search compares; a list leaves large values out."""
+        if listed.truncated:
+            listed = (await self._store.get_execution(tenant, listed.id)).execution
+        return Candidate.of(listed)
 
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> dict[State, int]:
         return await self._store.count_executions(tenant, self._limited(where))

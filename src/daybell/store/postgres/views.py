@@ -208,9 +208,7 @@ class Viewing(Tallying):
         size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
         columns = ", ".join(f"p.{name}" for name in names)
         begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-        rows = await self._newest(
-            link, tenant, begin, columns, size, most, after, days_of=content
-        )
+        rows = await self._newest(link, tenant, begin, columns, size, most, after, days_of=content)
         return scan((Candidate(**{n: row[n] for n in names}) for row in rows), content, limit)
 
     async def _newest(

@@ -130,7 +130,8 @@ def search(
     begin = where.without_content()
     rows = newest(tx, tenant, begin, ", ".join(columns), SCAN_ITEMS_MAX + 1, after)
     candidates = (
-        Candidate(UUID(bytes=id), *rest, uuid_or_none(worker)) for id, *rest, worker in rows
+        Candidate(UUID(bytes=id), args, key, error, end, uuid_or_none(worker))
+        for id, args, key, error, end, worker in rows
     )
     return scan(candidates, content, limit)
 
