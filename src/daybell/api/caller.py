@@ -13,9 +13,9 @@ from fastapi import Depends, Query, Request
 
 from daybell.api.answers import encode
 from daybell.api.options import ApiOptions
-from daybell.api.rules import ARGS_PREFIX
 from daybell.api.scopes import check_operation
 from daybell.client import Client, Holder, mint
+from daybell.client.requests import ARGS_PREFIX
 from daybell.core import payload
 from daybell.core.access import Action, Key, Role, Scope
 from daybell.core.audit import Entry, NewEntry

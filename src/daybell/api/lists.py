@@ -10,7 +10,6 @@ from pydantic import Field
 
 from daybell.api.answers import answer_page
 from daybell.api.rules import (
-    ARGS_PREFIX,
     AgoBound,
     JobStatusWord,
     Searched,
@@ -19,7 +18,7 @@ from daybell.api.rules import (
     by,
     plain,
 )
-from daybell.client.requests import Filters
+from daybell.client.requests import ARGS_PREFIX, Filters
 from daybell.core.limits import PAGE_ITEMS_MAX, SEARCH_ARGS_MAX, SEARCH_CHARS_MAX
 from daybell.core.view import Page
 from daybell.errors import UsageError, shown

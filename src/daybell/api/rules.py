@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -11,14 +11,12 @@ from pydantic_core import PydanticCustomError
 from daybell.api.body import NOT_YET
 from daybell.client.requests import read_bound, read_id, read_time
 from daybell.client.when import read_schedules
-from daybell.core.duration import parse_duration, parse_limit
+from daybell.core.duration import parse_delay, parse_duration, parse_limit
 from daybell.core.execution import State
 from daybell.core.limits import SEARCH_CHARS_MAX, check_key, check_name
 from daybell.core.priority import Priority
 from daybell.core.standing import MANUAL, PAUSED
 from daybell.errors import UsageError, shown
-
-ARGS_PREFIX: Final = "arg."  # of parameters that name an argument of executions
 
 
 def refused(error: UsageError, *, field: str | None = None) -> PydanticCustomError:
@@ -54,7 +52,7 @@ def _schedule(value: Any) -> None:
             if "event" in given:
                 raise UsageError(f"{NOT_YET}: schedules that wait for an event")
             if set(given) == {"delay"}:  # counts from the store's now, which is asked later
-                parse_duration(given["delay"], what="delay")
+                parse_delay(given["delay"])
                 continue
         read_schedules(one)
 
@@ -74,6 +72,14 @@ Duration = Annotated[
     float | str,
     by(lambda value: parse_duration(value, what="duration")),
     Field(description='Seconds, or text such as "90s", "1h30m" or "PT5M".', examples=["5m"]),
+]
+Delay = Annotated[
+    float | str,
+    by(parse_delay),
+    Field(
+        description='Text such as "90s", "1h30m" or "PT5M"; up to a day, also seconds.',
+        examples=["10m"],
+    ),
 ]
 Limit = Annotated[
     float | str,

@@ -23,10 +23,10 @@ from daybell.api.graph_schema import Workflow
 from daybell.api.kind_schema import Described, KindFields
 from daybell.api.meanings import describe_job
 from daybell.api.rules import (
-    ARGS_PREFIX,
     AgoBound,
     Args,
     Bound,
+    Delay,
     Duration,
     Id,
     Limit,
@@ -45,6 +45,7 @@ from daybell.api.rules import (
 )
 from daybell.client.fields import retries_of
 from daybell.client.kinds import CHOICES, choice_of, chosen
+from daybell.client.requests import ARGS_PREFIX
 from daybell.core.access import PATTERNS_MAX, Action, Role
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
@@ -227,7 +228,7 @@ class Trigger(Body):
     """How one execution differs from what its job says."""
 
     args: Args | None = None
-    delay: Duration | None = None
+    delay: Delay | None = None
     at: Time | None = None
     expires: Limit | None = None
     priority: Word | None = None

@@ -17,7 +17,7 @@ from daybell.client.dependencies import (
 )
 from daybell.client.when import Arguments, WhenOptions, check_not_manual, read_when
 from daybell.core import payload
-from daybell.core.duration import Duration, parse_duration, parse_limit
+from daybell.core.duration import Duration, parse_delay, parse_duration, parse_limit
 from daybell.core.execution import PENDING, NewExecution, State
 from daybell.core.graph import Graph
 from daybell.core.instant import Instant, Seconds, from_datetime, from_iso
@@ -117,6 +117,7 @@ class Filters(TypedDict, total=False):
     ended_until: Time | None
 
 
+ARGS_PREFIX: Final = "arg."  # before the name of an argument that is searched for
 BOUNDS: Final = ("since", "until", "ended_since", "ended_until")
 WHEN_OPTIONS: Final = frozenset(WhenOptions.__optional_keys__)
 JOB_OPTIONS: Final = frozenset(JobOptions.__optional_keys__ | {"author", "expect", "promote"})
@@ -210,7 +211,7 @@ def read_pattern(
     return NewExecution(
         id=mint(),
         job=check_name(job, what="job"),
-        delay=read_seconds(delay, "delay"),
+        delay=None if delay is None else parse_delay(delay),
         at=None if at is None else read_time(at, "at"),
         expires_in=read_limit(expires, "expires"),
         priority=None if priority is None else Priority.parse(priority),
@@ -313,7 +314,7 @@ def read_searched_args(args: object) -> tuple[tuple[str, str], ...]:
             raise UsageError(
                 f"{shown(name)} is not the name of an argument; write arg.order_id=42, or"
                 " arg.order.id=42 for a value inside of one",
-                field="args",
+                field=f"{ARGS_PREFIX}{name}",
             )
         if isinstance(value, str):
             text = read_searched(value, f"arg.{name}", least=0)
@@ -429,12 +430,9 @@ def read_bound(value: Time, what: str, *, now: Instant | None = None) -> Instant
         return max(0.0, now - ago)
     try:
         return read_time(value, what)
-    except UsageError:
-        raise UsageError(
-            f"{what} {shown(value)} is not a time; write 1h for an hour ago, a date such as"
-            " 2026-11-15, or ISO 8601 with an offset such as 2026-11-15T18:00:00+01:00",
-            field=what,
-        ) from None
+    except UsageError as error:
+        more = "or a date such as 2026-11-15, or 1h for an hour ago"
+        raise UsageError(f"{error}, {more}", field=what) from None
 
 
 def read_ago(value: object) -> Seconds | None:

@@ -13,6 +13,7 @@ import msgspec
 from daybell.client.fields import JobFields, check_fields, read_notes, rest_of, retries_of
 from daybell.client.kinds import choice_of, chosen, read_kind
 from daybell.client.requests import (
+    ARGS_PREFIX,
     BOUNDS,
     ONE_OPTIONS,
     Arguments,
@@ -29,6 +30,7 @@ from daybell.client.requests import (
     read_seconds,
     read_time,
 )
+from daybell.core.duration import format_duration
 from daybell.core.execution import State
 from daybell.core.instant import Instant, to_iso
 from daybell.core.limits import check_key
@@ -81,7 +83,7 @@ def execution(
     check_options(options, ONE_OPTIONS, what)
     pattern = read_pattern(job, **options)
     said: Wire = {
-        "delay": pattern.delay,
+        "delay": None if pattern.delay is None else format_duration(pattern.delay),
         "at": None if pattern.at is None else to_iso(pattern.at),
         "expires": pattern.expires_in,
         "priority": None if pattern.priority is None else pattern.priority.label,
@@ -125,7 +127,7 @@ def parameters(given: Filters, states: frozenset[State] | None = None) -> Wire:
     said = filters(given, states)
     args: Wire = said.pop("args", {})
     nodes = {"nodes": "true"} if given.get("nodes") else {}
-    return {**said, **nodes, **{f"arg.{name}": value for name, value in args.items()}}
+    return {**said, **nodes, **{f"{ARGS_PREFIX}{name}": value for name, value in args.items()}}
 
 
 def _bound(value: Time | None, what: str) -> str | None:
