@@ -53,6 +53,22 @@ Status = Annotated[
         autocompletion=statuses,
     ),
 ]
+RetriedStatus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATE",
+        help="Dead (the default), cancelled or succeeded; may be repeated.",
+    ),
+]
+FromNode = Annotated[
+    Text,
+    typer.Option(
+        "--from",
+        metavar="NODE",
+        help="Of a workflow's run: begin with this node, as a new execution.",
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
@@ -194,14 +210,7 @@ def cancel_executions(
 def retry_executions(
     context: typer.Context,
     ids: Ids = None,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--status",
-            metavar="STATE",
-            help="Dead (the default), cancelled or succeeded; may be repeated.",
-        ),
-    ] = None,
+    status: RetriedStatus = None,
     job: OfJob = None,
     queue: OfQueue = None,
     worker: OfWorker = None,
@@ -216,14 +225,7 @@ def retry_executions(
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
-    from_node: Annotated[
-        Text,
-        typer.Option(
-            "--from",
-            metavar="NODE",
-            help="Of a workflow's run: begin with this node, as a new execution.",
-        ),
-    ] = None,
+    from_node: FromNode = None,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: Json = False,
