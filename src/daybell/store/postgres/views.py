@@ -229,10 +229,13 @@ class Viewing(Tallying):
         query = await self._query(link, tenant, where)
         if after is not None:
             query.add("v.id < {}", after)
-        order = f"ORDER BY id DESC LIMIT {query.bind(limit)}"
         found = _restricted(query, where)
-        if days_of is not None:
-            found = _of_days(query, days_of, found)
+        if days_of is None:
+            most = query.bind(limit)
+        else:
+            # In the text: for a limit that it does not know, the planner expects a tenth of all.
+            most, found = f"{limit:d}", _of_days(query, days_of, found)
+        order = f"ORDER BY id DESC LIMIT {most}"
         parts = [f"({part} {order})" for part in found]
         if not parts:
             return []
