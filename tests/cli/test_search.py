@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ async def test_dead_letters_are_grouped_by_job_and_error(store, command):
 
 
 async def test_ctrl_c_keeps_what_was_found():
-    one = object()
+    one: Any = object()
 
     async def read(*, limit, cursor, **_):
         if cursor is not None:
